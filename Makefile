@@ -1,0 +1,48 @@
+# Each target makes its own environment if there is none; all that is needed is Python 3.11 and the package registries.
+PYTHON ?= python3.11
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: setup demo test test-slow fmt lint types layers smoke bench check clean
+
+demo: $(STAMP)
+	$(BIN)/embasis demo -o demo-run
+
+test: $(STAMP)
+	$(BIN)/pytest -n 2 --dist worksteal
+
+$(STAMP): pyproject.toml constraints-cpu.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints-cpu.txt -e ".[dev]"
+	touch $(STAMP)
+
+setup: $(STAMP)
+
+test-slow: $(STAMP)
+	$(BIN)/pytest -m slow
+
+fmt: $(STAMP)
+	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+layers: $(STAMP)
+	$(BIN)/lint-imports
+
+smoke: $(STAMP)
+	$(BIN)/python -m benchmarks.smoke
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks.em_speed
+	$(BIN)/python -m benchmarks.estimator_speed
+
+check: lint types layers test smoke
+
+clean:
+	rm -rf .venv demo-run .pytest_cache .mypy_cache .ruff_cache

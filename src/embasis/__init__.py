@@ -1,0 +1,37 @@
+"""embasis: uncertainty-aware self-training.
+
+`EMBasisClassifier` for arrays in scikit-learn's manner, `self_train` for any torch module and any data. Names are
+loaded when they are first used, so that `import embasis` and the command line start without torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from embasis.engine.rounds import self_train
+    from embasis.estimator import EMBasisClassifier
+    from embasis.methods import METHODS
+    from embasis.types import LabelSchema, Plan, Problem
+
+__all__ = ["METHODS", "EMBasisClassifier", "LabelSchema", "Plan", "Problem", "self_train"]
+
+_HOMES = {
+    "EMBasisClassifier": "embasis.estimator",
+    "self_train": "embasis.engine.rounds",
+    "METHODS": "embasis.methods",
+    "Plan": "embasis.types",
+    "Problem": "embasis.types",
+    "LabelSchema": "embasis.types",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'embasis' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

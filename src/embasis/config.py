@@ -1,0 +1,176 @@
+"""Settings: frozen, from a TOML file and key=value words; an unknown key is an error that lists the known ones.
+
+| table | its keys are |
+| --- | --- |
+| (top) | seed, standardise, save_seconds |
+| [data] | labelled, unlabelled, test, label, id — or dataset and the settings of that data set |
+| [method] | name and the arguments of METHODS[name] |
+| [network] | name and the arguments of BACKBONES[name] |
+| [plan] | the fields of types.Plan |
+"""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from embasis.errors import ConfigError, known, lookup, require
+
+Table = dict[str, Any]
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One run, as the user asked for it; `experiment.build` fills in the rest."""
+
+    seed: int = 0
+    standardise: str = "auto"
+    save_seconds: float = 60.0
+    data: Table = {}
+    method: Table = {}
+    network: Table = {}
+    plan: Table = {}
+
+
+TABLES = ("data", "method", "network", "plan")
+TOP = ("seed", "standardise", "save_seconds")
+DATA_KEYS = ("labelled", "unlabelled", "test", "label", "id", "dataset")
+
+
+def load(path: str | Path | None = None, words: Sequence[str] = (), **tables: Table | None) -> Config:
+    """A config from a TOML file (if any), then the given tables, then key=value words; later ones win."""
+    raw = read_settings(path) if path is not None else {}
+    for name, table in tables.items():
+        raw[name] = {**raw.get(name, {}), **{key: value for key, value in (table or {}).items() if value is not None}}
+    for word in words:
+        put(raw, word)
+    try:
+        config = msgspec.convert(raw, Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"config: {error}; known keys: {known((*TOP, *TABLES))}") from error
+    require(config.save_seconds >= 0, f"save_seconds must be at least 0, got {config.save_seconds}", ConfigError)
+    return config
+
+
+def read_settings(path: str | Path) -> Table:
+    """The tables of a .toml file, or of a run folder's config.json; a ConfigError says the line."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        tables = msgspec.json.decode(text) if Path(path).suffix == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise ConfigError(f"cannot read config {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
+        raise ConfigError(f"config {path}: {error}") from error
+    require(
+        isinstance(tables, dict), f"config {path}: tables of settings are expected, got a list or a value", ConfigError
+    )
+    return dict(tables)
+
+
+def put(raw: Table, word: str) -> None:
+    """`plan.rounds=3`, or `rounds=3` where only one table knows the key."""
+    name, sign, text = word.partition("=")
+    require(sign and name, f"settings are written key=value, got {word!r}", ConfigError)
+    parts = name.strip().split(".")
+    require(len(parts) <= 2, f"a key has at most one dot, got {name!r}", ConfigError)
+    if len(parts) == 1 and parts[0] not in TOP:
+        parts = [home_of(raw, parts[0]), parts[0]]
+    if len(parts) == 1:
+        raw[parts[0]] = value_of(text)
+        return
+    require(parts[0] in TABLES, f"unknown table {parts[0]!r}; known: {known(TABLES)}", ConfigError)
+    raw[parts[0]] = {**raw.get(parts[0], {}), parts[1]: value_of(text)}
+
+
+def home_of(raw: Table, key: str) -> str:
+    """The one table that knows `key`."""
+    keys = known_keys(raw)
+    homes = [table for table in TABLES if key in keys[table]]
+    if not homes:
+        listing = "; ".join(f"{table}: {known(keys[table])}" for table in TABLES if keys[table])
+        raise ConfigError(f"unknown key {key!r}; known keys: {known(TOP)}; {listing}")
+    require(
+        len(homes) == 1, f"{key!r} is ambiguous: write {' or '.join(f'{home}.{key}' for home in homes)}", ConfigError
+    )
+    return homes[0]
+
+
+def known_keys(raw: Table) -> dict[str, tuple[str, ...]]:
+    """The keys of each table, given the method, network and data set that are asked for."""
+    from embasis.types import Plan
+
+    keys = {"plan": tuple(field for field in Plan.__dataclass_fields__ if field != "seed")}
+    for table, default in (("method", "em_basis"), ("network", "linear")):
+        name = str(raw.get(table, {}).get("name", default))
+        entry = registry(table).get(name)
+        keys[table] = ("name", *(settings_of(entry) if entry else ()))
+    return {**keys, "data": DATA_KEYS}
+
+
+def registry(table: str) -> Mapping[str, Callable[..., Any]]:
+    """The registry behind a table's name."""
+    from embasis.data import DATASETS
+    from embasis.methods import METHODS
+    from embasis.networks import BACKBONES
+
+    datasets: Mapping[str, Any] = DATASETS
+    tables: dict[str, Mapping[str, Callable[..., Any]]] = {"method": METHODS, "network": BACKBONES, "data": datasets}
+    return tables[table]
+
+
+def settings_of(entry: Callable[..., Any]) -> tuple[str, ...]:
+    """A method's or network's settings are its keyword-only arguments."""
+    parameters = inspect.signature(entry).parameters.values()
+    return tuple(parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY)
+
+
+def bind(kind: str, entry: Callable[..., Any], settings: Mapping[str, Any], names: Sequence[str]) -> Table:
+    """`settings` checked against the entry's signature: names and types, with its defaults filled in."""
+    parameters = inspect.signature(entry).parameters
+    hints = typing.get_type_hints(entry.__init__ if inspect.isclass(entry) else entry)
+    for key, value in settings.items():
+        require(key in names, f"unknown {kind} setting {key!r}; known: {known(names) or 'none'}", ConfigError)
+        check_type(f"{kind}.{key}", value, hints[key])
+    return {
+        name: coerce(settings.get(name, parameters[name].default), hints[name])
+        for name in names
+        if name in settings or parameters[name].default is not inspect.Parameter.empty
+    }
+
+
+def check_type(name: str, value: Any, hint: Any) -> None:
+    """int where int is asked for, a number where float is; True is not a number."""
+    allowed = typing.get_args(hint) or (hint,)
+    fits = any(
+        (option is float and isinstance(value, int | float) and not isinstance(value, bool))
+        or (option is int and isinstance(value, int) and not isinstance(value, bool))
+        or (option in (str, bool) and isinstance(value, option))
+        or (option is type(None) and value is None)
+        for option in allowed
+    )
+    words = {int: "a whole number", float: "a number", str: "a word", bool: "true or false", type(None): "nothing"}
+    expected = " or ".join(words.get(option, str(option)) for option in allowed if option is not type(None))
+    require(fits, f"{name} must be {expected}, got {value!r}", ConfigError)
+
+
+def coerce(value: Any, hint: Any) -> Any:
+    """3 becomes 3.0 where a float is asked for, so that equal settings are written equally."""
+    return float(value) if hint is float and isinstance(value, int) else value
+
+
+def value_of(text: str) -> Any:
+    """A TOML value; what is none is a word."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text.strip()
+
+
+def entry_of(table: str, name: str) -> Callable[..., Any]:
+    """The registry's entry, or a ConfigError that lists what is known."""
+    return lookup(registry(table), name, {"data": "data set"}.get(table, table))

@@ -1,0 +1,279 @@
+"""Tables from files: .npz, .npy, .csv, .parquet. No pickle is ever read; sizes are checked before memory is taken.
+
+| column | meaning |
+| --- | --- |
+| x (N, …) | the features: every column that is neither label nor id, or the array x, X, features or data |
+| labels (N) | classes by name, "" = unknown; the column `label`, or the array y, label or labels |
+| ids (N) | int64, unique; the column or array `id` if there is one |
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import itertools
+import math
+import os
+import re
+import stat
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embasis.data.problem import label_names, listed, matrix
+from embasis.errors import InputDataError, require
+
+PathLike = str | os.PathLike[str]
+LARGEST = 4 * 2**30
+"""Bytes that a packed table may take in memory."""
+LONGEST_HEADER = 10_000
+NUMBERS = "numbers and text are read"
+FEATURES, LABELS, IDS = ("x", "X", "features", "data"), ("y", "label", "labels"), ("id", "ids")
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What one file holds: x (N, …), the names of its columns if it has names, labels and ids if there are any."""
+
+    path: Path
+    x: NDArray[Any]
+    columns: tuple[str, ...] | None = None
+    labels: list[str] | None = None
+    ids: NDArray[np.int64] | None = None
+
+
+def read_table(path: PathLike, label: str = "label", id: str | None = None, *, largest: int = LARGEST) -> Table:
+    """A table with finite float32 features; an InputDataError says what is wrong with the file, and where in it."""
+    table = read_raw(path, label, id, largest=largest)
+    return replace(table, x=matrix(table.x, str(table.path), table.columns).numpy())
+
+
+def read_raw(path: PathLike, label: str = "label", id: str | None = None, *, largest: int = LARGEST) -> Table:
+    """A table whose features are as the file has them: maybe NaN, maybe too large for float32."""
+    path = Path(path)
+    kind = path.suffix.lower()
+    try:
+        require(stat.S_ISREG(mode := path.stat().st_mode), f"{path}: {_kind(mode)}; {EXPECTED}")
+        require(kind in READERS, f"{path}: unknown kind of file {kind!r}; {EXPECTED}")
+        require(path.stat().st_size > 0, f"{path}: the file is empty")
+        table = READERS[kind](path, label, id, largest)
+    except FileNotFoundError as error:
+        raise InputDataError(f"{path}: no such file") from error
+    except OSError as error:
+        raise InputDataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    require(table.x.ndim > 0, f"{path}: 2 or more dimensions (rows, features) are needed, got shape ()")
+    rows, ids = len(table.x), table.ids
+    require(rows > 0, f"{path}: no rows")
+    require(
+        table.labels is None or len(table.labels) == rows, f"{path}: {rows} rows but {len(table.labels or [])} labels"
+    )
+    if ids is not None:
+        require(len(ids) == rows, f"{path}: {rows} rows but {len(ids)} ids")
+        values, counts = np.unique(ids, return_counts=True)
+        require(
+            len(values) == rows, f"{path}: ids must be unique, {values[counts.argmax()]} appears {counts.max()} times"
+        )
+    return table
+
+
+def _kind(mode: int) -> str:
+    return "is a folder" if stat.S_ISDIR(mode) else "is not a regular file"
+
+
+def _read_npy(path: Path, label: str, id: str | None, largest: int) -> Table:
+    with path.open("rb") as stream:
+        return Table(path, _array(stream, path.stat().st_size, str(path), largest))
+
+
+def _read_npz(path: Path, label: str, id: str | None, largest: int) -> Table:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+            require(size <= largest, f"{path}: takes {size} bytes unpacked, at most {largest} are read")
+            names = [entry.filename.removesuffix(".npy") for entry in archive.infolist()]
+
+            def read(keys: Sequence[str], what: str, needed: bool) -> NDArray[Any] | None:
+                found = sorted(set(keys) & set(names))
+                has = f"it has: {listed(names)}"
+                require(found or not needed, f"{path}: no array of {what} ({' or '.join(keys)}); {has}")
+                require(len(found) < 2, f"{path}: {len(found)} arrays of {what}, one is needed: {listed(found)}")
+                if not found:
+                    return None
+                entry = archive.getinfo(f"{found[0]}.npy")
+                with archive.open(entry) as stream:
+                    return _array(stream, entry.file_size, f"{path}: array {found[0]!r}", largest)
+
+            x = read(FEATURES, "features", needed=True)
+            y = read(tuple(dict.fromkeys((label, *LABELS))), "labels", needed=False)
+            ids = read(IDS if id is None else (id,), "ids", needed=id is not None)
+    except InputDataError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, RuntimeError, ValueError) as error:
+        raise InputDataError(f"{path}: not a readable .npz file: {error}") from error
+    assert x is not None
+    labels = None if y is None else label_names(y, str(path))
+    return Table(path, x, None, labels, None if ids is None else _integers(ids, path))
+
+
+def _array(stream: IO[bytes], size: int, what: str, largest: int) -> NDArray[Any]:
+    """One array in numpy's format, whose header must agree with the bytes that follow."""
+    try:
+        shape, fortran, descr = _array_header(stream)
+        plain = isinstance(descr, str) and "O" not in descr
+        require(plain or "O" not in str(descr), f"{what}: holds Python objects (a pickle); only plain {NUMBERS}")
+        require(plain and re.fullmatch(r"[<>|=]?[biufcSU]\d+", descr), f"{what}: only {NUMBERS}, got dtype {descr!r}")
+        dtype = np.dtype(descr)
+    except InputDataError:
+        raise
+    except (ValueError, SyntaxError, TypeError, KeyError, MemoryError, RecursionError, struct.error) as error:
+        raise InputDataError(f"{what}: not a readable numpy array: {error}") from error
+    claimed, held = math.prod(shape) * dtype.itemsize, size - stream.tell()
+    require(claimed > 0 and min(shape, default=1) > 0, f"{what}: no rows, got shape {shape}")
+    require(claimed == held, f"{what}: its header claims {claimed} bytes as shape {shape}, the file holds {held}")
+    require(claimed <= largest, f"{what}: takes {claimed} bytes, at most {largest} are read")
+    content = stream.read(claimed)
+    require(len(content) == claimed, f"{what}: the file ends after {len(content)} of {claimed} bytes")
+    array: NDArray[Any] = np.frombuffer(content, dtype)
+    return array.reshape(shape, order="F" if fortran else "C")
+
+
+def _array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, Any]:
+    """Shape, column order and type. Our own reader: numpy's takes headers of Python 2 too, by way of a tokenizer."""
+    magic, version = stream.read(6), tuple(stream.read(2))
+    if magic != b"\x93NUMPY" or version not in ((1, 0), (2, 0)):
+        raise ValueError(f"it begins with {magic!r}, version {version}")
+    (length,) = struct.unpack("<H", stream.read(2)) if version == (1, 0) else struct.unpack("<I", stream.read(4))
+    if length > LONGEST_HEADER:
+        raise ValueError(f"its header has {length} bytes, at most {LONGEST_HEADER} are read")
+    header = ast.literal_eval(stream.read(length).decode("latin-1").strip())
+    shape = header["shape"]
+    if not isinstance(shape, tuple) or not all(type(count) is int for count in shape):
+        raise ValueError(f"its shape is {shape!r}")
+    return shape, bool(header["fortran_order"]), header["descr"]
+
+
+def _read_csv(path: Path, label: str, id: str | None, largest: int) -> Table:
+    import pyarrow as pa
+    import pyarrow.csv as pacsv
+
+    names = _header(path)
+    features, has_label, id_column = _roles(path, names, label, id)
+    types = {name: pa.float64() for name in features} | {label: pa.string()}
+    if id_column is not None:
+        types[id_column] = pa.int64()
+    try:
+        table = pacsv.read_csv(
+            path,
+            read_options=pacsv.ReadOptions(use_threads=False),
+            parse_options=pacsv.ParseOptions(newlines_in_values=True),
+            convert_options=pacsv.ConvertOptions(column_types=types),
+        )
+        require(table.column_names == names, f"{path}: header cannot be read; columns: {listed(table.column_names)}")
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        _point_out(path, names, features, id_column, set(pacsv.ConvertOptions().null_values))
+        raise InputDataError(f"{path}: not a readable .csv file: {error}") from error
+    return _from_arrow(path, table, features, label if has_label else None, id_column)
+
+
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """(line number, cells) of each record, by a plain and slow reader; bytes that are not UTF-8 become surrogates."""
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
+        reader = csv.reader(stream)
+        try:
+            for cells in reader:
+                if cells:
+                    text = "".join(cells)
+                    require(text.isprintable() or _utf8(text), f"{path}: line {reader.line_num} is not UTF-8 text")
+                    yield reader.line_num, cells
+        except csv.Error as error:
+            raise InputDataError(f"{path}: line {reader.line_num}: {error}") from error
+
+
+def _utf8(text: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _header(path: Path) -> list[str]:
+    for _, cells in _rows(path):
+        return list(cells)
+    raise InputDataError(f"{path}: no rows")
+
+
+def _point_out(path: Path, names: list[str], features: list[str], id_column: str | None, empty: set[str]) -> None:
+    """Raise for the first record that does not fit, with its line."""
+    rows = list(itertools.islice(_rows(path), 2))
+    require(len(rows) == 2, f"{path}: no rows")
+    for line, cells in itertools.islice(_rows(path), 1, None):
+        require(len(cells) == len(names), f"{path}: line {line} has {len(cells)} fields, the header has {len(names)}")
+        for name, cell in zip(names, cells, strict=True):
+            kind = int if name == id_column else float if name in features else str
+            try:
+                kind(0 if cell in empty else cell)
+            except ValueError as error:
+                rule = "an integer" if kind is int else "a number"
+                raise InputDataError(f"{path}: line {line}, column {name!r}: {cell!r} is not {rule}") from error
+
+
+def _read_parquet(path: Path, label: str, id: str | None, largest: int) -> Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            names, rows = file.schema_arrow.names, file.metadata.num_rows
+            features, has_label, id_column = _roles(path, names, label, id)
+            for name in features:
+                kind = file.schema_arrow.field(name).type
+                numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+                require(numeric, f"{path}: column {name!r} must be numbers, got {kind}")
+            packed = [file.metadata.row_group(group).total_byte_size for group in range(file.metadata.num_row_groups)]
+            size = max(rows * len(names) * 8, sum(packed))
+            require(size <= largest, f"{path}: takes {size} bytes unpacked, at most {largest} are read")
+            table = file.read(use_threads=False)
+    except pa.ArrowException as error:
+        raise InputDataError(f"{path}: not a readable .parquet file: {error}") from error
+    return _from_arrow(path, table, features, label if has_label else None, id_column)
+
+
+def _roles(path: Path, names: list[str], label: str, id: str | None) -> tuple[list[str], bool, str | None]:
+    """The feature columns, whether there is a label column, and the id column."""
+    twice = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
+    require(not twice, f"{path}: columns must have different names, twice or more: {listed(twice)}")
+    nameless = next((name for name in names if not name.strip() or name.startswith("__index_level_")), None)
+    require(nameless is None, f"{path}: column {nameless!r} looks like a row index; write the table without it")
+    require(id is None or id in names, f"{path}: no id column {id!r}; columns: {listed(names)}")
+    id = "id" if id is None and "id" in names else id
+    features = [name for name in names if name not in (label, id)]
+    require(features, f"{path}: no feature columns; columns: {listed(names)}")
+    return features, label in names, id
+
+
+def _from_arrow(path: Path, table: Any, features: list[str], label: str | None, id: str | None) -> Table:
+    x = np.empty((table.num_rows, len(features)), dtype=np.float64)
+    for number, name in enumerate(features):
+        x[:, number] = table.column(name).to_numpy()
+    labels = None if label is None else label_names(table.column(label).to_pylist(), str(path))
+    ids = None if id is None else _integers(table.column(id).to_numpy(), path)
+    return Table(path, x, tuple(features), labels, ids)
+
+
+def _integers(values: NDArray[Any], path: Path) -> NDArray[np.int64]:
+    whole = values.ndim == 1 and values.dtype.kind in "iu" and (not len(values) or values.max() < 2**63)
+    require(whole, f"{path}: ids must be one column of int64 values without gaps, got {values.dtype}")
+    return values.astype(np.int64)
+
+
+READERS: dict[str, Callable[[Path, str, str | None, int], Table]] = {
+    ".csv": _read_csv,
+    ".npy": _read_npy,
+    ".npz": _read_npz,
+    ".parquet": _read_parquet,
+}
+EXPECTED = "a table is expected: .csv, .npy, .npz or .parquet"

@@ -1,0 +1,219 @@
+"""Two tables as a problem, and everything that could go wrong with them, before hours of training.
+
+Columns are matched by name, classes by name, rows by id. Tables without names (.npz, .npy) are matched by position.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from embasis.data.problem import (
+    Side,
+    join,
+    listed,
+    matrix,
+    order,
+    require_classes,
+    require_known,
+    require_labels,
+    require_shape,
+)
+from embasis.data.readers import LARGEST, PathLike, Table, read_raw, read_table
+from embasis.errors import InputDataError, require
+from embasis.types import Problem
+
+__all__ = ["LARGEST", "Finding", "Table", "check_pair", "load_pair", "read_table"]
+
+SCALES_APART = 100.0
+"""`check_pair` warns when the size of a feature differs by more than this factor between the sides."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that `check_pair` saw: an error stops training, a warning may spoil it, a note is good to know."""
+
+    level: Literal["error", "warning", "note"]
+    text: str
+
+
+def load_pair(
+    labelled: PathLike,
+    unlabelled: PathLike,
+    *,
+    test: PathLike | None = None,
+    label: str = "label",
+    id: str | None = None,
+) -> Problem:
+    """A problem from two tables (and a third to score on); labels in the unlabelled one become `hidden`."""
+    first = read_table(labelled, label, id)
+    require_label_column(first, label)
+    second = read_table(unlabelled, label, id)
+    third = None if test is None else read_table(test, label, id)
+    if third is not None:
+        require_label_column(third, label)
+    return join(_side(first, first), _side(second, first), test=None if third is None else _side(third, first))
+
+
+def require_label_column(table: Table, label: str) -> None:
+    """A table with labels; else where they should be."""
+    if table.path.suffix.lower() == ".npy":
+        hint = "a .npy file holds no labels; put x and y into one .npz file"
+    elif table.columns is None:
+        hint = "no labels; store them as array y, label or labels"
+    else:
+        hint = f"no label column {label!r}; columns: {listed(table.columns)}"
+    require(table.labels is not None, f"{table.path}: {hint}")
+
+
+def _side(table: Table, like: Table) -> Side:
+    """A checked table with its columns in the order of `like`."""
+    ids = None if table.ids is None else torch.from_numpy(table.ids)
+    return Side(str(table.path), torch.from_numpy(_in_order(table, like)), table.labels, ids)
+
+
+def _in_order(table: Table, like: Table) -> NDArray[Any]:
+    """The features of a table in the order of the columns of `like`."""
+    if table.columns is None or like.columns is None or table.columns == like.columns:
+        return table.x
+    here, there = set(table.columns), set(like.columns)
+    missing = f"; only in {like.path}: {listed(there - here)}" if there - here else ""
+    extra = f"; only in {table.path}: {listed(here - there)}" if here - there else ""
+    require(here == there, f"feature columns differ{missing}{extra}")
+    position = {name: number for number, name in enumerate(table.columns)}
+    ordered: NDArray[Any] = table.x[:, [position[name] for name in like.columns]]
+    return ordered
+
+
+def check_pair(
+    labelled: PathLike, unlabelled: PathLike, *, label: str = "label", id: str | None = None
+) -> list[Finding]:
+    """All that is wrong, doubtful or good to know about two tables, errors first; never only the first problem."""
+    findings: list[Finding] = []
+    first, first_clean = _look(labelled, label, id, findings)
+    second, second_clean = _look(unlabelled, label, id, findings)
+    if first is not None:
+        with _noting(findings):
+            require_label_column(first, label)
+            findings += _about_classes(_names(first), findings)
+    if first is not None and second is not None:
+        if first.labels is not None and second.labels is not None:
+            findings += _about_hidden(_names(second), _names(first), findings)
+        with _noting(findings):
+            _in_order(second, first)
+            if first_clean is not None and second_clean is not None:
+                one, two = _side(first_clean, first), _side(second_clean, first)
+                require_shape(one, two)
+                findings += _about_both(one, two, first.columns)
+    rank = ("error", "warning", "note")
+    return sorted(findings, key=lambda finding: rank.index(finding.level))
+
+
+@contextmanager
+def _noting(findings: list[Finding]) -> Iterator[None]:
+    """What is refused in this block becomes a finding."""
+    try:
+        yield
+    except InputDataError as error:
+        findings.append(Finding("error", str(error)))
+
+
+def _look(path: PathLike, label: str, id: str | None, findings: list[Finding]) -> tuple[Table | None, Table | None]:
+    """A table as its file has it, and with checked features; None for what cannot be had."""
+    raw, clean = None, None
+    with _noting(findings):
+        raw = read_raw(path, label, id)
+        shape = " × ".join(str(length) for length in raw.x.shape[1:])
+        findings.append(Finding("note", f"{raw.path}: {_count(len(raw.x), 'row')} of {shape or 'no'} features"))
+        clean = replace(raw, x=matrix(raw.x, str(raw.path), raw.columns).numpy())
+        findings += _about_rows(clean)
+    return raw, clean
+
+
+def _names(table: Table) -> Side:
+    """The labels of a table, without its features."""
+    return Side(str(table.path), torch.empty(len(table.x), 0), table.labels)
+
+
+def _about_rows(table: Table) -> list[Finding]:
+    """Constant columns and repeated rows of one table."""
+    found = []
+    flat = table.x.reshape(len(table.x), -1)
+    constant = np.flatnonzero((flat == flat[0]).all(0))
+    if len(constant) and len(flat) > 1:
+        which = f"one value only: {_columns(constant, table.columns)}"
+        text = f"{table.path}: {_count(len(constant), 'column', 'has', 'have')} {which}"
+        found.append(Finding("warning", text))
+    repeated = len(flat) - len(set(_digests(flat)))
+    if repeated:
+        found.append(Finding("warning", f"{table.path}: {_count(repeated, 'row', 'repeats', 'repeat')} an earlier row"))
+    return found
+
+
+def _about_classes(side: Side, findings: list[Finding]) -> list[Finding]:
+    """How many rows each class has."""
+    for rule in (require_labels, require_classes):
+        with _noting(findings):
+            rule(side)
+    counts = Counter(name for name in side.labels or [] if name)
+    text = ", ".join(f"{name!r} {counts[name]}" for name in order(counts))
+    found = [Finding("note", f"{side.name}: {len(counts)} classes: {text}")]
+    few = [name for name in counts if counts[name] < 2]
+    if few:
+        found.append(Finding("warning", f"{side.name}: classes with under 2 rows: {listed(few)}"))
+    return found
+
+
+def _about_hidden(hidden: Side, names: Side, findings: list[Finding]) -> list[Finding]:
+    """Labels on the unlabelled side, and classes that do not occur there."""
+    with _noting(findings):
+        require_known(hidden, order(names.classes))
+    known = sum(bool(name) for name in hidden.labels or [])
+    if not known:
+        return []
+    text = f"{hidden.name}: {known} of {len(hidden.x)} rows have labels, used for evaluation only"
+    absent = names.classes - hidden.classes
+    lacking = [Finding("note", f"{hidden.name}: classes without a row: {listed(absent)}")] if absent else []
+    return [Finding("note", text), *lacking]
+
+
+def _about_both(one: Side, two: Side, columns: Sequence[str] | None) -> list[Finding]:
+    """Rows on both sides, and features whose size differs hugely."""
+    found = []
+    a, b = (side.x.numpy().reshape(len(side.x), -1).astype(np.float64) for side in (one, two))
+    known = set(_digests(one.x.numpy()))
+    leaked = sum(digest in known for digest in _digests(two.x.numpy()))
+    if leaked:
+        text = f"{_count(leaked, 'row')} of {two.name} {'is' if leaked == 1 else 'are'} in {one.name} too"
+        found.append(Finding("warning", text))
+    sizes = np.sqrt(np.mean(a**2, 0)), np.sqrt(np.mean(b**2, 0))
+    low, high = np.minimum(*sizes), np.maximum(*sizes)
+    apart = np.flatnonzero((low > 0) & (high > SCALES_APART * low))
+    if len(apart):
+        text = f"{_count(len(apart), 'column', 'differs', 'differ')} in size by more than {SCALES_APART:g} times"
+        where = f"between {one.name} and {two.name}: {_columns(apart, columns)}"
+        found.append(Finding("warning", f"{text} {where}"))
+    return found
+
+
+def _count(number: int, unit: str, one: str = "", more: str = "") -> str:
+    """A number with its unit and verb: 1 row repeats, 2 rows repeat."""
+    return f"{number} {unit} {one}".strip() if number == 1 else f"{number} {unit}s {more}".strip()
+
+
+def _columns(numbers: NDArray[np.int64], columns: Sequence[str] | None) -> str:
+    return listed(str(number) if columns is None else columns[number] for number in numbers)
+
+
+def _digests(x: NDArray[Any]) -> list[bytes]:
+    """One digest for each row; −0 and 0 are the same."""
+    rows = np.ascontiguousarray(x, dtype=np.float32).reshape(len(x), -1) + np.float32(0)
+    return [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in rows]

@@ -1,0 +1,1 @@
+"""The engine: one story (rounds), one training loop (train), and what they need to see and to judge."""

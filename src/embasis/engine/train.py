@@ -1,0 +1,135 @@
+"""The one training loop: labelled rows beside unlabelled ones, step by step.
+
+A step is a pure function of (weights, optimiser state, seed, round, epoch, step): its rows come from a permutation of
+its own, dropout from a seed of its own. So a run can stop after any step and go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from embasis.engine.progress import Progress
+from embasis.errors import NumericalError
+from embasis.methods.retraining import labelled_loss
+from embasis.networks.basis_block import BasisBlock
+from embasis.randomness import permutation, seeded
+from embasis.types import Method, Output, Plan, Problem
+
+LBFGS_STEPS = 20
+"""Inner iterations of one L-BFGS step."""
+
+
+def train_round(problem: Problem, method: Method, plan: Plan, progress: Progress) -> Iterator[None]:
+    """The rest of the current round, from the cursor on; pauses after every step with the cursor moved."""
+    epochs = plan.epochs if progress.round else plan.source_epochs
+    optimiser = make_optimiser(progress.network, plan, plan.lr if progress.round else plan.source_lr)
+    if progress.restored_optimiser is not None:
+        optimiser.load_state_dict({**optimiser.state_dict(), "state": progress.restored_optimiser})
+        progress.restored_optimiser = None
+    progress.optimiser = optimiser
+    progress.network.train()
+    while progress.epoch < epochs:
+        pairs = rows_of_epoch(problem, method, plan, progress)
+        while progress.step < len(pairs):
+            progress.loss_sum += take_step(problem, method, plan, progress, optimiser, *pairs[progress.step])
+            progress.loss_count += 1
+            progress.step += 1
+            if progress.step < len(pairs):
+                yield
+        progress.epoch, progress.step = progress.epoch + 1, 0
+        yield
+
+
+def make_optimiser(network: nn.Module, plan: Plan, lr: float) -> torch.optim.Optimizer:
+    """Fresh for every round. Weight decay is part of the loss, so that it means the same for all of them."""
+    weights = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    if plan.optimiser == "sgd":
+        return torch.optim.SGD(weights, lr, momentum=plan.momentum)
+    if plan.optimiser == "adam":
+        return torch.optim.Adam(weights, lr)
+    return torch.optim.LBFGS(
+        weights, 1.0, max_iter=LBFGS_STEPS, history_size=10, tolerance_grad=1e-5, line_search_fn="strong_wolfe"
+    )
+
+
+def rows_of_epoch(problem: Problem, method: Method, plan: Plan, progress: Progress) -> list[tuple[Tensor, Tensor]]:
+    """Row numbers of both sides for each step; the shorter side is gone through again."""
+    labelled, pseudo = len(problem.labelled), progress.pseudo
+    if progress.round == 0 or pseudo is None:
+        others = torch.empty(0, dtype=torch.int64)
+    elif method.loss.reads_untrusted:
+        others = torch.arange(len(problem.unlabelled))
+    else:
+        others = torch.nonzero(pseudo.trusted).squeeze(1)
+    if plan.batch == 0:
+        return [(torch.arange(labelled), others)]
+    key = (progress.round, progress.epoch)
+    left = permutation(labelled, plan.seed, "labelled rows", *key)
+    right = others[permutation(len(others), plan.seed, "unlabelled rows", *key)]
+    steps = max(-(-labelled // plan.batch), -(-len(others) // plan.batch))
+    return [(cycle(left, step, plan.batch), cycle(right, step, plan.batch)) for step in range(steps)]
+
+
+def cycle(rows: Tensor, step: int, batch: int) -> Tensor:
+    """The step-th batch of rows that are gone through again and again; never more than all of them at once."""
+    if len(rows) <= batch:
+        return rows
+    return rows[torch.arange(step * batch, (step + 1) * batch) % len(rows)]
+
+
+def take_step(
+    problem: Problem,
+    method: Method,
+    plan: Plan,
+    progress: Progress,
+    optimiser: torch.optim.Optimizer,
+    left: Tensor,
+    right: Tensor,
+) -> float:
+    """One step of the optimiser; the loss before it. A loss or weight that is not finite ends the run."""
+    network, cursor = progress.network, (progress.round, progress.epoch, progress.step)
+    inputs, y = problem.labelled.inputs(left), problem.labelled.labels[left]
+    others = problem.unlabelled.inputs(right) if len(right) else None
+    pseudo = progress.pseudo[right] if len(right) and progress.pseudo is not None else None
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        with seeded(plan.seed, "step", *cursor):
+            output = network(inputs)
+            if others is None or pseudo is None:
+                loss = labelled_loss(output, y)
+            else:
+                loss = method.loss(output, y, network(others), pseudo)
+        if progress.round == 0:
+            loss = loss + basis_loss(network, method, output, y)
+        loss = loss + plan.weight_decay / 2 * weight_norm(network)
+        if not bool(torch.isfinite(loss)):
+            raise NumericalError(
+                "the loss is {} in round {} epoch {} step {}; the last saved state is kept; "
+                "try a smaller plan.lr or check the scale of the features".format(float(loss), *cursor)
+            )
+        torch.autograd.backward(loss)
+        return loss.detach()
+
+    return float(optimiser.step(closure))  # type: ignore[arg-type]
+
+
+def basis_loss(network: nn.Module, method: Method, output: Output, y: Tensor) -> Tensor:
+    """Stage I's three terms, when the method and the network have a basis block."""
+    block = getattr(network, "basis", None)
+    if method.basis is None or not isinstance(block, BasisBlock):
+        return torch.zeros(())
+    return block.loss(output.features, y, method.basis)
+
+
+def weight_norm(network: nn.Module) -> Tensor:
+    """Σ w² over weights; biases and the basis (kept orthonormal by its own term) are left out."""
+    parts = [
+        parameter.square().sum()
+        for name, parameter in network.named_parameters()
+        if parameter.ndim > 1 and not name.startswith("basis.")
+    ]
+    return torch.stack(parts).sum() if parts else torch.zeros(())

@@ -1,0 +1,104 @@
+"""Every way embasis can refuse, each with the exit code of the command line.
+
+`require` and `lookup` are the only makers of messages about values: name, rule, value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class EmbasisError(Exception):
+    """Base of all errors that embasis raises on purpose."""
+
+    exit_code = 1
+
+
+class ConfigError(EmbasisError, ValueError):
+    """A setting is unknown or out of its range."""
+
+    exit_code = 2
+
+
+class InputDataError(EmbasisError, ValueError):
+    """The user's data cannot be used as they are."""
+
+    exit_code = 3
+
+
+class CheckpointError(EmbasisError):
+    """An artefact of an earlier run is refused."""
+
+    exit_code = 4
+
+
+class CorruptError(CheckpointError):
+    """An artefact is damaged: wrong length, wrong hash, missing file."""
+
+
+class UntrustedError(CheckpointError):
+    """An artefact could run code or reach outside its folder."""
+
+
+class IncompatibleError(CheckpointError):
+    """An artefact was written by another release or for other data."""
+
+
+class ResourceError(EmbasisError, OSError):
+    """Disk, memory or another resource of the machine is not there."""
+
+    exit_code = 5
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class NumericalError(EmbasisError, ArithmeticError):
+    """A value that must be finite is not."""
+
+    exit_code = 6
+
+
+class RunLockedError(EmbasisError):
+    """Another process works in the run folder."""
+
+    exit_code = 7
+
+
+class PeerFailure(EmbasisError):  # noqa: N818 — the name is part of the contract
+    """A process of the same run died."""
+
+    exit_code = 8
+
+
+class Interrupted(EmbasisError):  # noqa: N818 — nothing went wrong
+    """The user or the machine asked us to stop; the run is saved."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class EmbasisWarning(UserWarning):
+    """Something was done for the user that the user should know of."""
+
+
+def require(condition: object, message: str, error: type[EmbasisError] = InputDataError) -> None:
+    """Raise `error(message)` unless `condition` holds."""
+    if not condition:
+        raise error(message)
+
+
+def lookup(table: Mapping[str, T], name: str, kind: str) -> T:
+    """`table[name]`, or a ConfigError that lists what is known."""
+    if name not in table:
+        raise ConfigError(f"unknown {kind} {name!r}; known: {known(table)}")
+    return table[name]
+
+
+def known(names: Iterable[str]) -> str:
+    """Names for the end of a sentence, sorted."""
+    return ", ".join(sorted(names))

@@ -1,0 +1,139 @@
+"""The same data, network and seed for every method: one score per (data set, pair, method, seed)."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from embasis import config as settings
+from embasis.config import Config
+from embasis.data.domain_sets import PAIRS
+from embasis.engine.progress import Progress
+from embasis.engine.rounds import walk
+from embasis.engine.train import train_round
+from embasis.errors import ConfigError, InputDataError, known, require
+from embasis.experiment.build import Built, build
+from embasis.report.tables import RunScore
+from embasis.types import Evaluation, Problem, RoundRecord
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One finished run of a comparison."""
+
+    score: RunScore
+    records: tuple[RoundRecord, ...]
+    built: Built
+
+
+def compare(
+    dataset: str,
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    config: Config,
+    root: str | None = None,
+) -> Iterator[Outcome]:
+    """Every method on every pair with every seed. Methods without Stage I share the source model of a (pair, seed)."""
+    entries = [settings.entry_of("method", name) for name in methods]
+    require(len(entries) > 0, "compare needs at least one method", ConfigError)
+    given = {key: value for key, value in config.method.items() if key != "name"}
+    for seed in seeds:
+        for pair, problem in problems(dataset, seed, root, config.data):
+            sources: dict[bool, tuple[nn.Module, Progress, float]] = {}
+            for name in methods:
+                own = {key: value for key, value in given.items() if key in known_settings(name)}
+                run = Config(seed, config.standardise, config.save_seconds, {}, {"name": name, **own}, config.network,
+                             config.plan)  # fmt: skip
+                built = build(problem, run)
+                yield run_one(dataset, pair, name, seed, built, sources)
+
+
+def known_settings(method: str) -> tuple[str, ...]:
+    """The settings of one method."""
+    return settings.settings_of(settings.entry_of("method", method))
+
+
+def problems(dataset: str, seed: int, root: str | None, given: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
+    """All pairs of a data set by name; a data set that is drawn is drawn with the seed."""
+    entry = settings.entry_of("data", dataset)
+    names = tuple(inspect.signature(entry).parameters)
+    arguments = {key: value for key, value in given.items() if key not in ("dataset", "pairs")}
+    unknown = [key for key in arguments if key not in names]
+    require(not unknown, f"unknown setting {unknown} of data set {dataset}; known: {known(names)}", ConfigError)
+    if "seed" in names:
+        arguments.setdefault("seed", seed)
+    if root is not None and "root" in names:
+        arguments["root"] = root
+    if "source" not in names or "source" in arguments:
+        yield f"{arguments.get('source', '')}→{arguments.get('target', '')}".strip("→"), entry(**arguments)
+        return
+    for source, target in PAIRS[dataset]:
+        yield f"{source}→{target}", entry(**arguments, source=source, target=target)
+
+
+def run_one(
+    dataset: str,
+    pair: str,
+    method: str,
+    seed: int,
+    built: Built,
+    sources: dict[bool, tuple[nn.Module, Progress, float]],
+) -> Outcome:
+    """One run in memory, from the shared source model if its training does not depend on the method."""
+    shareable, start = built.method.basis is None, time.perf_counter()
+    before, progress = 0.0, None
+    if shareable:
+        if True not in sources:
+            sources[True] = train_source(built)
+        trained, done, before = sources[True]
+        start = time.perf_counter()
+        built.network.load_state_dict(trained.state_dict())
+        progress = copy.copy(done)
+        progress.network, progress.records = built.network, []
+    records = []
+    for moment in walk(built.problem, built.network, built.method, built.plan, progress):
+        if moment.record is not None:
+            records.append(moment.record)
+            progress = moment.progress
+    seconds = before + time.perf_counter() - start
+    assert progress is not None
+    kept = records[progress.best_round] if progress.status == "collapsed" else records[-1]
+    return Outcome(score_of(dataset, pair, method, seed, kept, seconds), tuple(records), built)
+
+
+def train_source(built: Built) -> tuple[nn.Module, Progress, float]:
+    """The network after source training, with the cursor at its end."""
+    start, network = time.perf_counter(), copy.deepcopy(built.network)
+    progress = Progress(network)
+    for _ in train_round(built.problem, built.method, built.plan, progress):
+        pass
+    progress.optimiser = None
+    return network, progress, time.perf_counter() - start
+
+
+def score_of(dataset: str, pair: str, method: str, seed: int, record: RoundRecord, seconds: float) -> RunScore:
+    """The row of the table: on the test rows if there are any, else on the hidden labels of the unlabelled rows."""
+    judged: Evaluation | None = record.test or record.evaluation
+    if judged is None:
+        raise InputDataError(f"compare needs true labels of the unlabelled side to score with; {dataset} has none")
+    return RunScore(
+        dataset=dataset,
+        pair=pair,
+        method=method,
+        seed=seed,
+        accuracy=judged.accuracy,
+        mean_class_accuracy=judged.mean_class_accuracy,
+        ece=judged.ece,
+        nll=judged.nll,
+        auroc=judged.auroc,
+        trusted_share=judged.trusted_share,
+        trusted_precision=judged.trusted_precision,
+        network_accuracy=judged.network_accuracy,
+        seconds=seconds,
+    )

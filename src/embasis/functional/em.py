@@ -1,0 +1,129 @@
+"""Expectation-maximisation of the basis (method, section 2).
+
+| symbol | shape | meaning |
+| --- | --- | --- |
+| x | n d | features of n sites, centred and of unit length |
+| w | n | weight of a site; gives both domains equal mass |
+| mu | k d | the basis |
+| z | n k | responsibilities; rows sum to one |
+| sharpness | () | concentration of the components, the λ of the E step |
+
+Kernels: "dot" is sharpness · x·mu, the paper's; "gaussian" is sharpness · (x·mu − ‖mu‖²/2), the posterior of a
+mixture with covariance I/sharpness. They agree when all mu have one norm. Only the second is a likelihood ascent for
+free mu; with unit x and mu renormalised after each M step the first is EM of a von-Mises–Fisher mixture.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from embasis.types import EMStats
+
+CHUNK = 1024
+"""Rows per chunk: the chunk's responsibilities stay in the cache between the two matrix products."""
+
+
+def kernel_scores(
+    x: Float[Tensor, "n d"], mu: Float[Tensor, "k d"], sharpness: float, kernel: str = "dot"
+) -> Float[Tensor, "n k"]:
+    """log z up to a constant of the row."""
+    wide = mu.float()
+    scores = x.float() @ wide.T
+    return sharpness * (scores - wide.square().sum(1) / 2 if kernel == "gaussian" else scores)
+
+
+def responsibilities(
+    x: Float[Tensor, "n d"], mu: Float[Tensor, "k d"], sharpness: float, kernel: str = "dot"
+) -> Float[Tensor, "n k"]:
+    """E step: z_nk ∝ exp(kernel(x_n, mu_k))."""
+    return kernel_scores(x, mu, sharpness, kernel).softmax(1)
+
+
+@torch.no_grad()
+def em_statistics(
+    x: Float[Tensor, "n d"],
+    mu: Float[Tensor, "k d"],
+    sharpness: float,
+    weight: Float[Tensor, " n"] | None = None,
+    kernel: str = "dot",
+    chunk: int = CHUNK,
+) -> EMStats:
+    """E step and the sums of the M step in one pass: mass, total and the objective Σ w log Σ_k exp(kernel)."""
+    mu = mu.float()
+    directions = (sharpness * mu).T.contiguous()
+    offset = -sharpness * mu.square().sum(1) / 2 if kernel == "gaussian" else torch.zeros(len(mu))
+    mass, total = torch.zeros(len(mu)), torch.zeros_like(mu)
+    objective = torch.zeros((), dtype=torch.float64)
+    for first in range(0, len(x), chunk):
+        rows = x[first : first + chunk].float()
+        z = torch.addmm(offset, rows, directions)
+        top = z.amax(1, keepdim=True)
+        z.sub_(top).exp_()
+        size = z.sum(1, keepdim=True)
+        logs = top + size.log()
+        if weight is None:
+            z.div_(size)
+        else:
+            w = weight[first : first + chunk].float().unsqueeze(1)
+            z.mul_(w / size)
+            logs = logs * w
+        objective += logs.sum(dtype=torch.float64)
+        mass += z.sum(0)
+        total.addmm_(z.T, rows)
+    return EMStats(mass, total, objective)
+
+
+def m_step(
+    stats: EMStats, mu: Float[Tensor, "k d"], sphere: bool = False
+) -> tuple[Float[Tensor, "k d"], Float[Tensor, " k"]]:
+    """mu_k = total_k / mass_k (on the sphere: of unit length), and which components have mass; those without stay."""
+    alive = stats.mass > torch.finfo(torch.float32).tiny * 1e4
+    mean = stats.total / torch.where(alive, stats.mass, torch.ones_like(stats.mass)).unsqueeze(1)
+    if sphere:
+        length = mean.norm(dim=1, keepdim=True)
+        alive = alive & (length.squeeze(1) > 1e-12)
+        mean = mean / torch.where(length > 1e-12, length, torch.ones_like(length))
+    return torch.where(alive.unsqueeze(1), mean, mu.float()), alive.float()
+
+
+def effective_components(mass: Float[Tensor, " k"]) -> float:
+    """exp of the entropy of the mass: how many components share the data."""
+    share = mass.double().clamp_min(0)
+    share = share / share.sum().clamp_min(torch.finfo(torch.float64).tiny)
+    return float(torch.special.entr(share).sum().exp())
+
+
+def domain_weights(labelled: Tensor) -> Float[Tensor, " n"]:
+    """Both domains get half of the mass, whatever their sizes; they sum to n. One domain alone: all ones."""
+    flags = labelled.bool()
+    counts = torch.tensor([(~flags).sum(), flags.sum()], dtype=torch.float32)
+    each = len(flags) / (counts.clamp_min(1) * (counts > 0).sum().clamp_min(1))
+    return each[flags.long()]
+
+
+def mean_perplexity(z: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
+    """exp of the mean entropy of the responsibilities: over how many components a site spreads."""
+    entropy: Tensor = torch.special.entr(z).sum(1).mean()
+    return entropy.exp()
+
+
+@torch.no_grad()
+def sharpness_for_perplexity(
+    cosines: Float[Tensor, "n k"], perplexity: float, lowest: float = 1e-2, highest: float = 1e4
+) -> float:
+    """The sharpness at which sites spread over `perplexity` components on average; perplexity falls with sharpness.
+
+    Bisection of log sharpness. Beyond the bounds the bound is returned: identical components never separate.
+    """
+    low, high = lowest, highest
+    for _ in range(40):
+        middle = math.sqrt(low * high)
+        if float(mean_perplexity((middle * cosines.float()).softmax(1))) > perplexity:
+            low = middle
+        else:
+            high = middle
+    return math.sqrt(low * high)

@@ -1,0 +1,114 @@
+"""From basis to label distribution (method, section 3).
+
+| symbol | shape | meaning |
+| --- | --- | --- |
+| mu | k d | the basis |
+| weight, bias | c d, c | the linear head f |
+| sigma | () | spread of a component in latent space |
+| p | k c | p_k = E_ε softmax f(mu_k + sigma ε) |
+| z | n k | responsibilities |
+| q | n c | the network's own class probabilities: a second piece of evidence, or None |
+| mean, between, within | n c | the label distribution: between + within = mean (1 − mean) |
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+TINY = 1e-12
+
+
+def component_probabilities(
+    mu: Float[Tensor, "k d"],
+    weight: Float[Tensor, "c d"],
+    bias: Float[Tensor, " c"],
+    sigma: float = 0.0,
+    noise: Float[Tensor, "m d"] | None = None,
+) -> Float[Tensor, "k c"]:
+    """p_k: exact for sigma = 0; the mean over the draws `noise` where given; else the closed approximation.
+
+    The closed form divides each centred class score by sqrt(1 + π/8 · sigma² ‖w_c − mean of the other w‖²): the probit
+    approximation of class c against the mean of the others, which for two classes is MacKay's.
+    Good to a few hundredths for up to five classes; for many classes take draws, or sigma = 0.
+    """
+    scores = mu.float() @ weight.float().T + bias.float()
+    if sigma == 0.0:
+        return scores.softmax(1)
+    if noise is not None:
+        return (scores.unsqueeze(0) + sigma * (noise.float() @ weight.float().T).unsqueeze(1)).softmax(2).mean(0)
+    classes = len(weight)
+    against = (weight.float() - weight.float().mean(0)) * (classes / max(classes - 1, 1))
+    spread = (1 + math.pi / 8 * sigma**2 * against.square().sum(1)).sqrt()
+    return ((scores - scores.mean(1, keepdim=True)) / spread).softmax(1)
+
+
+def label_moments(
+    z: Float[Tensor, "n k"], p: Float[Tensor, "k c"], q: Float[Tensor, "n c"] | None = None
+) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"], Float[Tensor, "n c"]]:
+    """mean, between and within of each site.
+
+    Without q:  mean = Σ_k z p,  between = Σ_k z p² − mean²,  within = Σ_k z p (1 − p).
+    With q each component's class probabilities are multiplied by the site's own evidence, p'_nk ∝ p_k q_n, and the
+    component by how well it agrees with it, z'_nk ∝ z_nk (p_k·q_n): the posterior of component and class. The same
+    three sums over z', p' follow, and so does the identity. No n × k × c tensor is made. Where p and q are sure of
+    different classes (0 · 1 and 1 · 0 in float32), both are floored at TINY: the mean is then undecided, not zero.
+    """
+    p, z = p.float(), z.float()
+    if q is None:
+        mean = z @ p
+        second = z @ p.square()
+    else:
+        p, q = p.clamp_min(TINY), q.float().clamp_min(TINY)
+        agreement = q @ p.T
+        evidence = (z * agreement).sum(1, keepdim=True)
+        mean = (z @ p) * q
+        mean = mean / mean.sum(1, keepdim=True)
+        second = ((z / agreement) @ p.square()) * q.square() / evidence
+    # Σ z p² ≥ mean² by Jensen; rounding may say otherwise by 1e-8.
+    between = (second - mean.square()).clamp_min(0)
+    between = torch.minimum(between, (mean - mean.square()).clamp_min(0))
+    within = (mean - mean.square()).clamp_min(0) - between
+    return mean, between, within
+
+
+def scalar_uncertainty(
+    mean: Float[Tensor, "n c"], between: Float[Tensor, "n c"], within: Float[Tensor, "n c"], kind: str
+) -> Float[Tensor, " n"]:
+    """Var(y) as one number: the sum over classes ("sum") or the predicted class's ("label"), of a part of the variance.
+
+    kind: "total_sum", "between_sum", "total_label", "between_label", "confidence" (1 − the largest mean).
+    """
+    if kind == "confidence":
+        return 1 - mean.amax(1)
+    part = between + within if kind.startswith("total") else between
+    return part.sum(1) if kind.endswith("sum") else part.gather(1, mean.argmax(1, keepdim=True)).squeeze(1)
+
+
+def literal_moments(
+    z: Float[Tensor, "n k"],
+    mu: Float[Tensor, "k d"],
+    weight: Float[Tensor, "c d"],
+    bias: Float[Tensor, " c"],
+    noise: Float[Tensor, "m d"],
+    softmax: bool = True,
+) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
+    """The paper read literally: x̂ = Σ_k z mu_k + ε, y = f(x̂); mean and variance over the draws.
+
+    Without the softmax the variance is that of W ε for every site, so it ranks nothing: kept as an option only.
+    """
+    scores = ((z.float() @ mu.float()) @ weight.float().T + bias.float()).unsqueeze(0)
+    draws = scores + (noise.float() @ weight.float().T).unsqueeze(1)
+    values = draws.softmax(2) if softmax else draws
+    return values.mean(0), values.var(0, correction=0)
+
+
+def draw_labels(mean: Float[Tensor, "n c"], uniform: Tensor, temperature: float = 1.0) -> Tensor:
+    """One class per site from mean^(1/temperature), by the inverse of its distribution function at `uniform`."""
+    sharpened = (mean.double().clamp_min(0).log() / temperature).softmax(1)
+    cumulative = sharpened.cumsum(1)
+    above = (uniform.double().unsqueeze(1) * cumulative[:, -1:]) < cumulative
+    return above.long().argmax(1)

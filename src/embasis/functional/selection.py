@@ -1,0 +1,85 @@
+"""Class by class, the surest sites: exact thresholds from mergeable histograms (method, section 5).
+
+| symbol | shape | meaning |
+| --- | --- | --- |
+| score | n | uncertainty of a site, ≥ 0; low is sure |
+| label | n | predicted class |
+| key | n | the 32 bits of the score as an integer: for scores ≥ 0 the order is the same |
+| high, low | c 65536 | counts of the upper 16 bits; of the lower 16 bits inside the bin that holds the threshold |
+| keep | () | share of each predicted class to trust |
+| threshold | c | the ⌈keep · n_c⌉-th smallest score of the class |
+| share | c | share of the sites exactly at the threshold to trust, decided by a hash of the sample id |
+
+Two passes over the stream give the exact order statistic: a radix selection whose only state is counts, and counts add
+up over batches and processes. Nothing is sorted and nothing is held.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+BINS = 1 << 16
+
+
+def order_key(score: Float[Tensor, " n"]) -> Int64[Tensor, " n"]:
+    """Non-negative floats as integers of the same order (−0 and NaN-free input assumed; negatives count as 0)."""
+    return score.float().clamp_min(0).add(0.0).contiguous().view(torch.int32).long()
+
+
+def high_counts(label: Int64[Tensor, " n"], key: Int64[Tensor, " n"], classes: int) -> Int64[Tensor, "c b"]:
+    """Histogram of the upper 16 bits, class by class."""
+    return torch.bincount(label * BINS + (key >> 16), minlength=classes * BINS).view(classes, BINS)
+
+
+def low_counts(
+    label: Int64[Tensor, " n"], key: Int64[Tensor, " n"], high_bin: Int64[Tensor, " c"]
+) -> Int64[Tensor, "c b"]:
+    """Histogram of the lower 16 bits of those sites whose upper bits are their class's threshold bin."""
+    inside = (key >> 16) == high_bin[label]
+    return torch.bincount(label[inside] * BINS + (key[inside] & (BINS - 1)), minlength=len(high_bin) * BINS).view(
+        len(high_bin), BINS
+    )
+
+
+def rank_bin(
+    counts: Int64[Tensor, "c b"], rank: Int64[Tensor, " c"]
+) -> tuple[Int64[Tensor, " c"], Int64[Tensor, " c"]]:
+    """The bin that holds the `rank`-th smallest (from 1; 0 = none, bin 0), and how many lie in the bins before it."""
+    cumulative = counts.cumsum(1)
+    bins = (cumulative < rank.unsqueeze(1)).sum(1).clamp_max(counts.shape[1] - 1)
+    before = torch.where(bins > 0, cumulative.gather(1, (bins - 1).clamp_min(0).unsqueeze(1)).squeeze(1), 0)
+    return bins, before
+
+
+def ranks(counts: Int64[Tensor, "c b"], keep: float) -> Int64[Tensor, " c"]:
+    """How many sites of each class to trust: ⌈keep · n_c⌉."""
+    return (counts.sum(1).double() * keep - 1e-9).ceil().long().clamp_min(0)
+
+
+def threshold_of(
+    high: Int64[Tensor, "c b"], low: Int64[Tensor, "c b"], keep: float
+) -> tuple[Float[Tensor, " c"], Float[Tensor, " c"]]:
+    """threshold and share from the two histograms; a class that trusts nothing gets threshold −1."""
+    rank = ranks(high, keep)
+    high_bin, before = rank_bin(high, rank)
+    low_bin, inside = rank_bin(low, rank - before)
+    key = (high_bin << 16) + low_bin
+    at = low.gather(1, low_bin.unsqueeze(1)).squeeze(1).clamp_min(1)
+    share = ((rank - before - inside).float() / at.float()).clamp(0, 1)
+    threshold = key.to(torch.int32).view(torch.float32)
+    return torch.where(rank > 0, threshold, -1.0), torch.where(rank > 0, share, 0.0)
+
+
+def is_trusted(
+    label: Int64[Tensor, " n"],
+    score: Float[Tensor, " n"],
+    threshold: Float[Tensor, " c"],
+    share: Float[Tensor, " c"],
+    uniform: Tensor,
+) -> Tensor:
+    """Below the class's threshold, or at it and chosen by the hash of the sample id."""
+    clean = score.float().clamp_min(0)
+    at = clean == threshold[label]
+    return (clean < threshold[label]) | (at & (uniform < share[label].double()))

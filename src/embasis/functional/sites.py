@@ -1,0 +1,55 @@
+"""Rows of sites, and the feature space in which the basis lives.
+
+| symbol | shape | meaning |
+| --- | --- | --- |
+| x | n d | features of n sites |
+| count, total, square | (), d, d | Σ 1, Σ x, Σ x² of one domain, in float64: sums, so they add up |
+| centre, scale | d | mean and standard deviation of a domain |
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+
+def to_sites(grid: Tensor) -> Tensor:
+    """(B, d, *S) -> (B·S, d): a segmentation is a classification with more sites."""
+    return grid.flatten(2).transpose(1, 2).flatten(0, 1) if grid.ndim > 2 else grid
+
+
+def domain_sums(x: Float[Tensor, "n d"]) -> tuple[Float64[Tensor, ""], Float64[Tensor, " d"], Float64[Tensor, " d"]]:
+    """count, total and square of these rows; float64, so that features × 10^30 do not overflow."""
+    wide = x.double()
+    return torch.tensor(float(len(x)), dtype=torch.float64), wide.sum(0), wide.square().sum(0)
+
+
+def centre_and_scale(
+    count: Float64[Tensor, ""], total: Float64[Tensor, " d"], square: Float64[Tensor, " d"]
+) -> tuple[Float64[Tensor, " d"], Float64[Tensor, " d"]]:
+    """Mean and standard deviation from sums; a constant feature gets scale max(1, |centre|): it becomes 0, not NaN."""
+    centre = total / count.clamp_min(1)
+    variance = (square / count.clamp_min(1) - centre.square()).clamp_min(0)
+    scale = variance.sqrt()
+    # Rounding leaves a constant column with a variance of about 1e-16 of its square: that is not a spread.
+    constant = scale <= 1e-7 * centre.abs().clamp_min(torch.finfo(torch.float64).tiny)
+    return centre, torch.where(constant, centre.abs().clamp_min(1), scale)
+
+
+def standardise(
+    x: Float[Tensor, "n d"], centre: Float64[Tensor, " d"], scale: Float64[Tensor, " d"]
+) -> Float[Tensor, "n d"]:
+    """(x − centre) / scale, computed in float64, returned in float32."""
+    return ((x.double() - centre) / scale).float()
+
+
+def unit_rows(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    """x_n / ‖x_n‖ in float32; a row of zeros stays zero. Divides by the largest entry first, against overflow."""
+    wide = x.float()
+    largest = wide.abs().amax(1, keepdim=True).detach()
+    nonzero = largest > 0
+    scaled = wide / torch.where(nonzero, largest, torch.ones_like(largest))
+    # One is added under the root of zero rows only: the gradient of a norm at zero is not finite.
+    length = (scaled.square().sum(1, keepdim=True) + (~nonzero).float()).sqrt()
+    return scaled / length

@@ -1,0 +1,219 @@
+"""The labeller of this project: EM basis, label distribution, uncertainty (method, sections 2 to 4).
+
+| state | shape | meaning |
+| --- | --- | --- |
+| centre, scale | 2 d | mean and standard deviation of the labelled (0) and the unlabelled side (1) |
+| mu | k d | the basis, unit rows |
+| weight, bias | c d, c | the linear head f |
+| sharpness | () | concentration of the components |
+| p | k c | class probabilities of each component |
+| alive, effective | () | components with mass; exp entropy of the mass |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from embasis.distributed import all_sum
+from embasis.errors import ConfigError, require
+from embasis.functional import basis, em, losses, moments, sites
+from embasis.randomness import generator
+from embasis.types import EMStats, Features, LabelDistribution, State, Stream
+
+CENTRING = ("domain", "joint", "none")
+STARTS = ("class_means", "stage1")
+HEADS = ("linear", "counts")
+KERNELS = ("dot", "gaussian")
+UNCERTAINTIES = ("total_sum", "between_sum", "total_label", "between_label", "confidence")
+
+
+@dataclass(frozen=True)
+class EMBasisLabeller:
+    """Basis by EM over both domains, a head on the basis, and the network's own prediction as further evidence."""
+
+    classes: int
+    per_class: int = 3
+    sharpness: float = 0.0
+    """0 = so that a site spreads over `perplexity` components on average (decision 0002)."""
+    perplexity: float = 0.0
+    """0 = as many components as one class has, at least 2."""
+    iterations: int = 10
+    kernel: str = "dot"
+    centring: str = "domain"
+    start: str = "class_means"
+    head: str = "linear"
+    head_penalty: float = 1e-3
+    variance_weight: float = 0.0
+    balance_weight: float = 1.0
+    """weight of the balance term, in units of variance_weight."""
+    sigma: float = 0.0
+    draws: int = 0
+    """sigma > 0: draws for the component probabilities; 0 = closed form."""
+    evidence: float = 1.0
+    """power of the network's own probabilities in the label distribution; 0 = the basis alone."""
+    uncertainty: str = "total_sum"
+
+    def __post_init__(self) -> None:
+        def check(rule: bool, text: str) -> None:
+            require(rule, text, ConfigError)
+
+        check(self.per_class >= 1, f"per_class must be at least 1, got {self.per_class}")
+        check(self.iterations >= 0, f"iterations must be at least 0, got {self.iterations}")
+        check(self.draws >= 0, f"draws must be at least 0, got {self.draws}")
+        for name in ("sharpness", "head_penalty", "variance_weight", "balance_weight", "sigma", "evidence"):
+            check(getattr(self, name) >= 0, f"{name} must be at least 0, got {getattr(self, name)}")
+        check(
+            self.perplexity == 0 or self.perplexity > 1,
+            f"perplexity must be over 1, or 0 for one class's components, got {self.perplexity}",
+        )
+        for name, allowed in (
+            ("kernel", KERNELS), ("centring", CENTRING), ("start", STARTS), ("head", HEADS),
+            ("uncertainty", UNCERTAINTIES),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            check(value in allowed, f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+
+    def fit(self, stream: Stream, start: State, seed: int, round_number: int) -> State:
+        """Statistics of the domains → first basis → sharpness → EM → head."""
+        centre, scale = self._domains(stream)
+        rows = [self._prepare(part, centre, scale) for part in stream]
+        labelled = [part.y >= 0 for part in stream]
+        mu = self._first_basis(rows, stream, start)
+        sharpness = self._sharpness(rows, labelled, mu)
+        mu, stats, alive = self._em(rows, labelled, mu, sharpness)
+        weight, bias, p = self._head(rows, stream, mu, sharpness, seed, round_number)
+        return {
+            "centre": centre, "scale": scale, "mu": mu, "weight": weight, "bias": bias, "p": p,
+            "sharpness": torch.tensor(sharpness), "alive": alive.sum(),
+            "effective": torch.tensor(em.effective_components(stats.mass)),
+        }  # fmt: skip
+
+    def label(self, features: Features, state: State) -> LabelDistribution:
+        """Responsibilities, mixed with the class probabilities of the components and the network's evidence."""
+        x = self._prepare(features, state["centre"], state["scale"])
+        z = em.responsibilities(x, state["mu"], float(state["sharpness"]), self.kernel)
+        q = (self.evidence * features.scores.float()).softmax(1) if self.evidence > 0 else None
+        mean, between, within = moments.label_moments(z, state["p"], q)
+        return LabelDistribution(
+            mean, between, within, moments.scalar_uncertainty(mean, between, within, self.uncertainty)
+        )
+
+    def _domains(self, stream: Stream) -> tuple[Tensor, Tensor]:
+        """(2, d) centres and scales: of each side, of both together, or none."""
+        width = stream[0].x.shape[1]
+        if self.centring == "none":
+            return torch.zeros(2, width, dtype=torch.float64), torch.ones(2, width, dtype=torch.float64)
+        sums = [
+            [sum_up([sites.domain_sums(part.x[(part.y < 0) == side]) for part in stream], i) for i in range(3)]
+            for side in (False, True)
+        ]
+        if self.centring == "joint" or not float(sums[1][0]):
+            both = [sums[0][i] + sums[1][i] for i in range(3)]
+            sums = [both, both]
+        pairs = [sites.centre_and_scale(*side) for side in sums]
+        return torch.stack([pair[0] for pair in pairs]), torch.stack([pair[1] for pair in pairs])
+
+    def _prepare(self, features: Features, centre: Tensor, scale: Tensor) -> Tensor:
+        side = (features.y < 0).long()
+        return sites.unit_rows(((features.x.double() - centre[side]) / scale[side]).float())
+
+    def _first_basis(self, rows: list[Tensor], stream: Stream, start: State) -> Tensor:
+        if self.start == "stage1" and "proposal" in start:
+            return sites.unit_rows(start["proposal"])
+        y = torch.cat([part.y for part in stream])
+        x = torch.cat([row[part.y >= 0] for row, part in zip(rows, stream, strict=True)])
+        return sites.unit_rows(basis.class_means(x, y[y >= 0], self.classes, self.per_class)[0])
+
+    def _sharpness(self, rows: list[Tensor], labelled: list[Tensor], mu: Tensor) -> float:
+        if self.sharpness > 0:
+            return self.sharpness
+        target = self.perplexity or max(float(self.per_class), 2.0)
+        sample = torch.cat([row[~flag] for row, flag in zip(rows, labelled, strict=True)])[:SHARPNESS_ROWS]
+        sample = sample if len(sample) else torch.cat(rows)[:SHARPNESS_ROWS]
+        return em.sharpness_for_perplexity(sample @ mu.T, min(target, len(mu) * 0.9))
+
+    def _em(
+        self, rows: list[Tensor], labelled: list[Tensor], mu: Tensor, sharpness: float
+    ) -> tuple[Tensor, EMStats, Tensor]:
+        weights = em.domain_weights(torch.cat(labelled)).split([len(flag) for flag in labelled])
+        for _ in range(max(self.iterations, 1)):
+            parts = [
+                em.em_statistics(row, mu, sharpness, weight, self.kernel)
+                for row, weight in zip(rows, weights, strict=True)
+            ]
+            total = parts[0]
+            for part in parts[1:]:
+                total = total + part
+            stats = EMStats(all_sum(total.mass), all_sum(total.total), all_sum(total.objective))
+            moved, alive = em.m_step(stats, mu, sphere=self.kernel == "dot")
+            mu = moved if self.iterations else mu
+        return mu, stats, alive
+
+    def _head(
+        self, rows: list[Tensor], stream: Stream, mu: Tensor, sharpness: float, seed: int, round_number: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Labelled NLL of the mixture's mean + v · (variance + balance) over unlabelled sites.
+
+        The basis does not depend on the head, so training the head once on the final basis has the same fixed point as
+        a step in every EM iteration, and costs less (decision 0005).
+        """
+        z = torch.cat([em.responsibilities(row, mu, sharpness, self.kernel) for row in rows])
+        y = torch.cat([part.y for part in stream])
+        zs, ys, zu = z[y >= 0], y[y >= 0], z[y < 0]
+        if self.head == "counts":
+            counts = zs.T @ losses.one_hot(ys, self.classes) + 0.5 / self.classes
+            nothing = torch.zeros(self.classes, mu.shape[1])
+            return nothing, torch.zeros(self.classes), counts / counts.sum(1, keepdim=True)
+        noise = None
+        if self.sigma > 0 and self.draws > 0:
+            noise = torch.randn(self.draws, mu.shape[1], generator=generator(seed, "head", round_number))
+        prior = losses.one_hot(ys, self.classes).mean(0)
+
+        def objective(weight: Tensor, bias: Tensor) -> Tensor:
+            p = moments.component_probabilities(mu, weight, bias, self.sigma, noise)
+            loss = -(zs @ p).gather(1, ys.unsqueeze(1)).clamp_min(1e-12).log().mean()
+            loss = loss + self.head_penalty * weight.square().sum()
+            if self.variance_weight > 0 and len(zu):
+                mean, between, within = moments.label_moments(zu, p)
+                spread = losses.mean_variance(between, within) + self.balance_weight * losses.balance(mean, prior)
+                loss = loss + self.variance_weight * spread
+            return loss
+
+        weight, bias = minimise(objective, torch.zeros(self.classes, mu.shape[1]), torch.zeros(self.classes))
+        return weight, bias, moments.component_probabilities(mu, weight, bias, self.sigma, noise)
+
+
+SHARPNESS_ROWS = 4096
+"""Unlabelled rows by which the sharpness is set."""
+HEAD_STEPS = 30
+
+
+def sum_up(parts: list[tuple[Tensor, Tensor, Tensor]], index: int) -> Tensor:
+    """The sum over chunks and processes of one of the three domain sums."""
+    return all_sum(torch.stack([part[index] for part in parts]).sum(0))
+
+
+def minimise(objective: Callable[[Tensor, Tensor], Tensor], weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """The smooth objective's minimum by L-BFGS from the given start."""
+    weight, bias = weight.clone().requires_grad_(True), bias.clone().requires_grad_(True)
+    optimiser = torch.optim.LBFGS([weight, bias], max_iter=HEAD_STEPS, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        loss = objective(weight, bias)
+        torch.autograd.backward(loss)
+        return loss
+
+    optimiser.step(closure)
+    return weight.detach(), bias.detach()
+
+
+def facts(state: State) -> Iterator[tuple[str, float]]:
+    """What the labeller chose, for the record."""
+    for name in ("sharpness", "alive", "effective"):
+        if name in state:
+            yield name, float(state[name])

@@ -1,0 +1,69 @@
+"""The losses of a round: labelled cross-entropy beside what a method makes of the unlabelled rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from embasis.errors import ConfigError, require
+from embasis.functional import losses, sites
+from embasis.types import Output, PseudoLabels
+
+REGULARISERS = {
+    "none": lambda logits: torch.zeros(len(logits)),
+    "kld": losses.kld_regulariser,
+    "entropy": losses.entropy_regulariser,
+    "l2": losses.l2_regulariser,
+}
+
+
+def labelled_loss(output: Output, y: Tensor) -> Tensor:
+    """Mean cross-entropy of labelled rows; rows of label −1 (ignored sites) are left out."""
+    logits = sites.to_sites(output.logits)
+    return losses.weighted_cross_entropy(logits, losses.one_hot(y, logits.shape[1]), (y >= 0).float())
+
+
+@dataclass(frozen=True)
+class TrustedLabels:
+    """CE(labelled) + weight · Σ w (CE + α · r) / Σ w over trusted rows; r is the model regulariser."""
+
+    weight: float = 1.0
+    regulariser: str = "none"
+    alpha: float = 0.1
+    reads_untrusted: bool = False
+
+    def __post_init__(self) -> None:
+        require(self.weight >= 0, f"weight must be at least 0, got {self.weight}", ConfigError)
+        require(self.alpha >= 0, f"alpha must be at least 0, got {self.alpha}", ConfigError)
+        require(
+            self.regulariser in REGULARISERS,
+            f"regulariser must be one of {', '.join(REGULARISERS)}, got {self.regulariser!r}",
+            ConfigError,
+        )
+
+    def __call__(self, labelled: Output, y: Tensor, unlabelled: Output, pseudo: PseudoLabels) -> Tensor:
+        """A scalar to minimise."""
+        logits = sites.to_sites(unlabelled.logits)
+        target = losses.one_hot(pseudo.label, logits.shape[1]) if pseudo.target is None else pseudo.target
+        loss = losses.weighted_cross_entropy(logits, target, pseudo.weight)
+        if self.regulariser != "none":
+            extra = REGULARISERS[self.regulariser](logits)
+            loss = loss + self.alpha * (pseudo.weight * extra).sum() / pseudo.weight.sum().clamp_min(1e-12)
+        return labelled_loss(labelled, y) + self.weight * loss
+
+
+@dataclass(frozen=True)
+class MinimumEntropy:
+    """CE(labelled) + weight · mean entropy of all unlabelled rows."""
+
+    weight: float = 0.1
+    reads_untrusted: bool = True
+
+    def __post_init__(self) -> None:
+        require(self.weight >= 0, f"weight must be at least 0, got {self.weight}", ConfigError)
+
+    def __call__(self, labelled: Output, y: Tensor, unlabelled: Output, pseudo: PseudoLabels) -> Tensor:
+        """A scalar to minimise."""
+        return labelled_loss(labelled, y) + self.weight * losses.entropy(sites.to_sites(unlabelled.logits)).mean()

@@ -1,0 +1,139 @@
+"""Which labels are trusted, as what (hard, drawn, soft) and with which weight.
+
+| symbol | shape | meaning |
+| --- | --- | --- |
+| keep | () | share of each predicted class that is trusted in a round |
+| threshold, share | c | what `fit` learns, see functional/selection.py |
+| ceiling | c | confidence at the threshold: the λ_c of class-balanced self-training |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from embasis.distributed import all_sum
+from embasis.errors import ConfigError, require
+from embasis.functional import losses, moments, selection
+from embasis.randomness import uniforms
+from embasis.types import LabelDistribution, PseudoLabels, State
+
+LABELS = ("mode", "draw", "soft", "entropy", "l2")
+WEIGHTS = ("equal", "inverse_variance")
+
+
+@dataclass(frozen=True)
+class TrustNothing:
+    """No pseudo-labels at all."""
+
+    def fit(self, stream: Sequence[LabelDistribution], round_number: int) -> State:
+        """Nothing to learn."""
+        return {}
+
+    def select(
+        self, distribution: LabelDistribution, state: State, ids: Tensor, seed: int, round_number: int
+    ) -> PseudoLabels:
+        """Label −1 and weight 0 everywhere."""
+        return PseudoLabels(torch.full((len(distribution),), -1), torch.zeros(len(distribution)))
+
+
+@dataclass(frozen=True)
+class OneThreshold:
+    """Every site whose most probable class reaches one threshold (the first pseudo-label method)."""
+
+    threshold: float = 0.9
+
+    def __post_init__(self) -> None:
+        require(0 < self.threshold <= 1, f"threshold must be in (0, 1], got {self.threshold}", ConfigError)
+
+    def fit(self, stream: Sequence[LabelDistribution], round_number: int) -> State:
+        """Nothing to learn: the threshold is a setting."""
+        return {}
+
+    def select(
+        self, distribution: LabelDistribution, state: State, ids: Tensor, seed: int, round_number: int
+    ) -> PseudoLabels:
+        """The mode where it is probable enough."""
+        trusted = distribution.mean.amax(1) >= self.threshold
+        return PseudoLabels(torch.where(trusted, distribution.label, -1), trusted.float())
+
+
+@dataclass(frozen=True)
+class ClassBalanced:
+    """The surest share of each predicted class; the share grows from `keep` by `step` a round up to `cap`."""
+
+    keep: float = 0.2
+    step: float = 0.05
+    cap: float = 0.5
+    labels: str = "mode"
+    weights: str = "equal"
+    temperature: float = 1.0
+    """draw: the label distribution is raised to 1/temperature before the draw."""
+    alpha: float = 0.25
+    """entropy, l2: strength of the label regulariser."""
+    floor: float = 0.05
+    """inverse_variance: added to the variance before it is inverted."""
+
+    def __post_init__(self) -> None:
+        def check(rule: bool, text: str) -> None:
+            require(rule, text, ConfigError)
+
+        check(0 < self.keep <= 1, f"keep must be in (0, 1], got {self.keep}")
+        check(self.step >= 0, f"step must be at least 0, got {self.step}")
+        check(self.keep <= self.cap <= 1, f"cap must be in [keep, 1] = [{self.keep}, 1], got {self.cap}")
+        check(self.labels in LABELS, f"labels must be one of {', '.join(LABELS)}, got {self.labels!r}")
+        check(self.weights in WEIGHTS, f"weights must be one of {', '.join(WEIGHTS)}, got {self.weights!r}")
+        check(self.temperature > 0, f"temperature must be positive, got {self.temperature}")
+        check(self.alpha > 0, f"alpha must be positive, got {self.alpha}")
+        check(self.floor > 0, f"floor must be positive, got {self.floor}")
+
+    def share_of_round(self, round_number: int) -> float:
+        """`keep` for the first retraining, then growing."""
+        return min(self.keep + self.step * round_number, self.cap)
+
+    def fit(self, stream: Sequence[LabelDistribution], round_number: int) -> State:
+        """The exact order statistic of each class by two passes of counting."""
+        classes, keep = stream[0].mean.shape[1], self.share_of_round(round_number)
+        keys = [(part.label, selection.order_key(part.uncertainty)) for part in stream]
+        high = all_sum(torch.stack([selection.high_counts(label, key, classes) for label, key in keys]).sum(0))
+        chosen, _ = selection.rank_bin(high, selection.ranks(high, keep))
+        low = all_sum(torch.stack([selection.low_counts(label, key, chosen) for label, key in keys]).sum(0))
+        threshold, share = selection.threshold_of(high, low, keep)
+        return {"threshold": threshold, "share": share}
+
+    def select(
+        self, distribution: LabelDistribution, state: State, ids: Tensor, seed: int, round_number: int
+    ) -> PseudoLabels:
+        """Trusted sites with the label and the weight that the settings ask for."""
+        mode = distribution.label
+        trusted = selection.is_trusted(
+            mode,
+            distribution.uncertainty,
+            state["threshold"],
+            state["share"],
+            uniforms(ids, seed, "ties", round_number),
+        )
+        label = mode
+        if self.labels == "draw":
+            label = moments.draw_labels(
+                distribution.mean, uniforms(ids, seed, "hard labels", round_number), self.temperature
+            )
+        weight = torch.ones(len(mode))
+        if self.weights == "inverse_variance" and bool(trusted.any()):
+            weight[trusted] = losses.inverse_variance(distribution.variance.sum(1)[trusted], self.floor)
+        return PseudoLabels(
+            torch.where(trusted, label, -1), torch.where(trusted, weight, 0.0), self._target(distribution, state)
+        )
+
+    def _target(self, distribution: LabelDistribution, state: State) -> Tensor | None:
+        if self.labels == "soft":
+            return distribution.mean
+        if self.labels in ("entropy", "l2"):
+            # The confidence at the threshold; a class that trusts nothing keeps 1, so that it gains nothing.
+            ceiling = torch.where(state["threshold"] >= 0, 1 - state["threshold"], 1.0)
+            smooth = losses.entropy_smoothed if self.labels == "entropy" else losses.l2_smoothed
+            return smooth(distribution.mean, ceiling, self.alpha)
+        return None

@@ -1,0 +1,268 @@
+"""What stands on a page: its sentences, cards, tables and panels, as plain values for the template."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from embasis.report.drawing import dark
+from embasis.report.records import RunView
+from embasis.report.tables import LEGEND, METRICS, NONE, Summary, best_of, by_dataset, caption, cell
+
+if TYPE_CHECKING:
+    from embasis.types import Evaluation, RoundRecord
+
+_PRIVATE = ("host", "hostname", "node", "user", "username", "home", "cwd", "argv", "executable")
+_ASKED = ("dataset", "data", "labelled", "unlabelled", "pair", "method", "backbone", "network", "rounds", "seed")
+
+MOST_RUNS = 12
+"""A comparison draws at most so many runs."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A heading, its rows as text, a sentence below; `best` are the rows in bold."""
+
+    name: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+    best: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Card:
+    """One key figure."""
+
+    name: str
+    value: str
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A figure with its words and the table of its numbers."""
+
+    title: str
+    light: str
+    alt: str
+    caption: str
+    table: Table
+    wide: bool = False
+    dark: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dark", dark(self.light))
+
+
+def three(value: float | None) -> str:
+    """Three decimals, a dash for None."""
+    return NONE if value is None else f"{value:.3f}"
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{part / whole:.1%}" if whole else NONE
+
+
+def _time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested settings as (dotted key, text); absolute paths lose their folders, private facts are left out."""
+    rows: list[tuple[str, str]] = []
+    for key, value in values.items():
+        if str(key).lower() in _PRIVATE:
+            continue
+        if isinstance(value, Mapping):
+            rows += flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list | tuple):
+            rows.append((f"{prefix}{key}", ", ".join(_leaf(item) for item in value) or NONE))
+        else:
+            rows.append((f"{prefix}{key}", _leaf(value)))
+    return rows
+
+
+def _leaf(value: Any) -> str:
+    text = NONE if value is None else str(value)
+    if re.match(r"[/~][^/\s]*/|[A-Za-z]:\\", text):
+        return "…/" + re.split(r"[/\\]", text.rstrip("/\\"))[-1]
+    return text
+
+
+def _setting(view: RunView, name: str) -> str | None:
+    found = dict(flat(view.config))
+    exact = [key for key in (name, f"{name}.name") if key in found]
+    nested = [key for key in found if key.endswith(f".{name}")]
+    return found[[*exact, *nested][0]] if exact or nested else None
+
+
+def run_title(view: RunView) -> str:
+    """Method and data of the run, as far as its settings name them."""
+    names = [name for key in ("method", "dataset") if (name := _setting(view, key))]
+    return " on ".join(names) if len(names) == 2 else names[0] if names else "Self-training run"
+
+
+def run_lead(view: RunView) -> str:
+    """One sentence below the title."""
+    if not view.rounds:
+        return "No round has finished yet."
+    last = view.rounds[-1]
+    truth = "with true labels to check against" if last.evaluation else "without true labels"
+    return f"{last.unlabelled:,} unlabelled rows, {len(view.classes)} classes, {len(view.rounds)} rounds, {truth}."
+
+
+def run_cards(view: RunView) -> list[Card]:
+    """The key figures of the kept round."""
+    cards: list[Card] = []
+    record = view.kept or (view.rounds[-1] if view.rounds else None)
+    if record is not None:
+        first = view.rounds[0]
+        now, then = record.evaluation, first.evaluation if first is not record else None
+
+        def was(name: str) -> str:
+            return f"{three(getattr(then, name))} in round {first.round}" if then else ""
+
+        if now is not None:
+            cards.append(Card("Accuracy of the labels", three(now.accuracy), was("accuracy") or f"{now.rows:,} rows"))
+        share = _percent(record.trusted, record.unlabelled)
+        cards.append(Card("Trusted labels", share, f"{record.trusted:,} of {record.unlabelled:,}"))
+        if now is not None:
+            right = three(now.trusted_precision)
+            cards.append(Card("Right among the trusted", right, f"{three(now.accuracy)} among all"))
+            cards.append(Card("Calibration error", three(now.ece), was("ece") or "0 is best"))
+        if record.test is not None:
+            cards.append(Card("Accuracy on the test set", three(record.test.accuracy), f"{record.test.rows:,} rows"))
+        kept = "chosen without true labels" if view.kept else "the last one"
+        cards.append(Card("Round kept", str(record.round), f"of {view.rounds[-1].round}; {kept}"))
+    if view.timings:
+        total = sum(float(row["seconds"]) for row in view.timings)
+        cards.append(Card("Time", _time(total), f"{len({row['stage'] for row in view.timings})} stages"))
+    return cards
+
+
+def run_warnings(view: RunView) -> list[str]:
+    """Collapse, rounds without trust, classes that vanished, and the notes of every round."""
+    found: list[str] = []
+    says = {"collapsed": "collapsed: nearly all labels are of one class", "no_change": "nothing was trusted"}
+    for record in view.rounds:
+        if record.status != "ok":
+            found.append(f"Round {record.round}: {says.get(record.status, record.status)}.")
+        found += [f"Round {record.round}: {note}" for note in record.notes]
+    if view.rounds:
+        last = view.rounds[-1]
+        gone = [name for name, n in zip(view.classes, last.class_counts, strict=False) if n == 0]
+        if gone:
+            more = f" and {len(gone) - 10} more" if len(gone) > 10 else ""
+            found.append(f"Round {last.round}: no row is labelled {', '.join(gone[:10])}{more}.")
+    return found
+
+
+def went_in(view: RunView) -> list[tuple[str, str]]:
+    """What the run was given."""
+    rows = [(name, value) for name in _ASKED if (value := _setting(view, name)) is not None]
+    if view.rounds:
+        rows.append(("unlabelled rows", f"{view.rounds[-1].unlabelled:,}"))
+        rows.append(("true labels", "given, for checking only" if view.rounds[-1].evaluation else "none"))
+    names = ", ".join(view.classes[:12]) + (f" and {len(view.classes) - 12} more" if len(view.classes) > 12 else "")
+    rows.append((f"{len(view.classes)} classes", names))
+    return rows
+
+
+def round_table(view: RunView) -> Table:
+    """One line per round."""
+    scores = list(dict.fromkeys(key for record in view.rounds for key in record.scores))
+    truth = any(record.evaluation for record in view.rounds)
+    test = any(record.test for record in view.rounds)
+    header = ["round", "status", "loss", "trusted", "changed", *(name.replace("_", " ") for name in scores)]
+    header += ["accuracy", "class mean", "network", "ECE", "NLL", "AUROC", "precision"] if truth else []
+    rows = []
+    for record in view.rounds:
+        row = [str(record.round), record.status, f"{record.loss:.4g}", _percent(record.trusted, record.unlabelled)]
+        row += [f"{record.changed:.1%}", *(_score(record, name) for name in scores)]
+        if truth:
+            row += _measures(record.evaluation)
+        rows.append([*row, *([three(record.test.accuracy) if record.test else NONE] if test else [])])
+    best = frozenset(i for i, record in enumerate(view.rounds) if record.round == view.best_round)
+    note = f"Round {view.best_round}, in bold, is the one kept." if best else ""
+    return Table("Round by round", [*header, *(["test accuracy"] if test else [])], rows, note, best)
+
+
+def _score(record: RoundRecord, name: str) -> str:
+    return f"{record.scores[name]:.4g}" if name in record.scores else NONE
+
+
+def _measures(e: Evaluation | None) -> list[str]:
+    if e is None:
+        return [NONE] * 7
+    values = (e.accuracy, e.mean_class_accuracy, e.network_accuracy, e.ece, e.nll, e.auroc, e.trusted_precision)
+    return [three(value) for value in values]
+
+
+def class_table(view: RunView) -> Table:
+    """One line per class: its labels in the kept round and, with true labels, how right they are."""
+    record = view.kept or (view.rounds[-1] if view.rounds else None)
+    if record is None:
+        return Table("Classes", (), ())
+    truth, rows = record.evaluation, []
+    for c, name in enumerate(view.classes):
+        row = [name, f"{record.class_counts[c]:,}", f"{record.trusted_counts[c]:,}"]
+        if truth:
+            true, labelled = sum(truth.confusion[c]), sum(line[c] for line in truth.confusion)
+            hit = truth.confusion[c][c]
+            row += [f"{true:,}", three(hit / true if true else None), three(hit / labelled if labelled else None)]
+        rows.append(row)
+    header = ["class", "labels", "trusted", *(["true rows", "found (recall)", "right (precision)"] if truth else [])]
+    return Table("Classes", header, rows, f"Round {record.round}.")
+
+
+def cost_table(view: RunView) -> Table:
+    """Seconds of each stage over all rounds."""
+    stages: dict[str, list[float]] = {}
+    for row in view.timings:
+        stages.setdefault(str(row["stage"]), []).append(float(row["seconds"]))
+    total = sum(sum(times) for times in stages.values())
+    rows = [[s, f"{sum(t):.2f}", _percent(sum(t), total), str(len(t))] for s, t in stages.items()]
+    rows += [["total", f"{total:.2f}", "", ""]] if rows else []
+    return Table("Cost", ("stage", "seconds", "share", "times run"), rows)
+
+
+def run_facts(view: RunView) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Settings and environment, without paths and names of the machine."""
+    found = (("Settings", flat(view.config)), ("Environment", flat(view.environment)))
+    return [(name, rows) for name, rows in found if rows]
+
+
+def comparison_lead(summaries: Sequence[Summary]) -> str:
+    """One sentence below the title."""
+    methods, sets = len({s.method for s in summaries}), len(by_dataset(summaries))
+    return f"{methods} methods on {sets} data set{'s' if sets != 1 else ''}; {caption(summaries)}"
+
+
+def comparison_tables(summaries: Sequence[Summary]) -> list[Table]:
+    """One table per data set, the best accuracy in bold."""
+    best, tables = best_of(summaries), list[Table]()
+    for dataset, group in by_dataset(summaries).items():
+        rows = [[s.method, *(cell(metric, s.stats[metric]) for metric in METRICS)] for s in group]
+        bold = frozenset(i for i, s in enumerate(group) if (dataset, s.method) in best)
+        note = f"{caption(group)} Bold: highest accuracy." + ("" if tables else f" {LEGEND}")
+        tables.append(Table(dataset, ("method", *METRICS.values()), rows, note, bold))
+    return tables
+
+
+def runs_table(runs: Sequence[RunView]) -> Table:
+    """One line per run."""
+    note = f"The first {MOST_RUNS} are drawn above." if len(runs) > MOST_RUNS else ""
+    rows = []
+    for i, view in enumerate(runs, 1):
+        record = view.kept
+        share = _percent(record.trusted, record.unlabelled) if record else NONE
+        accuracy = three(record.evaluation.accuracy if record and record.evaluation else None)
+        rows.append(
+            [f"{i}. {run_title(view)}", view.status, str(len(view.rounds)), str(view.best_round), share, accuracy]
+        )
+    return Table("Runs", ("run", "status", "rounds", "kept", "trusted", "accuracy"), rows, note)

@@ -1,0 +1,182 @@
+"""Single files: the system calls, atomic writes, reads that refuse a pickle or a link, JSON."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from embasis.errors import CorruptError, NumericalError, ResourceError, UntrustedError, require
+
+TEMP = re.compile(r"\.embasis-tmp-[0-9a-f]{16}")
+
+
+class Disk:
+    """Every system call that changes the disk or asks for its room, so that a test can make the N-th fail."""
+
+    open, close = staticmethod(os.open), staticmethod(os.close)
+    write, fsync, truncate = staticmethod(os.write), staticmethod(os.fsync), staticmethod(os.ftruncate)
+    rename, replace = staticmethod(os.rename), staticmethod(os.replace)
+    mkdir, rmdir, unlink = staticmethod(os.mkdir), staticmethod(os.rmdir), staticmethod(os.unlink)
+    statvfs = staticmethod(os.statvfs)
+
+    def expect_room(self, folder: Path, size: int) -> None:
+        """Refuse a write of so many bytes before it begins, unless there is room for them and a fifth more."""
+        try:
+            state = self.statvfs(folder)
+        except OSError:
+            return  # nothing is known, so the write itself will tell
+        free, need = state.f_bavail * state.f_frsize, -(-size * 6 // 5)
+        if state.f_blocks and free < need:  # a file system of 0 blocks does not know its size
+            room = f"need {-(-need // 10**6):,} MB, free {free // 10**6:,} MB"
+            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} ({room})")
+
+    def create(self, path: Path, data: bytes) -> None:
+        """A new file with these bytes, on the disk when this returns."""
+        handle = self.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        try:
+            rest = memoryview(data)
+            while rest:
+                written = self.write(handle, rest)
+                if not written:
+                    raise OSError(errno.EIO, "the system wrote nothing")
+                rest = rest[written:]
+            self.fsync(handle)
+        except BaseException:
+            with suppress(OSError):
+                self.close(handle)
+            raise
+        self.close(handle)  # not in a `finally`: some file systems report a full disk only here
+
+    def sync(self, folder: Path) -> None:
+        """The folder's list of names, on the disk when this returns."""
+        handle = self.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self.fsync(handle)
+        finally:
+            self.close(handle)
+
+    def put(self, path: Path, data: bytes) -> None:
+        """The old file or the new one, never a part of it."""
+        temp = temp_path(path.parent)
+        try:
+            self.create(temp, data)
+            self.replace(temp, path)
+        except BaseException:
+            self.discard(temp)
+            raise
+        self.sync(path.parent)
+
+    def make(self, folder: Path) -> None:
+        """This folder and its parents."""
+        if not folder.is_dir():
+            self.make(folder.parent)
+            with suppress(FileExistsError):  # another process may be first
+                self.mkdir(folder)
+            self.sync(folder.parent)
+
+    def delete(self, path: Path) -> None:
+        """A file, or a folder of files; a generation loses its name first, so that no half of it is ever seen."""
+        if not path.is_dir():
+            self.unlink(path)
+        elif TEMP.fullmatch(path.name):
+            for name in os.listdir(path):
+                self.unlink(path / name)
+            self.rmdir(path)
+        else:
+            self.rename(path, temp := temp_path(path.parent))
+            try:
+                self.delete(temp)
+            except BaseException:
+                self.discard(temp)
+                raise
+
+    def discard(self, path: Path) -> None:
+        """Clean up after a failure, as far as the disk still allows."""
+        with suppress(OSError):
+            self.delete(path)
+
+
+disk = Disk()
+"""The disk of the whole package: looked up here, as `files.disk`, at every use."""
+
+
+def temp_path(folder: Path) -> Path:
+    """A new name for a write under way."""
+    return folder / f".embasis-tmp-{os.urandom(8).hex()}"
+
+
+@contextmanager
+def writing(path: Path, kept: str = "") -> Iterator[None]:
+    """Turn the system's refusal into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, ResourceError):
+            raise
+        raise ResourceError(f"cannot write {path}: {error.strerror or error}{kept}") from error
+
+
+def write_output(path: Path | str, data: bytes | str) -> None:
+    """One file outside the run folders, whole or not at all."""
+    path = Path(path)
+    require(path.parent.is_dir(), f"cannot write {path}: folder {path.parent} does not exist", ResourceError)
+    plain = not path.is_symlink() and (path.is_file() or not path.exists())  # /dev/null must not become a file
+    require(plain, f"cannot write {path}: it is not a regular file", ResourceError)
+    with writing(path):
+        disk.put(path, data if isinstance(data, bytes) else utf8(data))
+
+
+def utf8(text: str) -> bytes:
+    """Text as bytes; file names may hold what UTF-8 cannot."""
+    return text.encode("utf-8", "backslashreplace")
+
+
+def read_bytes(path: Path, size: range = range(1 << 62)) -> bytes:
+    """All bytes of a file, refused before they are read if their number or their beginning is wrong."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            found, start = os.fstat(file.fileno()).st_size, file.read(16)
+            # A safetensors header of 640 bytes begins like a pickle too, but goes on with {" after its length.
+            marked = len(start) > 9 and re.match(rb"\x80[\x02-\x05]|PK\x03\x04", start)
+            pickle = marked and start[8:9] != b"{" and start[9:10] != b'"'
+            require(not pickle, f"{path} is a pickle; only safetensors and JSON are read", UntrustedError)
+            require(found in size, f"{path}: {found:,} of {size[-1]:,} bytes", CorruptError)
+            return start + file.read()
+    except OSError as error:
+        require(error.errno != errno.ELOOP, f"{path} is a symbolic link; links are not followed", UntrustedError)
+        damaged = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO)
+        raise (CorruptError if damaged else ResourceError)(f"cannot read {path}: {error.strerror}") from error
+
+
+def json_bytes(value: object, name: str, indent: int | None = 2) -> bytes:
+    """A value as JSON, keys sorted; `name` is for the message if it holds a NaN."""
+    try:
+        return json.dumps(value, sort_keys=True, indent=indent, allow_nan=False).encode() + b"\n"
+    except ValueError as error:
+        raise NumericalError(f"{name} cannot be written: {error}") from error
+
+
+def parse_json(data: bytes, where: object) -> Any:
+    """The inverse; `where` begins the message if it fails."""
+    try:
+        return json.loads(data.decode(), parse_constant=lambda name: float(f"{name} is not finite"))
+    except (ValueError, RecursionError) as error:
+        raise CorruptError(f"{where} is not JSON: {error}") from error
+
+
+def read_json(path: Path | str) -> Any:
+    """The value in a JSON file."""
+    return parse_json(read_bytes(Path(path)), path)
+
+
+def read_jsonl(path: Path | str) -> list[Any]:
+    """The values in a file with one JSON value a line."""
+    *lines, rest = read_bytes(Path(path)).split(b"\n")
+    require(not rest, f"{path}: the last line is cut off", CorruptError)
+    return [parse_json(line, f"{path}, line {number},") for number, line in enumerate(lines, 1)]

@@ -1,0 +1,231 @@
+"""The folder of one run: its lock, its publishes, and every other file in it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from embasis.errors import CheckpointError, CorruptError, NumericalError, RunLockedError, UntrustedError, require
+from embasis.storage import files
+from embasis.storage.files import TEMP, json_bytes, temp_path, utf8, writing
+from embasis.storage.generations import (
+    FACTS,
+    MANIFEST,
+    SCHEMA,
+    TENSORS,
+    Generation,
+    find_newest,
+    head_of,
+    home_of,
+    is_ours,
+    load_generation,
+    numbers_in,
+    own_version,
+    seal,
+    sha256,
+)
+from embasis.storage.tables import table_bytes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from embasis.storage.tables import Column
+
+KEEP = 2  # whole generations that stay after a publish
+
+
+class RunFolder:
+    """The folder of one run. Inside `with`, this process is the only one that writes there."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.ignored = 0
+        """Unfinished writes of earlier crashes that were removed."""
+        self.taken_over: int | None = None
+        """The pid of the owner that died with the lock."""
+        self._lock: int | None = None
+        self._last = 0
+
+    def _kept(self, which: str = "the last good ") -> str:
+        return f"; {which}generation {self._last} is kept" if self._last else "; no generation exists yet"
+
+    def _require_lock(self) -> None:
+        message = f"run folder {self.path} is not locked by this process; use it in a with statement"
+        require(self._lock is not None, message, RunLockedError)
+
+    def __enter__(self) -> RunFolder:
+        self._last = head_of(self.path) or max(numbers_in(self.path), default=0)
+        with writing(self.path, self._kept()):
+            files.disk.make(self.path)
+            self._take_lock()
+            try:
+                files.disk.make(self.path / "generations")
+                self._clean()
+            except BaseException:
+                self.__exit__()
+                raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            with suppress(OSError):  # an empty lock file says that its owner left in peace
+                files.disk.truncate(self._lock, 0)
+            _held.discard(self)
+            with suppress(OSError):  # a worker forked in this very moment may still have a copy
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+            os.close(self._lock)
+            self._lock = None
+
+    def _take_lock(self) -> None:
+        path = self.path / "lock"
+        require(not path.is_symlink(), f"{path} is a symbolic link; links are not followed", UntrustedError)
+        handle = files.disk.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        owner = re.match(rb'{"pid": ([0-9]+), "since": "([-0-9T:+]+)"}', os.pread(handle, 4096, 0))
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system frees it when its owner dies
+            files.disk.truncate(handle, 0)
+            since = datetime.now(UTC).isoformat(timespec="seconds")
+            files.disk.write(handle, json.dumps({"pid": os.getpid(), "since": since}).encode())
+        except BaseException as error:
+            os.close(handle)
+            if not isinstance(error, BlockingIOError):
+                raise
+            by = f"pid {int(owner[1])} since {owner[2].decode()}" if owner else "another process"
+            message = f"run folder {self.path} is locked by {by}; wait for it or choose another folder"
+            raise RunLockedError(message) from None
+        self._lock, self.taken_over = handle, int(owner[1]) if owner else None
+        _held.add(self)
+
+    def _clean(self) -> None:
+        """Remove what crashes left: temp files, and generations that HEAD never came to name."""
+        head, numbers = head_of(self.path), numbers_in(self.path)
+        self.ignored, self._last = 0, max(numbers, default=0) if head is None else head
+        walk = [Path(top, name) for top, subs, plain in os.walk(self.path) for name in subs + plain]
+        found = [path for path in walk if TEMP.fullmatch(path.name)]
+        found += [home_of(self.path, number) for number in numbers if head is not None and number > head]
+        for path in filter(is_ours, found):
+            files.disk.delete(path)
+            self.ignored += 1
+        if not numbers and not os.path.lexists(self.path / "HEAD"):
+            files.disk.put(self.path / "HEAD", seal({"generation": 0}))
+
+    def publish(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> int:
+        """A new generation, on the disk and read back when its number is returned; the newest two stay."""
+        self._require_lock()
+        contents = {TENSORS: self._tensor_bytes(tensors), FACTS: json_bytes(dict(facts), FACTS)}
+        number = max([self._last, *numbers_in(self.path)]) + 1
+        entries = {name: {"bytes": len(data), "sha256": sha256(data)} for name, data in contents.items()}
+        manifest = {"schema": SCHEMA, "version": own_version(), "generation": number, "tensors": len(tensors)}
+        contents[MANIFEST] = seal({**manifest, "files": entries})
+        home = home_of(self.path, number)
+        temp = temp_path(home.parent)
+        with writing(home, self._kept()):
+            files.disk.expect_room(home.parent, sum(map(len, contents.values())))
+            try:
+                files.disk.mkdir(temp)
+                for name, data in contents.items():
+                    files.disk.create(temp / name, data)
+                files.disk.sync(temp)
+                files.disk.rename(temp, home)
+                files.disk.sync(home.parent)
+                try:
+                    load_generation(self.path, number)
+                except CorruptError as error:
+                    raise OSError(errno.EIO, f"read back wrong ({error})") from error
+                files.disk.put(self.path / "HEAD", seal({"generation": number}))
+            except BaseException:
+                files.disk.discard(temp)
+                if head_of(self.path) != number:
+                    files.disk.discard(home)
+                raise
+        self._last = number
+        self._rotate()
+        return number
+
+    def _tensor_bytes(self, tensors: Mapping[str, Tensor]) -> bytes:
+        """Copies, because safetensors refuses views and shared storage."""
+        import torch
+        from safetensors.torch import save
+
+        for name, tensor in tensors.items():
+            bad = int((~torch.isfinite(tensor)).sum())
+            values = "value" if bad == 1 else "values"
+            message = f"tensor {name!r} holds {bad} non-finite {values}{self._kept('')}"
+            require(not bad, message, NumericalError)
+        copies = {k: v.detach().cpu().clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
+        return bytes(save(copies))
+
+    def _rotate(self) -> None:
+        """Keep the newest whole generations; a damaged one does not count, a foreign one is left alone."""
+        whole = 1
+        for number in reversed([number for number in numbers_in(self.path) if number < self._last]):
+            home = home_of(self.path, number)
+            try:
+                if whole < KEEP and load_generation(self.path, number):
+                    whole += 1
+                    continue
+            except CorruptError:
+                pass
+            except CheckpointError:
+                continue
+            if is_ours(home):
+                with writing(home, self._kept()):
+                    files.disk.delete(home)
+
+    def newest(self) -> Generation | None:
+        """The newest whole generation; None before the first."""
+        found = find_newest(self.path)
+        self._last = found.number if found else 0
+        return found
+
+    def _put(self, name: str, data: bytes) -> Path:
+        self._require_lock()
+        target, parts = self.path / name, Path(name).parts
+        links = any(self.path.joinpath(*parts[:n]).is_symlink() for n in range(1, len(parts)))
+        inside = parts and not Path(name).is_absolute() and ".." not in parts and "\0" not in name and not links
+        require(inside, f"path escapes run folder: {name!r}", UntrustedError)
+        reserved = parts[0] in ("HEAD", "lock", "generations") or any(map(TEMP.fullmatch, parts))
+        require(not reserved, f"path is reserved in a run folder: {name!r}", UntrustedError)
+        with writing(target, self._kept()):
+            files.disk.make(target.parent)
+            files.disk.put(target, data)
+        return target
+
+    def write_text(self, name: str, text: str) -> Path:
+        """A text file inside the run folder, whole or not at all; so are the other three."""
+        return self._put(name, utf8(text))
+
+    def write_json(self, name: str, value: object) -> Path:
+        """One JSON value, keys sorted."""
+        return self._put(name, json_bytes(value, name))
+
+    def write_jsonl(self, name: str, rows: Iterable[object]) -> Path:
+        """One JSON value a line."""
+        return self._put(name, b"".join(json_bytes(row, name, indent=None) for row in rows))
+
+    def write_table(self, name: str, columns: Mapping[str, Column]) -> Path:
+        """A `.parquet` or `.csv` table."""
+        return self._put(name, table_bytes(columns, Path(name).suffix))
+
+
+_held: set[RunFolder] = set()
+
+
+def _forget_locks() -> None:
+    """A forked worker gives up its copy of the lock: else it would hold it when its parent is killed."""
+    for folder in _held:
+        if folder._lock is not None:
+            os.close(folder._lock)
+            folder._lock = None
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_forget_locks)

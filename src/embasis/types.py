@@ -1,0 +1,373 @@
+"""The values that travel between the floors: frozen, checked once, at birth.
+
+| symbol | meaning |
+| --- | --- |
+| N, B | rows: samples, or sites (an image has one site, a segmentation has H'·W'); B those of a batch |
+| d, C, K | features, classes, components of the basis |
+| *S | the shape of the sites of one sample; empty for vectors |
+| y, label | class number, −1 = unlabelled or not trusted |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from embasis.errors import ConfigError, require
+
+State = Mapping[str, Tensor]
+"""What a labeller or selector has learned: named tensors, so that it can be stored without a pickle."""
+
+
+@dataclass(frozen=True)
+class LabelSchema:
+    """The classes by name; a class number is a position in `names`."""
+
+    names: tuple[str, ...]
+    ignore: int = -1
+
+    def __post_init__(self) -> None:
+        require(len(self.names) >= 1, "schema: at least one class is needed, got none")
+        require(len(set(self.names)) == len(self.names), f"schema: class names must be unique, got {list(self.names)}")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+class Samples(Protocol):
+    """Rows that can be read in any order: arrays now, image folders beside them."""
+
+    @property
+    def ids(self) -> Tensor:
+        """(N) int64, strictly increasing: the identity that all randomness hangs on."""
+
+    @property
+    def labels(self) -> Tensor:
+        """(N) int64 class numbers, −1 where there is none."""
+
+    def __len__(self) -> int: ...
+
+    def inputs(self, rows: Tensor) -> Tensor:
+        """The network's input for these rows, (B, …)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """Samples held in memory: x (N, …), labels (N), ids (N)."""
+
+    x: Tensor
+    labels: Tensor
+    ids: Tensor
+
+    def __post_init__(self) -> None:
+        require(self.x.ndim >= 2, f"x must have at least 2 dimensions, got shape {tuple(self.x.shape)}")
+        for name in ("labels", "ids"):
+            column = getattr(self, name)
+            require(
+                column.dtype == torch.int64 and column.shape == (len(self.x),),
+                f"{name} must be {len(self.x)} int64 values, got {column.dtype} of shape {tuple(column.shape)}",
+            )
+        require(bool((self.ids[1:] > self.ids[:-1]).all()), "ids must be strictly increasing: unique and in order")
+
+    @classmethod
+    def of(cls, x: Tensor, labels: Tensor | None = None, ids: Tensor | None = None) -> Arrays:
+        """Rows in the order of their ids (0 … N − 1 unless given); unlabelled unless labels are given."""
+        labels = torch.full((len(x),), -1, dtype=torch.int64) if labels is None else labels
+        if ids is None:
+            return cls(x, labels, torch.arange(len(x)))
+        order = torch.argsort(ids)
+        return cls(x[order], labels[order], ids[order])
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def inputs(self, rows: Tensor) -> Tensor:
+        """The given rows of x."""
+        return self.x[rows]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Labelled rows here, unlabelled rows there, the classes, and what only `evaluate` may see."""
+
+    labelled: Samples
+    unlabelled: Samples
+    schema: LabelSchema
+    test: Samples | None = None
+    hidden: Tensor | None = None
+    """True labels of the unlabelled rows, for evaluation only; training never reads them."""
+    shared: bool = False
+    """Both sides come from one place, so they share their statistics."""
+
+    def __post_init__(self) -> None:
+        labels, classes = self.labelled.labels, len(self.schema)
+        require(len(self.labelled) > 0, "labelled: at least one row is needed, got none")
+        low, high = int(labels.min()), int(labels.max())
+        require(low >= 0 and high < classes, f"labelled: labels must be in 0..{classes - 1}, got {low}..{high}")
+        require(
+            not len(self.unlabelled) or bool((self.unlabelled.labels == -1).all()),
+            "unlabelled: labels must be hidden (−1); give the true ones as `hidden`",
+        )
+        if self.hidden is not None:
+            shape = tuple(self.hidden.shape)
+            require(
+                shape == (len(self.unlabelled),), f"hidden must be {len(self.unlabelled)} labels, got shape {shape}"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Output:
+    """What a network says of a batch: features (B, d, *S) and logits (B, C, *S)."""
+
+    features: Tensor
+    logits: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Rows of sites: x (N, d), scores (N, C) before the softmax, y (N) with −1 = unlabelled, ids (N)."""
+
+    x: Tensor
+    scores: Tensor
+    y: Tensor
+    ids: Tensor
+
+    def __post_init__(self) -> None:
+        rows = {len(self.x), len(self.scores), len(self.y), len(self.ids)}
+        require(len(rows) == 1, f"features: x, scores, y and ids must have one length, got {sorted(rows)}")
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+
+Stream = Sequence[Features]
+"""Features in chunks that can be read again and again; never all of them at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class EMStats:
+    """The sufficient statistics of one EM iteration; they add up over batches, shards and processes."""
+
+    mass: Tensor
+    """(K) Σ_n w_n z_nk"""
+    total: Tensor
+    """(K, d) Σ_n w_n z_nk x_n"""
+    objective: Tensor
+    """() Σ_n w_n log Σ_k exp(kernel): the log likelihood up to a constant"""
+
+    def __add__(self, other: EMStats) -> EMStats:
+        return EMStats(self.mass + other.mass, self.total + other.total, self.objective + other.objective)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelDistribution:
+    """The label of each site as a distribution: mean, and its variance in two parts, all (N, C)."""
+
+    mean: Tensor
+    between: Tensor
+    within: Tensor
+    uncertainty: Tensor
+    """(N) the one number by which sites are ranked; see docs/decisions/0004."""
+
+    @property
+    def label(self) -> Tensor:
+        """(N) the most probable class."""
+        return self.mean.argmax(1)
+
+    @property
+    def variance(self) -> Tensor:
+        """(N, C) between + within."""
+        return self.between + self.within
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+
+@dataclass(frozen=True, eq=False)
+class PseudoLabels:
+    """Dense over sites: label (N), weight (N), soft target (N, C) or None; −1 and 0 where nothing is trusted."""
+
+    label: Tensor
+    weight: Tensor
+    target: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        require(
+            bool(((self.label >= 0) == (self.weight > 0)).all()),
+            "pseudo-labels: weight must be positive exactly where the label is not −1",
+        )
+
+    @property
+    def trusted(self) -> Tensor:
+        """(N) bool."""
+        return self.label >= 0
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def __getitem__(self, rows: Tensor) -> PseudoLabels:
+        return PseudoLabels(self.label[rows], self.weight[rows], None if self.target is None else self.target[rows])
+
+
+class Labeller(Protocol):
+    """Fit on the stream, apply on the batch."""
+
+    def fit(self, stream: Stream, start: State, seed: int, round_number: int) -> State:
+        """What is learned from all sites; `start` is the last round's state or Stage I's basis."""
+
+    def label(self, features: Features, state: State) -> LabelDistribution:
+        """The label distribution of these sites."""
+
+
+class Selector(Protocol):
+    """Fit on the stream, apply on the batch."""
+
+    def fit(self, stream: Sequence[LabelDistribution], round_number: int) -> State:
+        """Thresholds from all sites."""
+
+    def select(
+        self, distribution: LabelDistribution, state: State, ids: Tensor, seed: int, round_number: int
+    ) -> PseudoLabels:
+        """The trusted ones among these sites, with their weights."""
+
+
+class RoundLoss(Protocol):
+    """The loss of one step of retraining."""
+
+    @property
+    def reads_untrusted(self) -> bool:
+        """Whether unlabelled rows that are not trusted take part."""
+
+    def __call__(self, labelled: Output, y: Tensor, unlabelled: Output, pseudo: PseudoLabels) -> Tensor:
+        """A scalar to minimise."""
+
+
+@dataclass(frozen=True)
+class BasisTerms:
+    """Stage I: how many components the attention block proposes and the weights of its three terms."""
+
+    components: int
+    orthogonal: float = 1.0
+    reconstruction: float = 1.0
+    affinity: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Method:
+    """A self-training method: three parts, and the basis block if it wants one."""
+
+    name: str
+    labeller: Labeller
+    selector: Selector
+    loss: RoundLoss
+    basis: BasisTerms | None = None
+    rounds: int | None = None
+    """At most so many rounds, whatever the plan says."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How training runs. `batch = 0` means all rows in one batch (what lbfgs needs)."""
+
+    rounds: int = 6
+    source_epochs: int = 30
+    epochs: int = 10
+    batch: int = 64
+    optimiser: str = "adam"
+    source_lr: float = 1e-3
+    lr: float = 1e-3
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    smoothing: float = 0.0
+    collapse_share: float = 0.95
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        def check(rule: bool, text: str) -> None:
+            require(rule, text, ConfigError)
+
+        for name in ("rounds", "source_epochs", "epochs", "batch"):
+            check(getattr(self, name) >= 0, f"plan.{name} must be at least 0, got {getattr(self, name)}")
+        for name in ("source_lr", "lr"):
+            check(getattr(self, name) > 0, f"plan.{name} must be positive, got {getattr(self, name)}")
+        check(
+            self.optimiser in OPTIMISERS,
+            f"plan.optimiser must be one of {', '.join(OPTIMISERS)}, got {self.optimiser!r}",
+        )
+        check(0 <= self.momentum < 1, f"plan.momentum must be in [0, 1), got {self.momentum}")
+        check(self.weight_decay >= 0, f"plan.weight_decay must be at least 0, got {self.weight_decay}")
+        check(0 <= self.smoothing < 1, f"plan.smoothing must be in [0, 1), got {self.smoothing}")
+        check(0 < self.collapse_share <= 1, f"plan.collapse_share must be in (0, 1], got {self.collapse_share}")
+        check(
+            self.optimiser != "lbfgs" or self.batch == 0,
+            f"plan.optimiser = lbfgs needs plan.batch = 0 (all rows in one batch), got {self.batch}",
+        )
+
+
+OPTIMISERS = ("adam", "sgd", "lbfgs")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What true labels say of the machine-made ones. Sums and curves, so that every figure can be drawn from it."""
+
+    rows: int
+    accuracy: float
+    mean_class_accuracy: float
+    network_accuracy: float
+    ece: float
+    nll: float
+    auroc: float | None
+    """AUROC of the uncertainty against errors; None when all labels are right or all wrong."""
+    trusted_share: float
+    trusted_precision: float | None
+    """None when nothing is trusted."""
+    confusion: tuple[tuple[int, ...], ...]
+    """[true][predicted] counts"""
+    reliability: tuple[tuple[float, float, float], ...]
+    """per bin of confidence: rows, Σ confidence, Σ right"""
+    risk_coverage: tuple[tuple[float, float], ...]
+    """(share kept, share of errors among the kept), surest first"""
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One round, as it is written to rounds.jsonl. Times are not in it: a record depends on data and seed alone."""
+
+    round: int
+    status: str
+    """"ok", "no_change" (nothing trusted), "collapsed"."""
+    loss: float
+    unlabelled: int
+    trusted: int
+    class_counts: tuple[int, ...]
+    """labels per class, unlabelled side"""
+    trusted_counts: tuple[int, ...]
+    changed: float
+    """share of labels that differ from the round before"""
+    scores: Mapping[str, float]
+    """label-free scores, higher is better"""
+    facts: Mapping[str, float] = field(default_factory=dict)
+    """what the labeller chose: sharpness, components in use, …"""
+    evaluation: Evaluation | None = None
+    test: Evaluation | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A finished run, as the report reads it."""
+
+    config: Mapping[str, object]
+    environment: Mapping[str, object]
+    rounds: tuple[RoundRecord, ...]
+    status: str
+    best_round: int
+
+
+Recipe = Callable[..., Method]
+"""A function whose arguments are the method's settings, after the number of classes."""

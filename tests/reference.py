@@ -1,0 +1,477 @@
+"""Slow twins of `embasis.functional`: plain loops in float64 that nobody can doubt.
+
+Every function has the name of its fast twin, takes tensors or arrays, and returns numpy arrays or floats.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+
+def wide(x):
+    """Anything as float64."""
+    return np.asarray(x.detach().double() if hasattr(x, "detach") else x, dtype=np.float64)
+
+
+def whole(x):
+    """Anything as a list of Python integers."""
+    return [int(value) for value in x]
+
+
+def softmax(row):
+    top = max(row)
+    parts = [math.exp(value - top) for value in row]
+    return [part / sum(parts) for part in parts]
+
+
+def log_softmax(row):
+    top = max(row)
+    size = top + math.log(sum(math.exp(value - top) for value in row))
+    return [value - size for value in row]
+
+
+def softmax_rows(scores):
+    return np.array([softmax(row) for row in scores]).reshape(np.shape(scores))
+
+
+# sites
+
+
+def to_sites(grid):
+    grid = wide(grid)
+    rows = [
+        [grid[(b, feature, *place)] for feature in range(grid.shape[1])]
+        for b in range(grid.shape[0])
+        for place in itertools.product(*(range(size) for size in grid.shape[2:]))
+    ]
+    return np.array(rows).reshape(-1, grid.shape[1])
+
+
+def domain_sums(x):
+    x = wide(x)
+    total, square = np.zeros(x.shape[1]), np.zeros(x.shape[1])
+    for row in x:
+        total += row
+        square += row**2
+    return float(len(x)), total, square
+
+
+def centre_and_scale(x):
+    """From the rows themselves, in two passes; the spread of a constant column is reported as 0."""
+    x = wide(x)
+    centre, scale = np.zeros(x.shape[1]), np.zeros(x.shape[1])
+    for j in range(x.shape[1]):
+        column = [float(value) for value in x[:, j]]
+        if len(set(column)) == 1:
+            centre[j] = column[0]
+            continue
+        centre[j] = math.fsum(column) / len(column)
+        scale[j] = math.sqrt(math.fsum((value - centre[j]) ** 2 for value in column) / len(column))
+    return centre, scale
+
+
+def standardise(x, centre, scale):
+    return (wide(x) - wide(centre)) / wide(scale)
+
+
+def unit_rows(x):
+    x = wide(x).copy()
+    for row in x:
+        length = math.sqrt(math.fsum(float(value) ** 2 for value in row))
+        if length > 0:
+            row /= length
+    return x
+
+
+# em
+
+
+def kernel_scores(x, mu, sharpness, kernel="dot"):
+    x, mu = wide(x), wide(mu)
+    scores = np.zeros((len(x), len(mu)))
+    for n in range(len(x)):
+        for k in range(len(mu)):
+            dot = sum(x[n, j] * mu[k, j] for j in range(x.shape[1]))
+            half = sum(value**2 for value in mu[k]) / 2
+            scores[n, k] = sharpness * (dot - half if kernel == "gaussian" else dot)
+    return scores
+
+
+def responsibilities(x, mu, sharpness, kernel="dot"):
+    return softmax_rows(kernel_scores(x, mu, sharpness, kernel))
+
+
+def em_statistics(x, mu, sharpness, weight=None, kernel="dot"):
+    """mass, total, objective."""
+    x, mu = wide(x), wide(mu)
+    weight = np.ones(len(x)) if weight is None else wide(weight)
+    scores = kernel_scores(x, mu, sharpness, kernel)
+    mass, total, objective = np.zeros(len(mu)), np.zeros(mu.shape), 0.0
+    for n in range(len(x)):
+        z = softmax(scores[n])
+        for k in range(len(mu)):
+            mass[k] += weight[n] * z[k]
+            total[k] += weight[n] * z[k] * x[n]
+        top = max(scores[n])
+        objective += weight[n] * (top + math.log(sum(math.exp(s - top) for s in scores[n])))
+    return mass, total, objective
+
+
+def m_step(mass, total, mu, sphere=False):
+    """New mu, and 1 where a component has mass."""
+    mass, total, mu = wide(mass), wide(total), wide(mu).copy()
+    alive = np.zeros(len(mu))
+    for k in range(len(mu)):
+        if mass[k] <= 1.2e-34:
+            continue
+        mean = total[k] / mass[k]
+        length = math.sqrt(sum(value**2 for value in mean))
+        if sphere and length <= 1e-12:
+            continue
+        alive[k] = 1
+        mu[k] = mean / length if sphere else mean
+    return mu, alive
+
+
+def effective_components(mass):
+    mass = [max(value, 0.0) for value in wide(mass)]
+    shares = [value / sum(mass) for value in mass if value > 0]
+    return math.exp(-sum(share * math.log(share) for share in shares))
+
+
+def mean_perplexity(z):
+    entropies = [-sum(value * math.log(value) for value in row if value > 0) for row in wide(z)]
+    return math.exp(sum(entropies) / len(entropies))
+
+
+def domain_weights(labelled):
+    flags = [bool(flag) for flag in labelled]
+    domains = len(set(flags))
+    return np.array([len(flags) / (domains * flags.count(flag)) for flag in flags])
+
+
+def gaussian_log_likelihood(x, mu, sharpness):
+    """Σ_n log (1/K) Σ_k N(x_n; mu_k, I/sharpness), up to the constants of the normal density."""
+    x, mu = wide(x), wide(mu)
+    value = 0.0
+    for row in x:
+        exponents = [-sharpness * sum((row - centre) ** 2) / 2 for centre in mu]
+        top = max(exponents)
+        value += top + math.log(sum(math.exp(e - top) for e in exponents) / len(mu))
+    return value
+
+
+# basis
+
+
+def orthogonality(w):
+    w = wide(w)
+    k = len(w)
+    return sum((sum(w[i] * w[j]) - (i == j)) ** 2 for i in range(k) for j in range(k)) / k**2
+
+
+def reconstruction(x, w):
+    x, w = wide(x), wide(w)
+    z = np.array([[sum(row * basis) for basis in w] for row in x])
+    back = np.array([sum(z[n, k] * w[k] for k in range(len(w))) for n in range(len(x))])
+    return float(sum((x - back).ravel() ** 2) / x.size)
+
+
+def affinity(x, w, y):
+    """By the n × n matrices themselves."""
+    x, w, y = wide(x), wide(w), whole(y)
+    n = len(x)
+    z = np.array([[sum(row * basis) for basis in w] for row in x])
+    return sum((sum(z[i] * z[j]) - (y[i] == y[j])) ** 2 for i in range(n) for j in range(n)) / n**2
+
+
+# moments
+
+
+def component_probabilities(mu, weight, bias, sigma=0.0, noise=None):
+    """Exact for sigma = 0, else the mean over `noise`."""
+    mu, weight, bias = wide(mu), wide(weight), wide(bias)
+    noise = np.zeros((1, mu.shape[1])) if noise is None or sigma == 0 else wide(noise)
+    p = np.zeros((len(mu), len(weight)))
+    for k in range(len(mu)):
+        for e in noise:
+            p[k] += softmax([sum(w * (mu[k] + sigma * e)) + b for w, b in zip(weight, bias, strict=True)])
+    return p / len(noise)
+
+
+def probit_pair(mu, weight, bias, sigma):
+    """Two classes: P(class 0) by the probit approximation of a logistic-normal integral (MacKay)."""
+    mu, weight, bias = wide(mu), wide(weight), wide(bias)
+    difference, shift = weight[0] - weight[1], bias[0] - bias[1]
+    spread = math.sqrt(1 + math.pi / 8 * sigma**2 * sum(difference**2))
+    return np.array([1 / (1 + math.exp(-(sum(difference * centre) + shift) / spread)) for centre in mu])
+
+
+def label_moments(z, p, q=None):
+    """By the joint distribution of component and class, an explicit n × k × c tensor."""
+    z, p = wide(z), wide(p)
+    n, k, c = len(z), len(p), p.shape[1]
+    q = np.full((n, c), 1 / c) if q is None else wide(q)
+    joint = np.zeros((n, k, c))
+    mean, between, within = np.zeros((n, c)), np.zeros((n, c)), np.zeros((n, c))
+    for i in range(n):
+        for j in range(k):
+            for h in range(c):
+                joint[i, j, h] = z[i, j] * p[j, h] * q[i, h]
+        joint[i] /= joint[i].sum()
+        component = joint[i].sum(1)
+        inside = [joint[i, j] / component[j] if component[j] > 0 else np.zeros(c) for j in range(k)]
+        mean[i] = sum(component[j] * inside[j] for j in range(k))
+        between[i] = sum(component[j] * (inside[j] - mean[i]) ** 2 for j in range(k))
+        within[i] = sum(component[j] * inside[j] * (1 - inside[j]) for j in range(k))
+    return mean, between, within
+
+
+def scalar_uncertainty(mean, between, within, kind):
+    mean, between, within = wide(mean), wide(between), wide(within)
+    values = []
+    for n in range(len(mean)):
+        parts = {"total": between[n] + within[n], "between": between[n]}
+        best = max(range(mean.shape[1]), key=lambda c: mean[n, c])
+        if kind == "confidence":
+            values.append(1 - mean[n, best])
+        else:
+            part, how = kind.split("_")
+            values.append(sum(parts[part]) if how == "sum" else parts[part][best])
+    return np.array(values)
+
+
+def literal_moments(z, mu, weight, bias, noise, softmax_first=True):
+    z, mu, weight, bias, noise = wide(z), wide(mu), wide(weight), wide(bias), wide(noise)
+    means, variances = [], []
+    for row in z:
+        centre = sum(row[k] * mu[k] for k in range(len(mu)))
+        draws = [[sum(w * (centre + e)) + b for w, b in zip(weight, bias, strict=True)] for e in noise]
+        draws = np.array([softmax(draw) for draw in draws] if softmax_first else draws)
+        means.append(sum(draws) / len(draws))
+        variances.append(sum((draws - means[-1]) ** 2) / len(draws))
+    return np.array(means), np.array(variances)
+
+
+def draw_labels(mean, uniform, temperature=1.0):
+    labels = []
+    for row, u in zip(wide(mean), wide(uniform), strict=True):
+        parts = [value ** (1 / temperature) for value in row]
+        reached, label = 0.0, len(parts) - 1
+        for c, part in enumerate(parts):
+            reached += part / sum(parts)
+            if u < reached:
+                label = c
+                break
+        labels.append(label)
+    return labels
+
+
+# selection
+
+
+def threshold_of(score, label, classes, keep):
+    """threshold, how many to trust, how many of those exactly at the threshold: by sorting."""
+    answers = []
+    for c in range(classes):
+        mine = sorted(max(float(s), 0.0) for s, one in zip(score, label, strict=True) if int(one) == c)
+        rank = math.ceil(keep * len(mine) - 1e-9)
+        if rank <= 0:
+            answers.append((-1.0, 0, 0))
+        else:
+            limit = mine[rank - 1]
+            answers.append((limit, rank, rank - sum(value < limit for value in mine)))
+    return answers
+
+
+# losses
+
+
+def one_hot(label, classes, smoothing=0.0):
+    rows = []
+    for one in whole(label):
+        rows.append([(1 - smoothing) * (max(one, 0) == c) + smoothing / classes for c in range(classes)])
+    return np.array(rows).reshape(-1, classes)
+
+
+def weighted_cross_entropy(logits, target, weight):
+    top = bottom = 0.0
+    for row, wanted, w in zip(wide(logits), wide(target), wide(weight), strict=True):
+        top -= w * sum(t * log for t, log in zip(wanted, log_softmax(row), strict=True))
+        bottom += w
+    return top / bottom if bottom else 0.0
+
+
+def inverse_variance(variance, floor=0.05, ratio=10.0):
+    raw = [1 / (max(value, 0.0) + floor) for value in wide(variance)]
+    mean = sum(raw) / len(raw)
+    return np.array([min(max(value / mean, 1 / ratio), ratio) for value in raw])
+
+
+def kld_regulariser(logits):
+    """KL(uniform ‖ p) less its constant −log C."""
+    values = []
+    for row in wide(logits):
+        c = len(row)
+        divergence = sum((math.log(1 / c) - log) / c for log in log_softmax(row))
+        values.append(divergence + math.log(c))
+    return np.array(values)
+
+
+def entropy(logits):
+    return np.array([-sum(math.exp(log) * log for log in log_softmax(row)) for row in wide(logits)])
+
+
+def entropy_regulariser(logits):
+    return -entropy(logits)
+
+
+def l2_regulariser(logits):
+    return np.array([sum(value**2 for value in softmax(row)) for row in wide(logits)])
+
+
+def entropy_smoothed_cost(y, p, ceiling, alpha):
+    """What LRENT minimises over the simplex, for one row."""
+    return sum(
+        -a * math.log(b / s) + (alpha * a * math.log(a) if a > 0 else 0.0)
+        for a, b, s in zip(y, p, ceiling, strict=True)
+    )
+
+
+def l2_smoothed_cost(y, p, ceiling, alpha):
+    """What LRL2 minimises over the simplex, for one row."""
+    return sum(-a * math.log(b / s) + alpha / 2 * a**2 for a, b, s in zip(y, p, ceiling, strict=True))
+
+
+def entropy_smoothed(p, ceiling, alpha):
+    ceiling = wide(ceiling)
+    return np.array([softmax([math.log(b / s) / alpha for b, s in zip(row, ceiling, strict=True)]) for row in wide(p)])
+
+
+def l2_smoothed(p, ceiling, alpha):
+    ceiling = wide(ceiling)
+    return simplex_projection([[math.log(b / s) / alpha for b, s in zip(r, ceiling, strict=True)] for r in wide(p)])
+
+
+def simplex_projection(v):
+    """By trying every set of classes that may be positive, and keeping the nearest feasible point."""
+    rows = []
+    for row in wide(v):
+        best, distance = None, math.inf
+        for size in range(1, len(row) + 1):
+            for support in itertools.combinations(range(len(row)), size):
+                level = (sum(row[list(support)]) - 1) / size
+                point = np.array([row[c] - level if c in support else 0.0 for c in range(len(row))])
+                if point.min() >= 0 and sum((point - row) ** 2) < distance:
+                    best, distance = point, sum((point - row) ** 2)
+        rows.append(best)
+    return np.array(rows)
+
+
+def mean_variance(between, within):
+    rows = wide(between) + wide(within)
+    return sum(sum(row) for row in rows) / len(rows)
+
+
+def balance(mean, prior):
+    mean, prior = wide(mean), wide(prior)
+    average = sum(mean) / len(mean)
+    return sum(a * math.log(a / b) for a, b in zip(prior, average, strict=True) if a > 0)
+
+
+# calibration and metrics
+
+
+def reliability_bins(confidence, right, bins=15):
+    table = np.zeros((bins, 3))
+    for value, hit in zip(wide(confidence), right, strict=True):
+        place = next((b for b in range(bins) if value * bins <= b + 1), bins - 1)
+        table[place] += (1, value, bool(hit))
+    return table
+
+
+def expected_calibration_error(confidence, right, bins=15):
+    """From the sites themselves: Σ_b (n_b/n) |accuracy_b − confidence_b|."""
+    table = reliability_bins(confidence, right, bins)
+    filled = [row for row in table if row[0]]
+    return sum(row[0] / len(confidence) * abs(row[2] / row[0] - row[1] / row[0]) for row in filled)
+
+
+def negative_log_likelihood(mean, truth):
+    mean, truth = wide(mean), whole(truth)
+    return -sum(math.log(max(mean[n, truth[n]], 1e-12)) for n in range(len(truth))) / len(truth)
+
+
+def auroc(score, positive):
+    """By counting pairs."""
+    score, positive = wide(score), [bool(flag) for flag in positive]
+    pairs = [
+        (a > b) + (a == b) / 2
+        for a, up in zip(score, positive, strict=True)
+        if up
+        for b, other in zip(score, positive, strict=True)
+        if not other
+    ]
+    return sum(pairs) / len(pairs) if pairs else None
+
+
+def risk_at(uncertainty, right, kept):
+    """Share of errors among the `kept` surest; ties in the order of the rows."""
+    uncertainty, right = wide(uncertainty), [bool(flag) for flag in right]
+    order = sorted(range(len(right)), key=lambda n: (uncertainty[n], n))
+    return sum(not right[n] for n in order[:kept]) / kept
+
+
+def confusion(truth, predicted, classes):
+    counts = np.zeros((classes, classes), dtype=np.int64)
+    for t, guess in zip(whole(truth), whole(predicted), strict=True):
+        if t >= 0:
+            counts[t, guess] += 1
+    return counts
+
+
+def accuracy(truth, predicted):
+    known = [(t, guess) for t, guess in zip(whole(truth), whole(predicted), strict=True) if t >= 0]
+    return sum(t == guess for t, guess in known) / len(known) if known else 0.0
+
+
+def class_recalls(truth, predicted, classes):
+    recalls = []
+    for c in range(classes):
+        mine = [guess == c for t, guess in zip(whole(truth), whole(predicted), strict=True) if t == c]
+        recalls.append(sum(mine) / len(mine) if mine else math.nan)
+    return np.array(recalls)
+
+
+def mean_class_accuracy(truth, predicted, classes):
+    present = [value for value in class_recalls(truth, predicted, classes) if not math.isnan(value)]
+    return sum(present) / len(present) if present else 0.0
+
+
+def dataset_iou(truth, predicted, classes):
+    pairs = [(t, guess) for t, guess in zip(whole(truth), whole(predicted), strict=True) if t >= 0]
+    values = []
+    for c in range(classes):
+        union = sum(t == c or guess == c for t, guess in pairs)
+        values.append(sum(t == c and guess == c for t, guess in pairs) / union if union else math.nan)
+    return np.array(values)
+
+
+def class_counts(label, classes):
+    return np.array([whole(label).count(c) for c in range(classes)])
+
+
+# randomness
+
+
+def uniform(sample_id, offset):
+    """splitmix64 in Python's own integers."""
+    mask = (1 << 64) - 1
+    z = (sample_id * 0x9E3779B97F4A7C15 + offset) & mask
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+    z ^= z >> 31
+    return (z >> 11) / 2**53

@@ -1,0 +1,454 @@
+"""The report room: records travel unchanged, tables say what they average, pages are inert."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import dataclasses
+import functools
+import hashlib
+import io
+import json
+import math
+import re
+import subprocess
+import sys
+import warnings
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from embasis.errors import CorruptError, InputDataError
+from embasis.report import figures
+from embasis.report.drawing import dark
+from embasis.report.page import comparison_page, run_page
+from embasis.report.records import RunView, record_from_json, record_to_json, visible
+from embasis.report.tables import (
+    METRICS,
+    RunScore,
+    Stat,
+    as_csv,
+    as_latex,
+    as_markdown,
+    as_text,
+    caption,
+    summarise,
+)
+from embasis.types import Evaluation, RoundRecord
+
+BENIGN = ("cat", "dog", "owl")
+HOSTILE = (
+    ("<script>alert(1)</script>", '"onerror="alert(1)', "</title><img src=x onerror=alert(1)>"),
+    ("\u202egpj.exe", "\x1b[31mred\x1b]0;title\x07", "a\u2066b\u2069\u200f"),
+    ("</style><style>*{}", "javascript:alert(1)", "{{ 7*7 }}{% raw %}"),
+    ("$\\frac{1}{0$", "]]><svg onload=x>", "&lt;b&gt;&#x27;"),
+    ("\ud800", "\uffff", "\u2028\n\r\t\0"),
+    ("猫", "कुत्ता", "🦉" * 40),
+)
+
+
+def evaluation(accuracy: float = 0.75) -> Evaluation:
+    right = round(accuracy * 4)
+    return Evaluation(
+        rows=12,
+        accuracy=accuracy,
+        mean_class_accuracy=accuracy,
+        network_accuracy=accuracy - 0.05,
+        ece=0.1,
+        nll=0.7,
+        auroc=None if accuracy == 1 else 0.8,
+        trusted_share=0.5,
+        trusted_precision=0.9,
+        confusion=((right, 4 - right, 0), (0, right, 4 - right), (4 - right, 0, right)),
+        reliability=((0.0, 0.0, 0.0), (4.0, 2.2, 2.0), (8.0, 7.2, 7.0)),
+        risk_coverage=((0.25, 0.0), (0.5, 0.1), (1.0, 1 - accuracy)),
+    )
+
+
+def record(number: int = 0, truth: bool = True) -> RoundRecord:
+    return RoundRecord(
+        round=number,
+        status="ok",
+        loss=0.5 / (number + 1),
+        unlabelled=12,
+        trusted=6,
+        class_counts=(5, 4, 3),
+        trusted_counts=(2, 2, 2),
+        changed=0.25,
+        scores={"agreement": 0.5 + 0.1 * number, "information": 1.0},
+        facts={"sharpness": 2.0},
+        evaluation=evaluation(0.5 + 0.25 * (number > 0)) if truth else None,
+        test=evaluation() if truth else None,
+        notes=("a note",),
+    )
+
+
+def view(classes: tuple[str, ...] = BENIGN, truth: bool = True, rounds: int = 3) -> RunView:
+    labels = {
+        "id": list(range(12)),
+        "label": [classes[i % 3] for i in range(12)],
+        "probability": [0.5 + i / 24 for i in range(12)],
+        "between": [0.01 * i for i in range(12)],
+        "within": [0.02] * 12,
+        "trusted": [i > 5 for i in range(12)],
+        "drawn": [classes[i % 3] for i in range(12)],
+    }
+    return RunView(
+        config={"dataset": classes[0], "method": {"name": "em_basis", "K": 8}, "data": {"root": "/srv/private/set"}},
+        environment={"python": "3.11", "hostname": "secret-host", "note": "made in /home/jane/work"},
+        rounds=tuple(record(i, truth) for i in range(rounds)),
+        timings=[{"round": i, "stage": stage, "seconds": 1.5} for i in range(rounds) for stage in ("label", "train")],
+        labels=labels,
+        status="done",
+        best_round=1,
+        classes=classes,
+    )
+
+
+def score(method: str = "em", seed: int = 0, pair: str = "a", accuracy: float = 0.9, **other: object) -> RunScore:
+    row = RunScore("set", pair, method, seed, accuracy, accuracy, 0.1, 0.5, 0.8, 0.6, 0.95, accuracy, 12.0)
+    return dataclasses.replace(row, **other)  # type: ignore[arg-type]
+
+
+# records
+
+
+def test_a_record_survives_json_exactly() -> None:
+    for original in (record(), record(truth=False), dataclasses.replace(record(), notes=(), loss=1e-300)):
+        assert record_from_json(json.loads(json.dumps(record_to_json(original), allow_nan=False))) == original
+
+
+numbers = st.floats(allow_nan=False)
+
+
+@settings(max_examples=50, deadline=None)
+@given(numbers, st.dictionaries(st.text(), numbers), st.lists(st.text()), st.none() | numbers)
+def test_any_finite_or_infinite_number_and_any_text_survive(
+    loss: float, scores: dict[str, float], notes: list[str], auroc: float | None
+) -> None:
+    truth = dataclasses.replace(evaluation(), auroc=auroc)
+    original = dataclasses.replace(record(), loss=loss, scores=scores, notes=tuple(notes), evaluation=truth)
+    assert record_from_json(json.loads(json.dumps(record_to_json(original), allow_nan=False))) == original
+
+
+def test_a_loss_that_is_not_a_number_survives() -> None:
+    plain = record_to_json(dataclasses.replace(record(), loss=math.nan))
+    assert plain["loss"] == "nan"
+    assert math.isnan(record_from_json(plain).loss)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda j: j.pop("loss"), "round lacks the keys loss"),
+        (lambda j: j["evaluation"].pop("ece"), "round.evaluation lacks the keys ece"),
+        (
+            lambda j: j["evaluation"].update(extra=1),
+            "round.evaluation has unknown keys extra; known: accuracy, auroc, ",
+        ),
+        (lambda j: j.update(trusted=1.5), "round.trusted must be a whole number, got 1.5"),
+        (lambda j: j.update(trusted=True), "round.trusted must be a whole number, got True"),
+        (lambda j: j.update(loss="much"), "round.loss must be a number, got 'much'"),
+        (lambda j: j.update(loss=10**400), "round.loss must be a number, got 1000"),
+        (lambda j: j.update(status=None), "round.status must be a str, got None"),
+        (lambda j: j.update(class_counts=3), "round.class_counts must be a list, got 3"),
+        (lambda j: j.update(scores=[]), "round.scores must be an object, got []"),
+        (lambda j: j["scores"].update(agreement="x"), "round.scores.agreement must be a number, got 'x'"),
+        (
+            lambda j: j["evaluation"]["reliability"][1].pop(),
+            "round.evaluation.reliability[1] must have 3 values, got 2",
+        ),
+    ],
+)
+def test_a_damaged_record_is_refused_with_its_place(change, sentence: str) -> None:  # type: ignore[no-untyped-def]
+    plain = record_to_json(record())
+    change(plain)
+    with pytest.raises(CorruptError) as caught:
+        record_from_json(plain)
+    assert str(caught.value).startswith(sentence)
+
+
+def test_invisible_characters_become_visible_and_joiners_stay() -> None:
+    assert visible("a\x1b[1m\u202eb\n") == "a\\x1b[1m\\u202eb\\n"
+    assert visible("می\u200cخواهم 👩\u200d🚀 ü") == "می\u200cخواهم 👩\u200d🚀 ü"
+
+
+# tables
+
+
+def test_standard_deviation_is_that_of_a_sample() -> None:
+    assert Stat.of([0.8, 0.9, 1.0]) == Stat(pytest.approx(0.9), pytest.approx(0.1), 3)
+    assert Stat.of([0.5]) == Stat(0.5, None, 1)
+    assert Stat.of([]) == Stat(None, None, 0)
+
+
+def test_pairs_are_averaged_within_a_seed_before_the_deviation() -> None:
+    rows = [
+        score(seed=s, pair=p, accuracy=a) for s, p, a in ((0, "a", 0.6), (0, "b", 1.0), (1, "a", 0.7), (1, "b", 0.7))
+    ]
+    (summary,) = summarise(rows)
+    assert summary.stats["accuracy"].mean == pytest.approx(0.75)
+    assert summary.stats["accuracy"].std == pytest.approx(math.sqrt(0.005))  # of 0.8 and 0.7
+    assert summary.averaged == "mean ± std over 2 seeds; each seed averages 2 pairs"
+
+
+def test_the_caption_says_exactly_what_is_averaged() -> None:
+    twelve = [score(seed=s, pair=str(p)) for s in range(5) for p in range(12)]
+    assert caption(summarise(twelve)) == "mean ± std over 5 seeds; each seed averages 12 pairs."
+    assert caption(summarise(twelve[:-2])) == "mean ± std over 5 seeds; each seed averages 10 to 12 pairs."
+    assert caption(summarise(twelve[:12])) == "one seed; mean over 12 pairs."
+    assert caption(summarise(twelve[:1])) == "one run."
+    assert caption(summarise([score(seed=0), score(seed=1)])) == "mean ± std over 2 seeds."
+    mixed = summarise([score(seed=0), score(seed=1), score(method="other")])
+    assert caption(mixed) == "em on set: mean ± std over 2 seeds. other on set: one run."
+
+
+def test_values_that_do_not_exist_are_left_out_and_counted() -> None:
+    rows = [score(seed=0, auroc=None), score(seed=0, pair="b", auroc=0.6), score(seed=1, auroc=None)]
+    (summary,) = summarise(rows)
+    assert summary.stats["auroc"] == Stat(0.6, None, 1)
+    assert caption([summary]).endswith("AUROC: over the seeds in which it exists.")
+    (nothing,) = summarise([score(trusted_precision=None)])
+    assert nothing.stats["trusted_precision"] == Stat(None, None, 0)
+    assert "–" in as_text([nothing])
+
+
+def test_the_same_run_twice_is_refused() -> None:
+    with pytest.raises(InputDataError, match=r"^rows must be unique, got two of em on set / a, seed 0$"):
+        summarise([score(), score()])
+
+
+def many(seeds: int = 5) -> list[RunScore]:
+    names = ("source_only", "em_basis_without_uncertainty", "a|b_*c*", "=cmd", "em_basis")
+    return [
+        score(m, s, p, 0.8 + 0.02 * i + 0.001 * s, seconds=1234.5)
+        for i, m in enumerate(names)
+        for s in range(seeds)
+        for p in "ab"
+    ]
+
+
+def test_the_text_table_fits_80_columns_keeps_the_order_and_marks_the_best() -> None:
+    lines = as_text(summarise(many())).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[2].split() == ["method", "acc", "class", "ECE", "NLL", "AUROC", "trust", "prec", "sec"]
+    assert [line.split()[0] for line in lines[3:13:2]][::4] == ["source_only", "em_basis"]
+    assert [line for line in lines if "*0." in line] == [lines[11]]
+    assert lines[12].split()[0] == "±0.002"
+    assert lines[-1] == "mean ± std over 5 seeds; each seed averages 2 pairs."
+
+
+def test_with_one_seed_there_is_no_deviation() -> None:
+    summaries = summarise(many(1))
+    assert "±" not in as_text(summaries) + as_markdown(summaries) + as_latex(summaries)
+
+
+def test_the_markdown_table_reads_back() -> None:
+    summaries = summarise(many())
+    table = as_markdown(summaries).split("\n\n")[0].splitlines()
+    cells = [[c.strip() for c in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table]
+    assert {len(row) for row in cells} == {2 + len(METRICS)}
+    assert [re.sub(r"\\(.)", r"\1", row[1]) for row in cells[2:]] == [s.method for s in summaries]
+    assert cells[-1][2] == "**0.882 ± 0.002**"
+
+
+def test_the_csv_reads_back_at_full_precision_and_holds_no_formula() -> None:
+    summaries = summarise(many())
+    rows = list(csv.DictReader(io.StringIO(as_csv(summaries))))
+    assert len(rows) == len(summaries) * len(METRICS)
+    for row, (s, metric) in zip(rows, ((s, m) for s in summaries for m in METRICS), strict=True):
+        assert row["method"].removeprefix("'") == s.method
+        assert row["method"][0] not in "=+-@"
+        assert (row["metric"], float(row["mean"]), int(row["n"])) == (metric, s.stats[metric].mean, 5)
+        assert float(row["std"]) == s.stats[metric].std
+
+
+def test_latex_escapes_names() -> None:
+    latex = as_latex(summarise([score("50%_a&b\\x")]))
+    assert r"50\%\_a\&b\textbackslash{}x & \textbf{0.900}" in latex
+
+
+# figures and pages
+
+
+def svgs(page: str) -> list[str]:
+    return [
+        base64.b64decode(text).decode()
+        for text in re.findall(r'src(?:set)?="data:image/svg\+xml;base64,([^"]+)"', page)
+    ]
+
+
+class Tree(HTMLParser):
+    """Elements and attribute names in order, and the text of the style element."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[object] = []
+        self.values: list[tuple[str, str, str]] = []
+        self.style, self._open = "", ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, tuple(name for name, _ in attrs)))
+        self.values += [(tag, name, value or "") for name, value in attrs]
+        self._open = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        if self._open == "style" and not self.style:
+            self.style = data
+
+
+@pytest.mark.parametrize("names", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_names_change_text_and_never_the_elements(names: tuple[str, ...]) -> None:
+    page = run_page(view(names))
+    assert Tree(page).tags == Tree(pages()[0]).tags
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]", page)
+    page.encode()
+    for svg in svgs(page):
+        root = ElementTree.fromstring(svg)
+        assert not [
+            e for e in root.iter() if e.tag.endswith("script") or any(a.lower().startswith("on") for a in e.attrib)
+        ]
+
+
+def test_hostile_methods_sets_and_titles_do_not_change_a_comparison() -> None:
+    def page(names: list[str]) -> str:
+        rows = [score(name, dataset=dataset) for dataset in names[:2] for name in names]
+        return comparison_page(names[0], summarise(rows))
+
+    hostile = [name for names in HOSTILE for name in names]
+    assert Tree(page(hostile)).tags == Tree(page([f"name {i}" for i in range(len(hostile))])).tags
+
+
+def fresh() -> list[str]:
+    summaries = summarise(many())
+    return [run_page(view()), run_page(view(truth=False)), comparison_page("all", summaries, [view()])]
+
+
+pages = functools.cache(fresh)
+
+
+def test_the_policy_allows_the_own_style_and_nothing_else() -> None:
+    for page in pages():
+        tree = Tree(page)
+        digest = base64.b64encode(hashlib.sha256(tree.style.encode()).digest()).decode()
+        policy = next(value for tag, name, value in tree.values if tag == "meta" and value.startswith("default-src"))
+        assert policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:")
+        assert not [tag for tag in tree.tags if tag in ("script", "link", "iframe", "object", "form")]
+        assert not [name for _, name, _ in tree.values if name == "style" or name.startswith("on")]
+
+
+def test_a_page_names_no_other_resource() -> None:
+    for page in pages():
+        assert not re.search(r"https?:|//[a-z]|url\(|@import", page)
+        loads = [value for _, name, value in Tree(page).values if name in ("src", "srcset", "href", "action", "poster")]
+        assert loads
+        assert all(value.startswith("data:image/svg+xml;base64,") for value in loads)
+        for svg in svgs(page):
+            root = ElementTree.fromstring(svg)
+            links = [v for e in root.iter() for k, v in e.attrib.items() if k.endswith("href")]
+            assert all(link.startswith(("#", "data:image/png;base64,")) for link in links)
+
+
+def test_the_same_values_give_the_same_bytes() -> None:
+    assert fresh() == pages()
+    for svg in svgs(pages()[0]):
+        assert "<dc:date>" not in svg
+
+
+def test_a_page_does_not_tell_whose_machine_it_was() -> None:
+    page = pages()[0]
+    assert "secret-host" not in page
+    assert "jane" not in page
+    assert "/srv/private" not in page
+    assert "…/set" in page
+
+
+def test_figures_that_need_true_labels_appear_only_with_them() -> None:
+    with_truth, without, _ = pages()
+    for words in (
+        "Can its confidence be believed?",
+        "Does the uncertainty find the errors?",
+        "Which classes are confused?",
+    ):
+        assert words in with_truth
+        assert words not in without
+    assert "Accuracy of the labels" not in without
+    assert "Class balance of the labels" in without
+
+
+def test_every_figure_has_words_for_those_who_cannot_see_it() -> None:
+    texts = [value for page in pages() for tag, name, value in Tree(page).values if (tag, name) == ("img", "alt")]
+    assert len(texts) >= 10
+    assert min(map(len, texts)) > 30
+
+
+def test_a_run_without_rounds_labels_or_times_still_has_a_page() -> None:
+    empty = RunView({}, {}, (), [], None, "interrupted", -1, BENIGN)
+    page = run_page(empty)
+    assert "No round has finished yet." in page
+    assert "interrupted" in page
+    assert comparison_page("runs", summarise([score()]), [empty])
+
+
+def test_a_view_whose_rounds_count_other_classes_is_refused() -> None:
+    with pytest.raises(CorruptError, match=r"^round 0 must count 2 classes everywhere, got \[3\]$"):
+        dataclasses.replace(view(), classes=("cat", "dog"))
+
+
+def test_an_evaluation_without_curves_still_has_its_page() -> None:
+    bare = dataclasses.replace(evaluation(), reliability=(), risk_coverage=(), auroc=None, trusted_precision=None)
+    one = dataclasses.replace(record(), evaluation=bare)
+    assert "Can its confidence be believed?" in run_page(dataclasses.replace(view(), rounds=(one,), labels=None))
+
+
+def test_warnings_name_collapse_and_lost_classes() -> None:
+    collapsed = dataclasses.replace(record(3), status="collapsed", class_counts=(12, 0, 0), trusted=0)
+    page = run_page(dataclasses.replace(view(), rounds=(record(0), collapsed)))
+    assert "Round 3: collapsed: nearly all labels are of one class." in page
+    assert "Round 3: no row is labelled dog, owl." in page
+
+
+def test_the_dark_picture_differs_in_colours_alone() -> None:
+    light = figures.comparison(summarise(many()))
+    shade = dark(light)
+    assert shade != light
+    assert re.sub("#[0-9a-f]{6}", "", shade) == re.sub("#[0-9a-f]{6}", "", light)
+
+
+def test_figures_leave_matplotlib_as_it_was() -> None:
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    figures.balance([record()], BENIGN)
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_plotting_and_templates_are_loaded_only_when_needed() -> None:
+    code = "import embasis.report.page, sys; print({'matplotlib', 'jinja2'} & set(sys.modules))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "set()"
+
+
+def test_long_names_leave_room_for_the_picture() -> None:
+    names = tuple(f"{i} " + "W" * 60 for i in range(3))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        figures.confusion(evaluation(), names)
+        figures.balance([record()], names)
+    assert not caught
+
+
+def test_many_classes_are_drawn_without_names() -> None:
+    classes = tuple(f"class {i}" for i in range(60))
+    wide = dataclasses.replace(record(truth=False), class_counts=(1,) * 60)
+    svg = figures.balance([wide], classes)
+    assert "class 7" not in svg
+    assert len(svg) < 100_000
