@@ -42,9 +42,12 @@ TOP = ("seed", "standardise", "save_seconds")
 DATA_KEYS = ("labelled", "unlabelled", "test", "label", "id", "dataset")
 
 
-def load(path: str | Path | None = None, words: Sequence[str] = (), **tables: Table | None) -> Config:
-    """A config from a TOML file (if any), then the given tables, then key=value words; later ones win."""
+def load(
+    path: str | Path | None = None, words: Sequence[str] = (), top: Table | None = None, **tables: Table | None
+) -> Config:
+    """A config from a TOML file (if any), then the given values and tables, then key=value words; later ones win."""
     raw = read_settings(path) if path is not None else {}
+    raw |= top or {}
     for name, table in tables.items():
         raw[name] = {**raw.get(name, {}), **{key: value for key, value in (table or {}).items() if value is not None}}
     for word in words:
@@ -76,15 +79,20 @@ def put(raw: Table, word: str) -> None:
     """`plan.rounds=3`, or `rounds=3` where only one table knows the key."""
     name, sign, text = word.partition("=")
     require(sign and name, f"settings are written key=value, got {word!r}", ConfigError)
-    parts = name.strip().split(".")
+    place(raw, name.strip(), value_of(text))
+
+
+def place(raw: Table, name: str, value: Any) -> None:
+    """Set one value by its dotted name, or by its bare name where only one table knows it."""
+    parts = name.split(".")
     require(len(parts) <= 2, f"a key has at most one dot, got {name!r}", ConfigError)
     if len(parts) == 1 and parts[0] not in TOP:
         parts = [home_of(raw, parts[0]), parts[0]]
     if len(parts) == 1:
-        raw[parts[0]] = value_of(text)
+        raw[parts[0]] = value
         return
     require(parts[0] in TABLES, f"unknown table {parts[0]!r}; known: {known(TABLES)}", ConfigError)
-    raw[parts[0]] = {**raw.get(parts[0], {}), parts[1]: value_of(text)}
+    raw[parts[0]] = {**raw.get(parts[0], {}), parts[1]: value}
 
 
 def home_of(raw: Table, key: str) -> str:

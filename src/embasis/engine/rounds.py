@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from embasis.engine.evaluate import evaluate, join
-from embasis.engine.extract import extract
+from embasis.engine.extract import extract, label_chunk
 from embasis.engine.progress import Progress
 from embasis.engine.train import train_round
 from embasis.engine.validate import SELECTION_SCORE, label_free_scores
@@ -141,8 +141,10 @@ def decide(unlabelled: list[Features], method: Method, plan: Plan, progress: Pro
     if not unlabelled:
         empty = torch.empty(0, classes)
         nothing = PseudoLabels(torch.empty(0, dtype=torch.int64), torch.empty(0))
-        return Verdict(LabelDistribution(empty, empty, empty, torch.empty(0)), nothing, empty)
-    parts = [method.labeller.label(chunk, progress.labeller) for chunk in unlabelled]
+        verdict = Verdict(LabelDistribution(empty, empty, empty, torch.empty(0)), nothing, empty)
+        progress.selector = method.selector.fit([verdict.distribution], progress.round)
+        return verdict
+    parts = [label_chunk(method.labeller, chunk, progress.labeller) for chunk in unlabelled]
     progress.selector = method.selector.fit(parts, progress.round)
     distribution = join(parts)
     ids = torch.cat([chunk.ids for chunk in unlabelled])
@@ -153,7 +155,7 @@ def decide(unlabelled: list[Features], method: Method, plan: Plan, progress: Pro
 def verdict_on(samples: Samples, method: Method, plan: Plan, progress: Progress, classes: int) -> Verdict:
     """Labels of any samples of the unlabelled side's kind, by what the run has learned; nothing is fitted."""
     chunks = extract(progress.network, samples, labelled=False)
-    parts = [method.labeller.label(chunk, progress.labeller) for chunk in chunks]
+    parts = [label_chunk(method.labeller, chunk, progress.labeller) for chunk in chunks]
     distribution, ids = join(parts), torch.cat([chunk.ids for chunk in chunks])
     last = max(progress.round - 1, 0)
     pseudo = method.selector.select(distribution, progress.selector, ids, plan.seed, last)

@@ -36,7 +36,8 @@ class EMBasisLabeller:
     """Basis by EM over both domains, a head on the basis, and the network's own prediction as further evidence."""
 
     classes: int
-    per_class: int = 3
+    per_class: int = 0
+    """0 = three, or fewer where there are fewer rows than three components for each class."""
     sharpness: float = 0.0
     """0 = so that a site spreads over `perplexity` components on average (decision 0002)."""
     perplexity: float = 0.0
@@ -61,7 +62,7 @@ class EMBasisLabeller:
         def check(rule: bool, text: str) -> None:
             require(rule, text, ConfigError)
 
-        check(self.per_class >= 1, f"per_class must be at least 1, got {self.per_class}")
+        check(self.per_class >= 0, f"per_class must be at least 0, got {self.per_class}")
         check(self.iterations >= 0, f"iterations must be at least 0, got {self.iterations}")
         check(self.draws >= 0, f"draws must be at least 0, got {self.draws}")
         for name in ("sharpness", "head_penalty", "variance_weight", "balance_weight", "sigma", "evidence"):
@@ -82,8 +83,9 @@ class EMBasisLabeller:
         centre, scale = self._domains(stream)
         rows = [self._prepare(part, centre, scale) for part in stream]
         labelled = [part.y >= 0 for part in stream]
-        mu = self._first_basis(rows, stream, start)
-        sharpness = self._sharpness(rows, labelled, mu)
+        per_class = self._per_class(sum(len(row) for row in rows))
+        mu = self._first_basis(rows, stream, start, per_class)
+        sharpness = self._sharpness(rows, labelled, mu, per_class)
         mu, stats, alive = self._em(rows, labelled, mu, sharpness)
         weight, bias, p = self._head(rows, stream, mu, sharpness, seed, round_number)
         return {
@@ -121,17 +123,27 @@ class EMBasisLabeller:
         side = (features.y < 0).long()
         return sites.unit_rows(((features.x.double() - centre[side]) / scale[side]).float())
 
-    def _first_basis(self, rows: list[Tensor], stream: Stream, start: State) -> Tensor:
+    def _per_class(self, rows: int) -> int:
+        """Components of each class: as asked for, or as the rows allow."""
+        most = rows // self.classes
+        require(
+            self.per_class <= most or self.per_class == 0,
+            f"per_class = {self.per_class} asks for {self.per_class * self.classes} components, "
+            f"but there are only {rows} rows",
+        )
+        return self.per_class or max(1, min(3, most))
+
+    def _first_basis(self, rows: list[Tensor], stream: Stream, start: State, per_class: int) -> Tensor:
         if self.start == "stage1" and "proposal" in start:
             return sites.unit_rows(start["proposal"])
         y = torch.cat([part.y for part in stream])
         x = torch.cat([row[part.y >= 0] for row, part in zip(rows, stream, strict=True)])
-        return sites.unit_rows(basis.class_means(x, y[y >= 0], self.classes, self.per_class)[0])
+        return sites.unit_rows(basis.class_means(x, y[y >= 0], self.classes, per_class)[0])
 
-    def _sharpness(self, rows: list[Tensor], labelled: list[Tensor], mu: Tensor) -> float:
+    def _sharpness(self, rows: list[Tensor], labelled: list[Tensor], mu: Tensor, per_class: int) -> float:
         if self.sharpness > 0:
             return self.sharpness
-        target = self.perplexity or max(float(self.per_class), 2.0)
+        target = self.perplexity or max(float(per_class), 2.0)
         sample = torch.cat([row[~flag] for row, flag in zip(rows, labelled, strict=True)])[:SHARPNESS_ROWS]
         sample = sample if len(sample) else torch.cat(rows)[:SHARPNESS_ROWS]
         return em.sharpness_for_perplexity(sample @ mu.T, min(target, len(mu) * 0.9))

@@ -12,7 +12,7 @@ from embasis.types import BasisTerms, Method
 def em_basis(
     classes: int,
     *,
-    per_class: int = 3,
+    per_class: int = 0,
     sharpness: float = 0.0,
     perplexity: float = 0.0,
     iterations: int = 10,
@@ -45,7 +45,7 @@ def em_basis(
         variance_weight, balance_weight, sigma, draws, evidence, uncertainty,
     )  # fmt: skip
     selector = ClassBalanced(keep, step, cap, labels, weights, temperature, floor=floor)
-    terms = BasisTerms(per_class * classes, orthogonal, reconstruction, affinity) if start == "stage1" else None
+    terms = BasisTerms((per_class or 3) * classes, orthogonal, reconstruction, affinity) if start == "stage1" else None
     return Method("em_basis", labeller, selector, TrustedLabels(weight), terms)
 
 
