@@ -48,6 +48,9 @@ def load(
     """A config from a TOML file (if any), then the given values and tables, then key=value words; later ones win."""
     raw = read_settings(path) if path is not None else {}
     raw |= top or {}
+    for name in TABLES:
+        rule = f"config: {name} must be a table of settings, got {raw.get(name)!r}"
+        require(isinstance(raw.get(name, {}), dict), rule, ConfigError)
     for name, table in tables.items():
         raw[name] = {**raw.get(name, {}), **{key: value for key, value in (table or {}).items() if value is not None}}
     for word in words:
@@ -114,10 +117,11 @@ def known_keys(raw: Table) -> dict[str, tuple[str, ...]]:
 
     keys = {"plan": tuple(field for field in Plan.__dataclass_fields__ if field != "seed")}
     for table, default in (("method", "em_basis"), ("network", "linear")):
-        name = str(raw.get(table, {}).get("name", default))
-        entry = registry(table).get(name)
-        keys[table] = ("name", *(settings_of(entry) if entry else ()))
-    return {**keys, "data": DATA_KEYS}
+        # A comparison names several methods, with commas between them.
+        entries = [registry(table).get(name) for name in str(raw.get(table, {}).get("name", default)).split(",")]
+        keys[table] = ("name", *dict.fromkeys(key for entry in entries if entry for key in settings_of(entry)))
+    entry = registry("data").get(str(raw.get("data", {}).get("dataset")))
+    return {**keys, "data": (*DATA_KEYS, *(inspect.signature(entry).parameters if entry else ()))}
 
 
 def registry(table: str) -> Mapping[str, Callable[..., Any]]:

@@ -43,6 +43,9 @@ def compare(
     entries = [settings.entry_of("method", name) for name in methods]
     require(len(entries) > 0, "compare needs at least one method", ConfigError)
     given = {key: value for key, value in config.method.items() if key != "name"}
+    names = {key for name in methods for key in known_settings(name)}
+    for key in given:
+        require(key in names, f"unknown method setting {key!r}; known: {known(names) or 'none'}", ConfigError)
     for seed in seeds:
         for pair, problem in problems(dataset, seed, root, config.data):
             sources: dict[bool, tuple[nn.Module, Progress, float]] = {}
@@ -60,21 +63,25 @@ def known_settings(method: str) -> tuple[str, ...]:
 
 
 def problems(dataset: str, seed: int, root: str | None, given: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
-    """All pairs of a data set by name; a data set that is drawn is drawn with the seed."""
+    """All pairs of a data set by name, or the one that is given; a data set that is drawn is drawn with the seed."""
+    if dataset not in PAIRS or {"source", "target"} & {*given}:
+        yield one_problem(dataset, seed, root, given)
+        return
+    for source, target in PAIRS[dataset]:
+        yield one_problem(dataset, seed, root, {**given, "source": source, "target": target})
+
+
+def one_problem(dataset: str, seed: int, root: str | None, given: Mapping[str, Any]) -> tuple[str, Problem]:
+    """A data set with these settings, checked, and the name of its pair; a pair that is not given is its default."""
     entry = settings.entry_of("data", dataset)
     names = tuple(inspect.signature(entry).parameters)
-    arguments = {key: value for key, value in given.items() if key not in ("dataset", "pairs")}
-    unknown = [key for key in arguments if key not in names]
-    require(not unknown, f"unknown setting {unknown} of data set {dataset}; known: {known(names)}", ConfigError)
+    arguments = {key: value for key, value in given.items() if key != "dataset"}
     if "seed" in names:
         arguments.setdefault("seed", seed)
     if root is not None and "root" in names:
         arguments["root"] = root
-    if "source" not in names or "source" in arguments:
-        yield f"{arguments.get('source', '')}→{arguments.get('target', '')}".strip("→"), entry(**arguments)
-        return
-    for source, target in PAIRS[dataset]:
-        yield f"{source}→{target}", entry(**arguments, source=source, target=target)
+    bound = settings.bind("data", entry, arguments, names)
+    return f"{bound.get('source', '')}→{bound.get('target', '')}".strip("→"), entry(**bound)
 
 
 def run_one(

@@ -45,12 +45,23 @@ class FolderRun:
     """Number of the last generation that is on disk."""
     _built: Built | None = None
     _data: dict[str, str] = field(default_factory=dict)
+    _progress: Progress | None = None
+
+    def prepare(self) -> Built:
+        """Build everything; what is wrong with config or data is said here, before the folder is touched."""
+        if self._built is None:
+            self._built, self._data = build(self.problem, self.config), fingerprint(self.problem)
+        return self._built
+
+    def open(self) -> Progress:
+        """Where the run stands: at its start, or where the folder's newest generation is."""
+        if self._progress is None:
+            self._progress = self._open(self.prepare(), self._data)
+        return self._progress
 
     def moments(self) -> Iterator[Moment]:
         """The whole run, saved after every round and every `save_seconds`; ends at once if it had ended before."""
-        built = self._built = build(self.problem, self.config)
-        self._data = fingerprint(self.problem)
-        progress = self._open(built, self._data)
+        built, progress = self.prepare(), self.open()
         last_save = last_moment = time.monotonic()
         for moment in walk(built.problem, built.network, built.method, built.plan, progress):
             now = time.monotonic()

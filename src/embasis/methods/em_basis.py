@@ -57,6 +57,8 @@ class EMBasisLabeller:
     evidence: float = 1.0
     """power of the network's own probabilities in the label distribution; 0 = the basis alone."""
     uncertainty: str = "total_sum"
+    carry: bool = False
+    """Start each round's EM from the last round's basis instead of the labelled class means."""
 
     def __post_init__(self) -> None:
         def check(rule: bool, text: str) -> None:
@@ -136,6 +138,8 @@ class EMBasisLabeller:
     def _first_basis(self, rows: list[Tensor], stream: Stream, start: State, per_class: int) -> Tensor:
         if self.start == "stage1" and "proposal" in start:
             return sites.unit_rows(start["proposal"])
+        if (self.carry or self.start == "stage1") and "mu" in start:
+            return start["mu"]
         y = torch.cat([part.y for part in stream])
         x = torch.cat([row[part.y >= 0] for row, part in zip(rows, stream, strict=True)])
         return sites.unit_rows(basis.class_means(x, y[y >= 0], self.classes, per_class)[0])

@@ -27,6 +27,7 @@ def em_basis(
     draws: int = 0,
     evidence: float = 1.0,
     uncertainty: str = "total_sum",
+    carry: bool = False,
     keep: float = 0.2,
     step: float = 0.05,
     cap: float = 0.5,
@@ -42,7 +43,7 @@ def em_basis(
     """EM-basis self-training: label distributions from a learned basis, kept and weighted by their variance."""
     labeller = EMBasisLabeller(
         classes, per_class, sharpness, perplexity, iterations, kernel, centring, start, head, head_penalty,
-        variance_weight, balance_weight, sigma, draws, evidence, uncertainty,
+        variance_weight, balance_weight, sigma, draws, evidence, uncertainty, carry,
     )  # fmt: skip
     selector = ClassBalanced(keep, step, cap, labels, weights, temperature, floor=floor)
     terms = BasisTerms((per_class or 3) * classes, orthogonal, reconstruction, affinity) if start == "stage1" else None

@@ -1,0 +1,1 @@
+"""Figures of the project, each with the command that makes it."""

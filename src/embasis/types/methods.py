@@ -1,0 +1,111 @@
+"""What a method is made of: a labeller, a selector, a loss, and how training runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from embasis.errors import ConfigError, require
+from embasis.types.values import Features, LabelDistribution, Output, PseudoLabels, State, Stream
+
+
+class Labeller(Protocol):
+    """Fit on the stream, apply on the batch."""
+
+    def fit(self, stream: Stream, start: State, seed: int, round_number: int) -> State:
+        """What is learned from all sites; `start` is the last round's state or Stage I's basis."""
+
+    def label(self, features: Features, state: State) -> LabelDistribution:
+        """The label distribution of these sites."""
+
+
+class Selector(Protocol):
+    """Fit on the stream, apply on the batch."""
+
+    def fit(self, stream: Sequence[LabelDistribution], round_number: int) -> State:
+        """Thresholds from all sites."""
+
+    def select(
+        self, distribution: LabelDistribution, state: State, ids: Tensor, seed: int, round_number: int
+    ) -> PseudoLabels:
+        """The trusted ones among these sites, with their weights."""
+
+
+class RoundLoss(Protocol):
+    """The loss of one step of retraining."""
+
+    @property
+    def reads_untrusted(self) -> bool:
+        """Whether unlabelled rows that are not trusted take part."""
+
+    def __call__(self, labelled: Output, y: Tensor, unlabelled: Output, pseudo: PseudoLabels) -> Tensor:
+        """A scalar to minimise."""
+
+
+@dataclass(frozen=True)
+class BasisTerms:
+    """Stage I: how many components the attention block proposes and the weights of its three terms."""
+
+    components: int
+    orthogonal: float = 1.0
+    reconstruction: float = 1.0
+    affinity: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Method:
+    """A self-training method: three parts, and the basis block if it wants one."""
+
+    name: str
+    labeller: Labeller
+    selector: Selector
+    loss: RoundLoss
+    basis: BasisTerms | None = None
+    rounds: int | None = None
+    """At most so many rounds, whatever the plan says."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How training runs. `batch = 0` means all rows in one batch (what lbfgs needs)."""
+
+    rounds: int = 6
+    source_epochs: int = 30
+    epochs: int = 10
+    batch: int = 64
+    optimiser: str = "adam"
+    source_lr: float = 1e-3
+    lr: float = 1e-3
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    collapse_share: float = 0.95
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        def check(rule: bool, text: str) -> None:
+            require(rule, text, ConfigError)
+
+        for name in ("rounds", "source_epochs", "epochs", "batch"):
+            check(getattr(self, name) >= 0, f"plan.{name} must be at least 0, got {getattr(self, name)}")
+        for name in ("source_lr", "lr"):
+            check(getattr(self, name) > 0, f"plan.{name} must be positive, got {getattr(self, name)}")
+        check(
+            self.optimiser in OPTIMISERS,
+            f"plan.optimiser must be one of {', '.join(OPTIMISERS)}, got {self.optimiser!r}",
+        )
+        check(0 <= self.momentum < 1, f"plan.momentum must be in [0, 1), got {self.momentum}")
+        check(self.weight_decay >= 0, f"plan.weight_decay must be at least 0, got {self.weight_decay}")
+        check(0 < self.collapse_share <= 1, f"plan.collapse_share must be in (0, 1], got {self.collapse_share}")
+        check(
+            self.optimiser != "lbfgs" or self.batch == 0,
+            f"plan.optimiser = lbfgs needs plan.batch = 0 (all rows in one batch), got {self.batch}",
+        )
+
+
+OPTIMISERS = ("adam", "sgd", "lbfgs")
+
+Recipe = Callable[..., Method]
+"""A function whose arguments are the method's settings, after the number of classes."""
