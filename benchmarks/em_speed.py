@@ -1,6 +1,6 @@
 """One EM iteration beside its two bare matrix products, the obvious version and scikit-learn's.
 
-    python -m benchmarks.em_speed [--rows 100000] [--width 512] [--components 64] [--repeats 15]
+    python -m benchmarks.em_speed [--rows 100000] [--width 512] [--components 64] [--repeats 15] [--threads 0]
 
 What is timed, all in float32 on the same unit rows with the default number of torch threads:
 
@@ -20,6 +20,7 @@ busy machine slows both sides. Goals: embasis ≤ 1.1 × the bare products, and 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import time
@@ -101,17 +102,21 @@ def ratio(seconds: dict[str, list[float]], name: str, to: str) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--components", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=0, help="torch threads; 0 = torch's default")
     given = parser.parse_args()
+    if given.threads:
+        torch.set_num_threads(given.threads)
     seconds = measure(bodies(given.rows, given.width, given.components), given.repeats)
     print(f"one EM iteration, N = {given.rows}, d = {given.width}, K = {given.components}, float32")
     print(
         f"torch {torch.__version__} with {torch.get_num_threads()} threads, scikit-learn {sklearn.__version__}, "
-        f"numpy {np.__version__}; medians of {given.repeats} interleaved repeats"
+        f"numpy {np.__version__}, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; "
+        f"medians of {given.repeats} interleaved repeats"
     )
     print(f"{'':20}{'ms':>8}{'best ms':>9}{'× bare':>8}{'× embasis':>11}")
     for name, values in seconds.items():

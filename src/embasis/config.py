@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import tomllib
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -180,7 +181,8 @@ def value_of(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return text.strip()
+        plain = text.strip()
+        return float(plain) if re.fullmatch(r"[+-]?\.[0-9]+", plain) else plain
 
 
 def entry_of(table: str, name: str) -> Callable[..., Any]:

@@ -165,6 +165,7 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
             warnings.warn(self.records_[-1].notes[0], EmbasisWarning, stacklevel=3)
         words = {"finished": "max_iter"} if len(problem.unlabelled) else {"finished": "no_unlabelled"}
         self.termination_condition_ = words.get(progress.status, progress.status)
+        vars(self).pop("basis_", None)  # of an earlier fit by another method
         if "mu" in progress.labeller:
             self.basis_ = progress.labeller["mu"].numpy()
         return verdicts
@@ -188,6 +189,10 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
             raw["plan"]["weight_decay"] = self.weight_decay
         for name, value in (self.settings or {}).items():
             settings.place(raw, name, value)
+        for table in ("method", "plan", "network"):  # numbers of a grid search are often numpy's
+            raw[table] = {
+                key: value.item() if isinstance(value, np.generic) else value for key, value in raw[table].items()
+            }
         return settings.load(None, (), top=raw)
 
     def _describe(self, given: NDArray[Any], known: NDArray[np.bool_], verdicts: list[Verdict]) -> None:
@@ -215,7 +220,6 @@ def split_labels(y: ArrayLike, rows: int) -> tuple[NDArray[Any], NDArray[np.bool
     require(len(given) == rows, f"X and y must have one length, got {rows} and {len(given)}")
     if given.dtype.kind == "f" and not np.isfinite(given).all():
         raise InputDataError(f"Input y contains NaN or inf in {int((~np.isfinite(given)).sum())} rows")
-    check_classification_targets(given)
     marks = given == UNLABELLED if given.dtype.kind != "U" else given == str(UNLABELLED)
     known = ~np.asarray(marks, dtype=bool)
     if known.any() and not known.all() and len(np.unique(given[known])) == 1:
@@ -225,6 +229,7 @@ def split_labels(y: ArrayLike, rows: int) -> tuple[NDArray[Any], NDArray[np.bool
             stacklevel=3,
         )
         known = np.ones(rows, dtype=bool)
+    check_classification_targets(given[known])  # after the marks: words and −1 together cannot be sorted
     return given, known
 
 

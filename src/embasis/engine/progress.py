@@ -58,17 +58,11 @@ class Progress:
                 named["pseudo/target"] = self.pseudo.target
         if self.labels is not None:
             named["labels"] = self.labels
-        if self.optimiser is not None:
-            flat: dict[str, Any] = {}
-            flatten("optimiser", self.optimiser.state_dict()["state"], flat)
-            named.update({name: value for name, value in flat.items() if isinstance(value, Tensor)})
+        named.update({name: value for name, value in self._optimiser().items() if isinstance(value, Tensor)})
         return {name: value.detach() for name, value in named.items()}
 
     def facts(self) -> dict[str, Any]:
         """All numbers and words; records are left to the caller, who knows how to write them."""
-        flat: dict[str, Any] = {}
-        if self.optimiser is not None:
-            flatten("optimiser", self.optimiser.state_dict()["state"], flat)
         return {
             "round": self.round,
             "epoch": self.epoch,
@@ -78,8 +72,15 @@ class Progress:
             "status": self.status,
             "best_round": self.best_round,
             "best_score": None if self.best_score == float("-inf") else self.best_score,
-            "optimiser": {name: value for name, value in flat.items() if not isinstance(value, Tensor)},
+            "optimiser": {name: value for name, value in self._optimiser().items() if not isinstance(value, Tensor)},
         }
+
+    def _optimiser(self) -> dict[str, Any]:
+        """The optimiser's state, flat; what was restored and not yet taken up counts."""
+        flat: dict[str, Any] = {}
+        state = self.restored_optimiser if self.optimiser is None else self.optimiser.state_dict()["state"]
+        flatten("optimiser", state or {}, flat)
+        return flat
 
     @classmethod
     def restore(

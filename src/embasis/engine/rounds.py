@@ -72,6 +72,7 @@ def walk(
     """The whole run from `progress` (or the start) on, with a pause after every step and every round."""
     progress = progress or begin(network, method, plan)
     last = plan.rounds if method.rounds is None else min(plan.rounds, method.rounds)
+    last = last if len(problem.unlabelled) else 0
     while progress.status == "running":
         for _ in train_round(problem, method, plan, progress):
             yield Moment(progress)

@@ -109,12 +109,21 @@ def take_step(
         if not bool(torch.isfinite(loss)):
             raise NumericalError(
                 "the loss is {} in round {} epoch {} step {}; the last saved state is kept; "
-                "try a smaller plan.lr or check the scale of the features".format(float(loss), *cursor)
+                "try a smaller plan.lr or check the scale of the features".format(float(loss.detach()), *cursor)
             )
         torch.autograd.backward(loss)
         return loss.detach()
 
-    return float(optimiser.step(closure))  # type: ignore[arg-type]
+    # L-BFGS asks for the loss with weights on trial; only those of a finished step may stay.
+    trials = list(network.parameters()) if plan.optimiser == "lbfgs" else []
+    before = [parameter.detach().clone() for parameter in trials]
+    try:
+        return float(optimiser.step(closure))  # type: ignore[arg-type]
+    except NumericalError:
+        with torch.no_grad():
+            for parameter, value in zip(trials, before, strict=True):
+                parameter.copy_(value)
+        raise
 
 
 def basis_loss(network: nn.Module, method: Method, output: Output, y: Tensor) -> Tensor:

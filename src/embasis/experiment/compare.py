@@ -30,6 +30,8 @@ class Outcome:
     score: RunScore
     records: tuple[RoundRecord, ...]
     built: Built
+    kept: int
+    """The round that is scored."""
 
 
 def compare(
@@ -111,7 +113,7 @@ def run_one(
     seconds = before + time.perf_counter() - start
     assert progress is not None
     kept = records[progress.best_round] if progress.status == "collapsed" else records[-1]
-    return Outcome(score_of(dataset, pair, method, seed, kept, seconds), tuple(records), built)
+    return Outcome(score_of(dataset, pair, method, seed, kept, seconds), tuple(records), built, kept.round)
 
 
 def train_source(built: Built) -> tuple[nn.Module, Progress, float]:

@@ -21,10 +21,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from embasis.functional.sites import times
 from embasis.types import EMStats
 
-CHUNK = 1024
-"""Rows per chunk: the chunk's responsibilities stay in the cache between the two matrix products."""
+CHUNK = 8192
+"""Rows per chunk: few enough for rows and responsibilities to stay in the cache between the two matrix products, enough
+of them for the threads to meet seldom. On idle cores all sizes from 1024 on are alike, on busy ones more is faster."""
 
 
 def kernel_scores(
@@ -32,7 +34,7 @@ def kernel_scores(
 ) -> Float[Tensor, "n k"]:
     """log z up to a constant of the row."""
     wide = mu.float()
-    scores = x.float() @ wide.T
+    scores = times(x.float(), wide.T)
     return sharpness * (scores - wide.square().sum(1) / 2 if kernel == "gaussian" else scores)
 
 
@@ -58,19 +60,18 @@ def em_statistics(
     offset = -sharpness * mu.square().sum(1) / 2 if kernel == "gaussian" else torch.zeros(len(mu))
     mass, total = torch.zeros(len(mu)), torch.zeros_like(mu)
     objective = torch.zeros((), dtype=torch.float64)
+    scores = torch.empty(min(chunk, len(x)), len(mu))
+    shares = torch.empty_like(scores)
     for first in range(0, len(x), chunk):
         rows = x[first : first + chunk].float()
-        z = torch.addmm(offset, rows, directions)
-        top = z.amax(1, keepdim=True)
-        z.sub_(top).exp_()
-        size = z.sum(1, keepdim=True)
-        logs = top + size.log()
-        if weight is None:
-            z.div_(size)
-        else:
-            w = weight[first : first + chunk].float().unsqueeze(1)
-            z.mul_(w / size)
-            logs = logs * w
+        score = torch.addmm(offset, rows, directions, out=scores[: len(rows)])
+        z = torch.softmax(score, 1, out=shares[: len(rows)])
+        # log Σ_k exp(score_k) = score_k − log z_k for every k; at the largest z nothing is lost to rounding.
+        logs = score.amax(1) - z.amax(1).log_()
+        if weight is not None:
+            w = weight[first : first + chunk].float()
+            z.mul_(w.unsqueeze(1))
+            logs *= w
         objective += logs.sum(dtype=torch.float64)
         mass += z.sum(0)
         total.addmm_(z.T, rows)

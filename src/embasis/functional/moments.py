@@ -19,6 +19,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from embasis.functional.sites import times
+
 TINY = 1e-12
 
 
@@ -59,15 +61,15 @@ def label_moments(
     """
     p, z = p.float(), z.float()
     if q is None:
-        mean = z @ p
-        second = z @ p.square()
+        mean = times(z, p)
+        second = times(z, p.square())
     else:
         p, q = p.clamp_min(TINY), q.float().clamp_min(TINY)
-        agreement = q @ p.T
+        agreement = times(q, p.T)
         evidence = (z * agreement).sum(1, keepdim=True)
-        mean = (z @ p) * q
+        mean = times(z, p) * q
         mean = mean / mean.sum(1, keepdim=True)
-        second = ((z / agreement) @ p.square()) * q.square() / evidence
+        second = times(z / agreement, p.square()) * q.square() / evidence
     # Σ z p² ≥ mean² by Jensen; rounding may say otherwise by 1e-8.
     between = (second - mean.square()).clamp_min(0)
     between = torch.minimum(between, (mean - mean.square()).clamp_min(0))

@@ -28,19 +28,24 @@ def order_key(score: Float[Tensor, " n"]) -> Int64[Tensor, " n"]:
     return score.float().clamp_min(0).add(0.0).contiguous().view(torch.int32).long()
 
 
-def high_counts(label: Int64[Tensor, " n"], key: Int64[Tensor, " n"], classes: int) -> Int64[Tensor, "c b"]:
-    """Histogram of the upper 16 bits, class by class."""
-    return torch.bincount(label * BINS + (key >> 16), minlength=classes * BINS).view(classes, BINS)
+def high_counts(
+    label: Int64[Tensor, " n"], key: Int64[Tensor, " n"], classes: int, into: Int64[Tensor, "c b"] | None = None
+) -> Int64[Tensor, "c b"]:
+    """Histogram of the upper 16 bits, class by class; added to `into` in place where given."""
+    counts = torch.zeros(classes, BINS, dtype=torch.int64) if into is None else into
+    counts.view(-1).index_add_(0, label * BINS + (key >> 16), torch.ones_like(key))
+    return counts
 
 
 def low_counts(
-    label: Int64[Tensor, " n"], key: Int64[Tensor, " n"], high_bin: Int64[Tensor, " c"]
+    label: Int64[Tensor, " n"],
+    key: Int64[Tensor, " n"],
+    high_bin: Int64[Tensor, " c"],
+    into: Int64[Tensor, "c b"] | None = None,
 ) -> Int64[Tensor, "c b"]:
     """Histogram of the lower 16 bits of those sites whose upper bits are their class's threshold bin."""
     inside = (key >> 16) == high_bin[label]
-    return torch.bincount(label[inside] * BINS + (key[inside] & (BINS - 1)), minlength=len(high_bin) * BINS).view(
-        len(high_bin), BINS
-    )
+    return high_counts(label[inside], (key[inside] & (BINS - 1)) << 16, len(high_bin), into)
 
 
 def rank_bin(

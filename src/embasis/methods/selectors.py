@@ -98,9 +98,15 @@ class ClassBalanced:
         """The exact order statistic of each class by two passes of counting."""
         classes, keep = stream[0].mean.shape[1], self.share_of_round(round_number)
         keys = [(part.label, selection.order_key(part.uncertainty)) for part in stream]
-        high = all_sum(torch.stack([selection.high_counts(label, key, classes) for label, key in keys]).sum(0))
+        high = torch.zeros(classes, selection.BINS, dtype=torch.int64)
+        for label, key in keys:
+            selection.high_counts(label, key, classes, into=high)
+        high = all_sum(high)
         chosen, _ = selection.rank_bin(high, selection.ranks(high, keep))
-        low = all_sum(torch.stack([selection.low_counts(label, key, chosen) for label, key in keys]).sum(0))
+        low = torch.zeros_like(high)
+        for label, key in keys:
+            selection.low_counts(label, key, chosen, into=low)
+        low = all_sum(low)
         threshold, share = selection.threshold_of(high, low, keep)
         return {"threshold": threshold, "share": share}
 

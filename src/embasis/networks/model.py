@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from embasis.functional.sites import times
 from embasis.networks.basis_block import BasisBlock
 from embasis.types import Output
 
@@ -24,7 +25,9 @@ class Network(nn.Module):
     def forward(self, x: Tensor) -> Output:
         """Features (B, d, *S) and logits (B, C, *S)."""
         features = self.extractor(x)
-        return Output(features, self.classifier(features.movedim(1, -1)).movedim(-1, 1))
+        rows = features.movedim(1, -1)
+        logits = times(rows.flatten(0, -2), self.classifier.weight.T) + self.classifier.bias
+        return Output(features, logits.unflatten(0, rows.shape[:-1]).movedim(-1, 1))
 
     def add_basis(self, components: int) -> BasisBlock:
         """The attention block of Stage I, orthonormal at the start."""

@@ -51,4 +51,3 @@ class RoundRecord:
     evaluation: Evaluation | None = None
     test: Evaluation | None = None
     notes: tuple[str, ...] = ()
-

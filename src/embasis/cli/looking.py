@@ -1,0 +1,120 @@
+"""Commands that train nothing: check, report, list."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from embasis.cli.terminal import say
+
+if TYPE_CHECKING:
+    from embasis.types import RoundRecord
+
+KINDS = ("methods", "datasets", "backbones", "metrics")
+WIDTH = 80
+LAST_ROUNDS = 10
+
+
+@click.command()
+@click.argument("labelled")
+@click.argument("unlabelled")
+@click.option("--label", default="label", show_default=True, metavar="COLUMN", help="The column of classes.")
+@click.option("--id", "id_", metavar="COLUMN", help="The column of row ids.  [default: id, if there is one]")
+@click.pass_context
+def check(ctx: click.Context, labelled: str, unlabelled: str, label: str, id_: str | None) -> None:
+    """Say all that could go wrong with two tables before training.
+
+    Prints errors, warnings and notes. The exit code is 3 if there is an error.
+
+    \b
+    Examples:
+      embasis check labelled.csv unlabelled.csv
+      embasis check labelled.parquet unlabelled.parquet --label species
+    """
+    from embasis.data.tables import check_pair
+
+    findings = check_pair(labelled, unlabelled, label=label, id=id_)
+    for finding in findings:
+        say(f"{finding.level}: {finding.text}")
+    levels = [finding.level for finding in findings]
+    errors, warnings = levels.count("error"), levels.count("warning")
+    counts = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
+    say(f"{counts}: {'embasis fit would refuse these tables' if errors else 'embasis fit can use these tables'}")
+    if errors:
+        ctx.exit(3)
+
+
+def counted(number: int, unit: str) -> str:
+    """no errors, 1 error, 2 errors."""
+    return f"{number or 'no'} {unit}{'' if number == 1 else 's'}"
+
+
+@click.command()
+@click.argument("run")
+def report(run: str) -> None:
+    """Write RUN/report.html again and print the last rounds.
+
+    Works while the run goes on, too.
+
+    \b
+    Examples:
+      embasis report run
+    """
+    from embasis.experiment.folder import view_of
+    from embasis.report.page import run_page
+    from embasis.storage import write_output
+
+    view = view_of(Path(run))
+    path = Path(run) / "report.html"
+    write_output(path, run_page(view))
+    for record in view.rounds[-LAST_ROUNDS:]:
+        say(round_line(record))
+    kept = f"round {view.best_round} of {view.rounds[-1].round} is kept" if view.rounds else "no round has ended"
+    say(f"{view.status}: {kept}; wrote {path}")
+
+
+def round_line(record: RoundRecord) -> str:
+    """One round in under 80 columns; accuracy only where true labels were given."""
+    from embasis.engine.validate import SELECTION_SCORE
+
+    share = record.trusted / record.unlabelled if record.unlabelled else 0.0
+    line = f"round {record.round:2d}  trusted {record.trusted:,} ({share:.0%})"
+    line += f"  score {record.scores[SELECTION_SCORE]:.3f}"
+    line += f"  accuracy {record.evaluation.accuracy:.3f}" if record.evaluation else ""
+    return line + (f"  test {record.test.accuracy:.3f}" if record.test else "")
+
+
+@click.command("list")
+@click.argument("kind", required=False, type=click.Choice(KINDS), metavar="[methods|datasets|backbones|metrics]")
+def list_entries(kind: str | None) -> None:
+    """Names, what they are, and their settings with defaults.
+
+    \b
+    Examples:
+      embasis list
+      embasis list methods
+    """
+    kinds = KINDS if kind is None else (kind,)
+    say("\n\n".join(listing(name) for name in kinds))
+
+
+def listing(kind: str) -> str:
+    """All entries of one kind in 80 columns."""
+    from embasis.catalogue import entries
+    from embasis.report.tables import LEGEND
+
+    lines = [kind]
+    for entry in entries(kind):
+        lines += [f"  {entry.name}", *indented(entry.summary)]
+        lines += indented(", ".join(entry.settings)) if entry.settings else []
+    if kind == "metrics":
+        lines += ["  columns of compare's table", *indented(LEGEND)]
+    return "\n".join(lines)
+
+
+def indented(text: str) -> list[str]:
+    """Wrapped lines below a name."""
+    return textwrap.wrap(text, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6, break_on_hyphens=False)

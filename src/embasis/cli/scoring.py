@@ -1,0 +1,149 @@
+"""Commands that use models and compare methods: predict, compare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from embasis.cli.terminal import progress_bar, say, write_into
+from embasis.errors import ConfigError, CorruptError, require
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from embasis.report.tables import RunScore
+
+FIVE = ("source_only", "pseudo_label", "cbst", "mrkld_lrent", "em_basis")
+
+
+@click.command()
+@click.argument("run")
+@click.argument("input_", metavar="INPUT")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Where the labels go: .csv or .parquet.")
+@click.option("--sort", type=click.Choice(["uncertainty"]), help="Order of the rows: least sure first.")
+@click.option("--label", metavar="COLUMN", help="A column to ignore.  [default: the run's]")
+@click.option("--id", "id_", metavar="COLUMN", help="The column of row ids.  [default: the run's]")
+def predict(run: str, input_: str, output: str, sort: str | None, label: str | None, id_: str | None) -> None:
+    """Label the rows of INPUT with the model of a run folder.
+
+    Writes id, label, probability, its variance in two parts (between, within),
+    uncertainty, and whether the label is trusted. Columns are matched by name.
+
+    \b
+    Examples:
+      embasis predict run new.csv -o labels.csv
+      embasis predict run new.parquet -o labels.parquet --sort uncertainty
+    """
+    suffix = Path(output).suffix
+    require(suffix in (".csv", ".parquet"), f"output must end in .csv or .parquet, got {output!r}", ConfigError)
+    import torch
+
+    from embasis.experiment.model import label_columns, stored
+    from embasis.storage import read_newest, table_bytes, write_output
+
+    generation = read_newest(run)
+    require(generation.facts.get("records"), f"{run}: no round has ended yet; go on with embasis fit", CorruptError)
+    model = stored(generation.facts, generation.tensors)
+    x, ids = read_input(run, generation.facts, input_, label, id_)
+    verdict = model.verdict(x, ids)
+    columns = label_columns(verdict, range(len(x)) if ids is None else ids.tolist(), model.schema)
+    if sort == "uncertainty":
+        order = torch.argsort(verdict.distribution.uncertainty, descending=True, stable=True).tolist()
+        columns = {name: [column[row] for row in order] for name, column in columns.items()}
+    del columns["drawn"]
+    write_output(output, table_bytes(columns, suffix))
+    trusted = int(verdict.pseudo.trusted.sum())
+    say(f"wrote {output}: {len(x):,} rows, {trusted:,} of them trusted ({trusted / len(x):.0%})")
+
+
+def read_input(
+    run: str, facts: Mapping[str, Any], path: str, label: str | None, id_: str | None
+) -> tuple[Tensor, Tensor | None]:
+    """Features in the order of the run's columns, and ids if there are any."""
+    import numpy as np
+    import torch
+
+    from embasis.data.tables import Table, _in_order, read_table
+
+    data = facts["config"].get("data", {})
+    table = read_table(path, label or data.get("label", "label"), id_ or data.get("id"))
+    names = facts.get("columns")
+    like = Table(Path(run), np.empty((0, 0)), None if names is None else tuple(names))
+    ids = None if table.ids is None else torch.from_numpy(table.ids)
+    return torch.from_numpy(_in_order(table, like)), ids
+
+
+@click.command()
+@click.argument("dataset")
+@click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--methods", default=",".join(FIVE), show_default=True, metavar="A,B,…", help="Names, or `all`.")
+@click.option("--seeds", type=click.IntRange(1, 1000), default=5, show_default=True, help="Runs of each method.")
+@click.option("--root", metavar="DIR", help="Folder of data packs.  [default: $EMBASIS_DATA, else ../shared/data]")
+@click.option("-o", "--output", metavar="DIR", help="Write compare.csv, compare.md, runs.csv, report.html there.")
+@click.option("--backbone", metavar="NAME", help="See `embasis list backbones`.")
+def compare(
+    dataset: str,
+    words: tuple[str, ...],
+    methods: str,
+    seeds: int,
+    root: str | None,
+    output: str | None,
+    backbone: str | None,
+) -> None:
+    """Run several methods on one data set: mean ± std over seeds.
+
+    The table is printed; files are written only with -o. Data sets with several
+    domains are run on every ordered pair, unless source=… or target=… is given.
+
+    \b
+    Examples:
+      embasis compare digits --methods em_basis,cbst --seeds 3 -o results
+      embasis compare blobs --methods all --seeds 2 count=300 plan.rounds=3
+    """
+    from embasis import config as settings
+    from embasis.data.domain_sets import PAIRS
+    from embasis.experiment.compare import compare as outcomes
+    from embasis.report.tables import as_text, summarise
+
+    names = list(dict.fromkeys(settings.registry("method") if methods == "all" else methods.split(",")))
+    config = settings.load(
+        None, words, data={"dataset": dataset}, method={"name": ",".join(names)}, network={"name": backbone}
+    )
+    require(
+        output is None or Path(output).is_dir() or not Path(output).exists(),
+        f"output {output} is a file; name a folder",
+        ConfigError,
+    )
+    single = dataset not in PAIRS or {"source", "target"} & {*config.data}
+    total = len(names) * seeds * (1 if single else len(PAIRS[dataset]))
+    rows: list[RunScore] = []
+    with progress_bar(f"{names[0]}, seed 0", total) as show:
+        for outcome in outcomes(dataset, names, range(seeds), config, root):
+            rows.append(outcome.score)
+            score = outcome.score
+            show(len(rows), f"{score.method} {score.pair} seed {score.seed}: accuracy {score.accuracy:.3f}")
+    say(as_text(summarise(rows)))
+    if output is not None:
+        write_into(Path(output), comparison_files(f"Methods on {dataset}", rows))
+        say(f"wrote compare.csv, compare.md, runs.csv and report.html in {output}")
+
+
+def comparison_files(title: str, rows: Sequence[RunScore], runs: Sequence[Any] = ()) -> dict[str, str | bytes]:
+    """The tables and the page of a comparison, by file name."""
+    from embasis.report.page import comparison_page
+    from embasis.report.tables import as_csv, as_markdown, summarise
+    from embasis.storage import table_bytes
+
+    summaries = summarise(rows)
+    plain = [asdict(row) for row in rows]
+    columns = {name: [row[name] for row in plain] for name in plain[0]}
+    return {
+        "compare.csv": as_csv(summaries),
+        "compare.md": as_markdown(summaries),
+        "runs.csv": table_bytes(columns, ".csv"),
+        "report.html": comparison_page(title, summaries, runs),
+    }

@@ -1,0 +1,105 @@
+"""The command that shows what embasis does, on data it brings along: demo."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from embasis.cli.scoring import FIVE, comparison_files
+from embasis.cli.terminal import progress_bar, say, write_into
+from embasis.cli.training import train
+from embasis.errors import ConfigError, InputDataError, require
+
+if TYPE_CHECKING:
+    from embasis.config import Config
+    from embasis.engine.progress import Progress
+    from embasis.experiment.compare import Outcome
+    from embasis.experiment.folder import FolderRun
+    from embasis.report.records import RunView
+    from embasis.types import Problem
+
+
+@click.command()
+@click.option("-o", "--output", default="demo-run", show_default=True, metavar="DIR", help="Folder for the results.")
+@click.option("--seed", type=int, default=0, show_default=True)
+def demo(output: str, seed: int) -> None:
+    """Drawn digits to real handwriting: five methods, one table.
+
+    Needs no download and about a minute on two cores. Again into the same
+    folder, the em_basis run goes on or is taken as it is; the others run again.
+
+    \b
+    Examples:
+      embasis demo
+      embasis demo -o demo-1 --seed 1
+    """
+    from embasis import config as settings
+    from embasis.experiment.compare import compare, one_problem, score_of
+    from embasis.experiment.folder import view_of
+    from embasis.report.tables import as_text, summarise
+
+    out = Path(output)
+    require(out.is_dir() or not out.exists(), f"output {out} is a file; name a folder", ConfigError)
+    others, mine = FIVE[:-1], FIVE[-1]
+    config = settings.load(
+        top={"seed": seed}, data={"dataset": "digits"}, method={"name": mine}, network={"name": "small_cnn"}
+    )
+    say("labelled: digits drawn from strokes; unlabelled: real handwritten digits")
+    rows, views = [], list[Any]()
+    with progress_bar(others[0], len(others)) as show:
+        for done, outcome in enumerate(compare("digits", others, [seed], methodless(config)), 1):
+            rows.append(outcome.score)
+            views.append(view(outcome))
+            say(f"{outcome.score.method}: accuracy {outcome.score.accuracy:.3f}, {outcome.score.seconds:.0f} s")
+            show(done, FIVE[done])
+    _, problem = one_problem("digits", seed, None, {})
+    run, progress = train_somewhere(problem, config, out, mine)
+    seconds = sum(float(row["seconds"]) for row in run.timings)
+    rows.append(score_of("digits", "", mine, seed, progress.records[-1], seconds))
+    views.append(view_of(run.folder.path))
+    write_into(out, comparison_files("Five methods on digits", rows, views))
+    say(f"\n{as_text(summarise(rows))}")
+    say(f"the run of {mine}: {run.folder.path}, with a page of its own")
+    say(f"report: {(out / 'report.html').resolve().as_uri()}")
+
+
+def methodless(config: Config) -> Config:
+    """For several methods, each with its defaults."""
+    import msgspec
+
+    return msgspec.structs.replace(config, method={})
+
+
+def train_somewhere(problem: Problem, config: Config, out: Path, name: str) -> tuple[FolderRun, Progress]:
+    """In out/name, or in out/name-2 … where the folder before belongs to another seed or an older embasis."""
+    for number in itertools.count(2):
+        path = out / name
+        try:
+            return train(problem, config, path)
+        except (ConfigError, InputDataError) as error:
+            name = f"{FIVE[-1]}-{number}"
+            if not path.exists():
+                raise
+            say(f"{path}: {error}; {out / name} is used instead", err=True)
+    raise AssertionError("count never ends")
+
+
+def view(outcome: Outcome) -> RunView:
+    """A run in memory as the report reads it."""
+    from embasis.experiment.folder import environment
+    from embasis.report.records import RunView
+
+    last, score = outcome.records[-1], outcome.score
+    return RunView(
+        config={**outcome.built.resolved, "data": {"dataset": score.dataset}},
+        environment=environment(score.seed),
+        rounds=outcome.records,
+        timings=[],
+        labels=None,
+        status="finished" if last.status == "ok" else last.status,
+        best_round=outcome.kept,
+        classes=outcome.built.problem.schema.names,
+    )

@@ -1,0 +1,127 @@
+"""What all commands share: printing that never stops a run, progress, one sentence for every failure."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+
+from embasis.errors import EmbasisError, EmbasisWarning
+from embasis.report.records import visible
+
+DEBUG = "embasis.debug"
+BUG = "this is a bug in embasis; run again with --debug"
+
+
+def say(text: str = "", err: bool = False) -> None:
+    """Print, with control characters made visible. A reader who has gone away (`| head`) is no reason to stop."""
+    shown = "\n".join(visible(line) for line in text.split("\n"))
+    try:
+        click.echo(shown, err=err)
+    except UnicodeEncodeError:
+        click.echo(shown.encode("ascii", "backslashreplace").decode(), err=err)
+    except OSError:
+        with suppress(OSError):  # what is still in the buffer goes there too when Python ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2 if err else 1)
+
+
+class Commands(click.Group):
+    """Commands in the order they were added; every failure a sentence on stderr and its exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """As they were added."""
+        return list(self.commands)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """--debug may stand anywhere."""
+        own = args[: args.index("--")] if "--" in args else args
+        ctx.meta[DEBUG] = "--debug" in own
+        return super().parse_args(ctx, [word for word in own if word != "--debug"] + args[len(own) :])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; warnings of ours are printed, errors become sentences."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", EmbasisWarning)
+            warnings.showwarning = show_warning(warnings.showwarning)
+            try:
+                return super().invoke(ctx)
+            except (click.ClickException, click.exceptions.Exit, click.Abort):
+                raise
+            except (Exception, KeyboardInterrupt) as error:
+                sentence, code = failure(error)
+                if ctx.meta.get(DEBUG):
+                    say("".join(traceback.format_exception(error)).rstrip(), err=True)
+                say(f"embasis: {visible(sentence)}", err=True)
+                ctx.exit(code)
+
+
+def show_warning(usual: Callable[..., None]) -> Callable[..., None]:
+    """Our warnings as one line; those of others as usual."""
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if issubclass(category, EmbasisWarning):
+            say(f"warning: {visible(str(message))}", err=True)
+        else:
+            usual(message, category, filename, lineno, file, line)
+
+    return show
+
+
+def failure(error: BaseException) -> tuple[str, int]:
+    """What to tell the user, and the exit code."""
+    if isinstance(error, EmbasisError):
+        return str(error), error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", 130
+    if isinstance(error, MemoryError) or "not enough memory" in str(error):  # the latter is torch's RuntimeError
+        return "not enough memory; fewer rows, fewer features or a smaller plan.batch need less", 5
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}", 5
+    return f"{type(error).__name__}: {error}; {BUG}", 1
+
+
+@contextmanager
+def progress_bar(title: str, total: float) -> Iterator[Callable[[float, str], None]]:
+    """A bar on stderr; `show(done, words)` moves it. Nothing when stderr is not a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda done, words: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    stdout = sys.stdout.isatty()  # else what is printed would go to the bar's stream
+    bar = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=stdout)
+    task = bar.add_task(title, total=total)
+    with suppress(OSError):
+        bar.start()
+    try:
+        yield lambda done, words: bar.update(task, completed=done, description=words)
+    finally:
+        with suppress(OSError):
+            bar.stop()
+
+
+def write_into(folder: Path, contents: Mapping[str, str | bytes]) -> None:
+    """These files in that folder, which is made if need be."""
+    from embasis.storage import files
+
+    with files.writing(folder):
+        files.disk.make(folder)
+    for name, data in contents.items():
+        files.write_output(folder / name, data)

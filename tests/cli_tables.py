@@ -1,0 +1,56 @@
+"""Small tables and calls for the tests of the command line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+from torch import Tensor
+
+from embasis.cli import main
+from embasis.data.virtual import blobs
+
+FEATURES = tuple(f"f{number}" for number in range(8))
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+PROGRAM = [
+    sys.executable,
+    "-c",
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from embasis.cli import main; main(prog_name='embasis')",
+]
+"""The command in a process of its own; whoever started the tests may have SIGINT ignored."""
+
+
+def write_table(
+    path: Path, x: Tensor, y: Sequence[int] | None, names: Sequence[str] = FEATURES, label: str = "label"
+) -> None:
+    """A CSV file with ids from 10 on; classes are c0, c1, …"""
+    lines = [",".join(["id", *names, *([label] if y is not None else [])])]
+    for number, row in enumerate(x.tolist()):
+        cells = dict(zip(FEATURES, row, strict=True))
+        end = [f"c{y[number]}"] if y is not None else []
+        lines.append(",".join([str(number + 10), *(repr(cells[name]) for name in names), *end]))
+    path.write_text("\n".join(lines) + "\n")
+
+
+def write_tables(folder: Path) -> None:
+    """labelled.csv; unlabelled.csv without and judged.csv with labels; turned.csv with its columns in another order."""
+    problem = blobs(count=60)
+    rows = problem.unlabelled.inputs(problem.unlabelled.ids)
+    labelled = problem.labelled.inputs(problem.labelled.ids)
+    write_table(folder / "labelled.csv", labelled, problem.labelled.labels.tolist())
+    write_table(folder / "unlabelled.csv", rows, None)
+    assert problem.hidden is not None
+    write_table(folder / "judged.csv", rows, problem.hidden.tolist())
+    write_table(folder / "turned.csv", rows, problem.hidden.tolist(), FEATURES[::-1])
+
+
+def embasis(*words: object) -> Result:
+    """The command in this process. Whatever it says, it never shows a traceback."""
+    result = CliRunner().invoke(main, [str(word) for word in words])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert "--debug" in words or "Traceback" not in result.output
+    return result

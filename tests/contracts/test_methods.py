@@ -1,0 +1,187 @@
+"""What every method keeps, whatever it is: a new line in METHODS is tested by being there."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from training_runs import Run, blind, built_for, parts, problem_for, run, run_built, same, same_verdicts, toy
+
+from embasis.methods import METHODS
+from embasis.types import Arrays
+
+VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    **{name: (name, {}) for name in METHODS},
+    "stage1": ("em_basis", {"start": "stage1"}),
+    "drawn labels": ("em_basis", {"labels": "draw", "temperature": 2.0}),
+    "soft labels": ("em_basis", {"labels": "soft"}),
+    "gaussian kernel": ("em_basis", {"kernel": "gaussian"}),
+    "inverse variance": ("em_basis", {"weights": "inverse_variance"}),
+    "counts": ("em_basis", {"head": "counts"}),
+    "variance term": ("em_basis", {"variance_weight": 0.5}),
+    "latent spread by draws": ("em_basis", {"sigma": 0.5, "draws": 16}),
+    "latent spread, closed form": ("em_basis", {"sigma": 0.5}),
+    "joint centring": ("em_basis", {"centring": "joint"}),
+    "carried basis": ("em_basis", {"carry": True}),
+    "basis alone": ("em_basis", {"evidence": 0.0, "uncertainty": "between_sum"}),
+}
+CASES = [
+    *((variant, network) for variant in VARIANTS for network in ("linear", "mlp")),
+    *((variant, "small_cnn") for variant in ("em_basis", "stage1", "cbst", "mrkld_lrent", "entropy")),
+]
+
+
+def settings_of(variant: str) -> dict[str, Any]:
+    method, own = VARIANTS[variant]
+    return {"method": method, **own}
+
+
+@functools.cache
+def undisturbed(variant: str, network: str) -> Run:
+    return run(problem_for(network), network, **settings_of(variant))
+
+
+@pytest.mark.parametrize(("variant", "network"), CASES)
+def test_the_same_seed_gives_the_same_verdict(variant: str, network: str) -> None:
+    first, again = undisturbed(variant, network), run(problem_for(network), network, **settings_of(variant))
+    assert same(first.weights, again.weights)
+    assert same(first.progress.tensors(), again.progress.tensors())
+    assert same_verdicts(first.verdicts, again.verdicts)
+    assert first.records == again.records
+
+
+@pytest.mark.parametrize("variant", ["em_basis", "cbst", "entropy"])
+def test_another_seed_gives_another_network(variant: str) -> None:
+    other = run(toy(), "mlp", **settings_of(variant), seed=1)
+    assert not same(undisturbed(variant, "mlp").weights, other.weights)
+
+
+@pytest.mark.parametrize(("variant", "network"), CASES)
+def test_a_weight_is_positive_exactly_where_a_label_is_trusted(variant: str, network: str) -> None:
+    done = undisturbed(variant, network)
+    for verdict, record in zip(done.verdicts, done.records, strict=True):
+        label, weight = verdict.pseudo.label, verdict.pseudo.weight
+        assert torch.equal(weight > 0, label >= 0)
+        assert torch.isfinite(weight).all()
+        assert int(label.min()) >= -1
+        assert int(label.max()) < len(done.built.problem.schema)
+        assert record.trusted == int((label >= 0).sum()) == sum(record.trusted_counts)
+
+
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if name not in ("source_only", "entropy")])
+def test_a_method_that_trusts_labels_trusts_some_here(variant: str) -> None:
+    assert undisturbed(variant, "mlp").records[0].trusted > 0
+
+
+@pytest.mark.parametrize(("variant", "network"), [case for case in CASES if case[0] != "stage1"])
+def test_zero_rounds_are_supervised_training(variant: str, network: str) -> None:
+    none = run(problem_for(network), network, **settings_of(variant), plan={"rounds": 0})
+    assert len(none.records) == 1
+    assert same(none.weights, undisturbed("source_only", network).weights)
+
+
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if name != "source_only"])
+def test_a_round_changes_the_network(variant: str) -> None:
+    assert not same(undisturbed(variant, "mlp").weights, undisturbed("source_only", "mlp").weights)
+
+
+@pytest.mark.parametrize(("variant", "network"), CASES)
+def test_shuffling_the_hidden_labels_changes_nothing_but_the_evaluation(variant: str, network: str) -> None:
+    problem = problem_for(network)
+    assert problem.hidden is not None
+    moved = run(replace(problem, hidden=problem.hidden.roll(7)), network, **settings_of(variant))
+    first = undisturbed(variant, network)
+    assert same(first.progress.tensors(), moved.progress.tensors())
+    assert same_verdicts(first.verdicts, moved.verdicts)
+    assert blind(first.records) == blind(moved.records)
+    assert [r.evaluation for r in first.records] != [r.evaluation for r in moved.records]
+
+
+@pytest.mark.parametrize("variant", ["em_basis", "cbst"])
+def test_hidden_labels_need_not_exist(variant: str) -> None:
+    without = run(replace(toy(), hidden=None), "mlp", **settings_of(variant))
+    assert same(undisturbed(variant, "mlp").progress.tensors(), without.progress.tensors())
+    assert blind(undisturbed(variant, "mlp").records) == without.records
+
+
+@pytest.mark.parametrize(("variant", "network"), CASES)
+def test_the_batch_a_row_comes_in_changes_no_bit_of_its_verdict(variant: str, network: str) -> None:
+    model, samples = undisturbed(variant, network).model, problem_for(network).unlabelled
+    x, ids = samples.inputs(torch.arange(90)), samples.ids[:90]
+    whole = parts(model.verdict(x, ids))
+    order = torch.randperm(90, generator=torch.Generator().manual_seed(1))
+    pieces = [parts(model.verdict(x[rows], ids[rows])) for rows in order.split([1, 2, 7, 20, 60])]
+    back = torch.argsort(order)
+    batched = {name: torch.cat([piece[name] for piece in pieces])[back] for name in whole}
+    if variant == "inverse variance":  # scaled to a mean of 1 over the rows of one call; training makes one call
+        del whole["weight"], batched["weight"]
+    assert same(whole, batched)
+
+
+@pytest.mark.parametrize("variant", ["em_basis", "cbst"])
+def test_more_rows_than_a_chunk_get_the_verdicts_of_single_rows(variant: str) -> None:
+    model = undisturbed(variant, "mlp").model
+    x = toy().unlabelled.inputs(torch.arange(90)).repeat(8, 1)[:700]
+    whole = model.verdict(x)
+    for row in (0, 511, 512, 699):
+        alone = model.verdict(x[row : row + 1], torch.tensor([row]))
+        assert same(parts(alone), parts(whole.rows(torch.tensor([row]))))
+
+
+@pytest.mark.parametrize(("variant", "network"), CASES)
+def test_the_order_of_unlabelled_rows_changes_nothing_when_their_ids_go_with_them(variant: str, network: str) -> None:
+    problem = problem_for(network)
+    assert problem.hidden is not None
+    order = torch.randperm(len(problem.unlabelled), generator=torch.Generator().manual_seed(5))
+    moved = Arrays.of(problem.unlabelled.inputs(order), ids=problem.unlabelled.ids[order])
+    again = run(replace(problem, unlabelled=moved), network, **settings_of(variant))
+    first = undisturbed(variant, network)
+    assert same(first.progress.tensors(), again.progress.tensors())
+    assert first.records == again.records
+
+
+@pytest.mark.parametrize(("variant", "network"), CASES)
+def test_records_are_finite_and_count_every_row(variant: str, network: str) -> None:
+    done = undisturbed(variant, network)
+    for number, record in enumerate(done.records):
+        assert record.round == number
+        assert record.scores.keys() == {"information", "agreement", "labelled_accuracy"}
+        values = [record.loss, record.changed, *record.scores.values(), *record.facts.values()]
+        assert all(math.isfinite(value) for value in values)
+        assert sum(record.class_counts) == record.unlabelled == len(done.built.problem.unlabelled)
+        assert record.evaluation is not None
+        assert record.evaluation.rows == record.unlabelled
+
+
+@pytest.mark.parametrize(("variant", "network"), CASES)
+def test_a_label_distribution_sums_to_one_and_its_variance_has_two_parts(variant: str, network: str) -> None:
+    for verdict in undisturbed(variant, network).verdicts:
+        found = verdict.distribution
+        assert torch.allclose(found.mean.sum(1), torch.ones(len(found)), atol=1e-5)
+        assert torch.allclose(found.between + found.within, found.mean * (1 - found.mean), atol=1e-6)
+        assert (found.between >= 0).all()
+        assert (found.within >= 0).all()
+        assert (found.uncertainty >= 0).all()
+
+
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if name != "stage1"])
+def test_without_unlabelled_rows_every_method_is_supervised_training(variant: str) -> None:
+    nothing = replace(toy(), unlabelled=Arrays.of(torch.zeros(0, 9)), hidden=None)
+    alone, plain = run(nothing, "mlp", **settings_of(variant)), run(nothing, "mlp", "source_only")
+    assert alone.progress.status == "finished"
+    assert same(alone.weights, plain.weights)
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_the_labelled_loss_alone_is_left_when_the_unlabelled_one_weighs_nothing(variant: str) -> None:
+    method, own = VARIANTS[variant]
+    if method == "source_only":
+        return
+    without = run_built(built_for(toy(), "linear", method, **own, weight=0.0))
+    supervised = without.records[-1].scores["labelled_accuracy"]
+    assert supervised == undisturbed("source_only", "linear").records[0].scores["labelled_accuracy"]

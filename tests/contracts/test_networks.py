@@ -1,0 +1,116 @@
+"""What every backbone keeps: a new line in BACKBONES is tested by being there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from embasis.experiment.build import PLANS
+from embasis.methods.retraining import labelled_loss
+from embasis.networks import BACKBONES
+from embasis.networks.model import Network
+from embasis.randomness import seeded
+from embasis.types import Output
+
+SHAPES = {"linear": (9,), "mlp": (9,), "small_cnn": (1, 8, 8)}
+CLASSES, ROWS = 5, 6
+
+
+def network(name: str, seed: int = 0) -> Network:
+    with seeded(seed, "network"):
+        return BACKBONES[name](SHAPES[name], CLASSES)
+
+
+def inputs(name: str) -> torch.Tensor:
+    return torch.randn(ROWS, *SHAPES[name], generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(params=list(BACKBONES))
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_every_backbone_has_a_plan_that_it_trains_well_with() -> None:
+    assert PLANS.keys() == BACKBONES.keys() == SHAPES.keys()
+
+
+def test_an_output_has_features_and_one_logit_a_class(name: str) -> None:
+    made = network(name)
+    output = made(inputs(name))
+    assert isinstance(output, Output)
+    assert output.features.shape == (ROWS, made.classifier.in_features)
+    assert output.logits.shape == (ROWS, CLASSES)
+
+
+def test_logits_are_the_classifier_of_the_features(name: str) -> None:
+    made = network(name).eval()
+    torch.nn.init.normal_(made.classifier.weight)
+    output = made(inputs(name))
+    assert torch.allclose(output.logits, made.classifier(output.features), atol=1e-5)
+
+
+def test_sites_keep_their_places() -> None:
+    made = Network(torch.nn.Identity(), 4, CLASSES)
+    grid = torch.randn(2, 4, 3, 5)
+    logits = made(grid).logits
+    assert logits.shape == (2, CLASSES, 3, 5)
+    assert torch.allclose(logits[1, :, 2, 3], made.classifier(grid[1, :, 2, 3]), atol=1e-6)
+
+
+def test_gradients_reach_every_parameter(name: str) -> None:
+    made = network(name).eval()
+    torch.nn.init.normal_(made.classifier.weight)
+    labelled_loss(made(inputs(name)), torch.arange(ROWS) % CLASSES).backward()
+    for key, parameter in made.named_parameters():
+        assert parameter.grad is not None, key
+        assert parameter.grad.abs().sum() > 0, key
+
+
+def test_a_network_that_is_not_training_says_the_same_twice(name: str) -> None:
+    made, x = network(name).eval(), inputs(name)
+    torch.nn.init.normal_(made.classifier.weight)
+    assert torch.equal(made(x).logits, made(x).logits)
+    assert torch.equal(made(x).features, made(x).features)
+
+
+def test_weights_survive_being_taken_out_and_put_back(name: str) -> None:
+    made, other, x = network(name, 0).eval(), network(name, 1).eval(), inputs(name)
+    torch.nn.init.normal_(made.classifier.weight)
+    assert not torch.equal(made(x).logits, other(x).logits)
+    other.load_state_dict({key: value.clone() for key, value in made.state_dict().items()})
+    assert torch.equal(made(x).logits, other(x).logits)
+
+
+def test_the_same_seed_makes_the_same_network(name: str) -> None:
+    left, right = network(name).state_dict(), network(name).state_dict()
+    assert all(torch.equal(left[key], right[key]) for key in left)
+
+
+def test_a_basis_block_proposes_orthonormal_rows_of_feature_size(name: str) -> None:
+    made = network(name)
+    with seeded(0, "basis block"):
+        weight = made.add_basis(4).weight
+    assert weight.shape == (4, made.classifier.in_features)
+    assert torch.allclose(weight @ weight.T, torch.eye(4), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: BACKBONES["mlp"]((4,), 2, hidden=0), "hidden must be at least 1, got 0"),
+        (lambda: BACKBONES["mlp"]((4,), 2, layers=0), "layers must be at least 1, got 0"),
+        (lambda: BACKBONES["mlp"]((4,), 2, dropout=1.0), "dropout must be in [0, 1), got 1.0"),
+        (
+            lambda: BACKBONES["small_cnn"]((4,), 2),
+            "small_cnn needs images (channels, height, width), got shape (4,)",
+        ),
+        (lambda: BACKBONES["small_cnn"]((1, 3, 8), 2), "small_cnn needs images of at least 4×4, got 3×8"),
+        (lambda: BACKBONES["small_cnn"]((1, 8, 8), 2, width=0), "width must be at least 1, got 0"),
+        (lambda: BACKBONES["small_cnn"]((1, 8, 8), 2, features=0), "features must be at least 1, got 0"),
+        (lambda: BACKBONES["small_cnn"]((1, 8, 8), 2, dropout=-0.1), "dropout must be in [0, 1), got -0.1"),
+    ],
+)
+def test_a_setting_out_of_its_range_is_refused_in_one_sentence(make: object, sentence: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        make()  # type: ignore[operator]
+    assert str(caught.value) == sentence

@@ -1,0 +1,55 @@
+"""What `embasis list` reads from the source is what the live registries hold."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from embasis.catalogue import REGISTRIES, entries
+from embasis.data import DATASETS
+from embasis.functional.metrics import METRICS
+from embasis.methods import METHODS
+from embasis.networks import BACKBONES
+
+LIVE: Mapping[str, Mapping[str, Callable[..., Any]]] = {
+    "methods": METHODS,
+    "datasets": DATASETS,
+    "backbones": BACKBONES,
+    "metrics": METRICS,
+}
+
+
+def test_the_catalogue_knows_every_registry() -> None:
+    assert REGISTRIES.keys() == LIVE.keys()
+
+
+@pytest.mark.parametrize("kind", list(LIVE))
+def test_names_are_those_of_the_registry_in_its_order(kind: str) -> None:
+    assert [entry.name for entry in entries(kind)] == list(LIVE[kind])
+
+
+@pytest.mark.parametrize("kind", list(LIVE))
+def test_settings_are_the_arguments_with_a_default(kind: str) -> None:
+    for entry in entries(kind):
+        parameters = inspect.signature(LIVE[kind][entry.name]).parameters.values()
+        live = {item.name: item.default for item in parameters if item.default is not item.empty}
+        read = dict(setting.split("=", 1) for setting in entry.settings)
+        assert list(read) == list(live), entry.name
+        assert {name: eval(text) for name, text in read.items()} == live, entry.name
+
+
+@pytest.mark.parametrize("kind", list(LIVE))
+def test_a_summary_is_the_first_line_of_the_docstring_and_never_empty(kind: str) -> None:
+    for entry in entries(kind):
+        assert entry.summary == (inspect.getdoc(LIVE[kind][entry.name]) or "").split("\n")[0]
+        assert entry.summary.endswith("."), entry.name
+
+
+def test_the_catalogue_is_read_without_torch() -> None:
+    code = "import sys, embasis.catalogue as c; [c.entries(k) for k in c.REGISTRIES]; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

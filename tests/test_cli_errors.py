@@ -1,0 +1,427 @@
+"""Ways to get it wrong: one clear sentence, the documented exit code, no traceback, nothing written."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import subprocess
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cli_tables import ENVIRONMENT, FEATURES, PROGRAM, embasis, write_tables
+from embasis.storage import RunFolder, read_newest
+
+KNOWN_METHODS = "cbst, em_basis, entropy, lrent, lrl2, mrent, mrkld, mrkld_lrent, mrl2, pseudo_label, source_only"
+KNOWN_SETS = "blobs, digits, moons, office_caltech10_googlenet, office_caltech10_surf"
+EXPECTED = "a table is expected: .csv, .npy, .npz or .parquet"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables and a finished run of one round."""
+    path = tmp_path_factory.mktemp("errors")
+    write_tables(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+        result = embasis("fit", path / "labelled.csv", path / "judged.csv", "-o", path / "run", "rounds=1")
+    assert result.exit_code == 0, result.output
+    return path
+
+
+@pytest.fixture
+def here(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy to spoil, as the current folder; pages are not drawn."""
+    shutil.copytree(finished, place := tmp_path / "here")
+    monkeypatch.chdir(place)
+    monkeypatch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+    return place
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def refused(folder: Path, code: int, sentence: str, *words: object) -> None:
+    """The whole of stderr, the code, and a folder without a change."""
+    before, folders = contents(folder), {path for path in folder.rglob("*") if path.is_dir()}
+    result = embasis(*words)
+    assert result.stderr == f"embasis: {sentence}\n"
+    assert result.exit_code == code
+    assert contents(folder) == before
+    assert {path for path in folder.rglob("*") if path.is_dir()} == folders
+
+
+FIT = ("fit", "labelled.csv", "judged.csv", "-o", "new")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((*FIT, "--method", "embasis"), f"unknown method 'embasis'; known: {KNOWN_METHODS}"),
+        ((*FIT, "--backbone", "resnet"), "unknown network 'resnet'; known: linear, mlp, small_cnn"),
+        (("fit", "--dataset", "mnist", "-o", "new"), f"unknown data set 'mnist'; known: {KNOWN_SETS}"),
+        (("compare", "mnist"), f"unknown data set 'mnist'; known: {KNOWN_SETS}"),
+        (("compare", "blobs", "--methods", "cbst,crst"), f"unknown method 'crst'; known: {KNOWN_METHODS}"),
+        (
+            ("compare", "blobs", "--methods", "cbst", "method.alpha=1"),
+            "unknown method setting 'alpha'; known: cap, keep, step, weight",
+        ),
+        (("compare", "blobs", "count=many"), "data.count must be a whole number, got 'many'"),
+        (("compare", "blobs", "-o", "judged.csv"), "output judged.csv is a file; name a folder"),
+        (("demo", "-o", "judged.csv"), "output judged.csv is a file; name a folder"),
+        (
+            (*FIT, "--method", "source_only", "--backbone", "linear", "round=3"),
+            "unknown key 'round'; known keys: save_seconds, seed, standardise; "
+            "data: dataset, id, label, labelled, test, unlabelled; method: name; network: name; "
+            "plan: batch, collapse_share, epochs, lr, momentum, optimiser, rounds, source_epochs, source_lr, "
+            "weight_decay",
+        ),
+        ((*FIT, "plan.rounds=few"), "plan.rounds must be a whole number, got 'few'"),
+        ((*FIT, "plan.rounds=-1"), "plan.rounds must be at least 0, got -1"),
+        ((*FIT, "paln.rounds=1"), "unknown table 'paln'; known: data, method, network, plan"),
+        ((*FIT, "rounds"), "settings are written key=value, got 'rounds'"),
+        ((*FIT, "data.columns=1"), "unknown data setting 'columns'; known: id, label, labelled, test, unlabelled"),
+        ((*FIT, "standardise=maybe"), "standardise must be one of domain, joint, none, got 'maybe'"),
+        (
+            (*FIT, "--backbone", "small_cnn"),
+            "small_cnn needs images (channels, height, width), got shape (8,)",
+        ),
+        ((*FIT, "--config", "no.toml"), "cannot read config no.toml: No such file or directory"),
+        (("fit", "-o", "new"), "name two tables, LABELLED and UNLABELLED, or --dataset"),
+        (
+            ("fit", "labelled.csv", "judged.csv", "-o", "."),
+            "output . holds files and is not a run folder; name a new one",
+        ),
+        (
+            ("fit", "labelled.csv", "judged.csv", "-o", "turned.csv"),
+            "output turned.csv is a file; name a folder for the run",
+        ),
+        (("predict", "run", "judged.csv", "-o", "l.txt"), "output must end in .csv or .parquet, got 'l.txt'"),
+        (
+            ("fit", "labelled.csv", "judged.csv", "-o", "run", "rounds=3"),
+            "the run folder was begun with other settings: plan.rounds: 1 → 3; use another folder, or the old settings",
+        ),
+    ],
+    ids=lambda value: " ".join(value)[:60] if isinstance(value, tuple) else "",
+)
+def test_wrong_settings_are_refused_with_code_2(here: Path, words: tuple[str, ...], sentence: str) -> None:
+    refused(here, 2, sentence, *words)
+
+
+@pytest.mark.parametrize(
+    "words", [("fit", "labelled.csv", "-o", "new"), ("fit", "labelled.csv", "judged.csv"), ("list", "names"), ("fti",)]
+)
+def test_wrong_usage_is_refused_with_code_2(here: Path, words: tuple[str, ...]) -> None:
+    before = contents(here)
+    result = embasis(*words)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Usage: embasis ")
+    assert contents(here) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("seed = [", "config c.toml: Invalid value (at end of document)"),
+        ("method = 3", "config: method must be a table of settings, got 3"),
+        (
+            "sead = 3",
+            "config: Object contains unknown field `sead`; "
+            "known keys: data, method, network, plan, save_seconds, seed, standardise",
+        ),
+        ("[plan]\nround = 3", None),
+    ],
+)
+def test_a_wrong_config_file_is_refused(here: Path, text: str, sentence: str | None) -> None:
+    Path("c.toml").write_text(text)
+    keys = "batch, collapse_share, epochs, lr, momentum, optimiser, rounds, source_epochs, source_lr"
+    sentence = sentence or f"unknown plan setting 'round'; known: {keys}, weight_decay"
+    refused(here, 2, sentence, *FIT, "--config", "c.toml")
+
+
+def csv_lines(change: Callable[[list[str]], None]) -> str:
+    lines = Path("labelled.csv").read_text().splitlines()
+    change(lines)
+    return "\n".join(lines) + "\n"
+
+
+def spoil(kind: str) -> str:
+    """Write a bad table; return its name."""
+
+    def cell(value: str) -> Callable[[list[str]], None]:
+        def change(lines: list[str]) -> None:
+            cells = lines[3].split(",")
+            lines[3] = ",".join([cells[0], value, *cells[2:]])
+
+        return change
+
+    def ragged(lines: list[str]) -> None:
+        lines[3] += ",1"
+
+    def one_class(lines: list[str]) -> None:
+        lines[1:] = [line for line in lines[1:] if line.endswith("c0")]
+
+    def header(lines: list[str]) -> None:
+        del lines[1:]
+
+    changes = {
+        "NaN": cell("nan"), "inf": cell("inf"), "text": cell("red"), "ragged": ragged, "one class": one_class,
+        "header": header,
+    }  # fmt: skip
+    name = {"pickled": "bad.npz", "image": "bad.png", "truncated": "bad.parquet"}.get(kind, "bad.csv")
+    if kind in changes:
+        Path(name).write_text(csv_lines(changes[kind]))
+    elif kind == "pickled":
+        np.savez(name, x=np.array([{"a": 1}, {"b": 2}], dtype=object), y=np.array([0, 1]))
+    elif kind == "truncated":
+        Path(name).write_bytes(b"PAR1 and no more")
+    elif kind != "missing":
+        Path(name).write_bytes(b"" if kind == "empty" else b"data")
+    return name
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("missing", "bad.csv: no such file"),
+        ("empty", "bad.csv: the file is empty"),
+        ("image", f"bad.png: unknown kind of file '.png'; {EXPECTED}"),
+        ("header", "bad.csv: no rows"),
+        (
+            "NaN",
+            "bad.csv: values must be finite, got 1 NaN in 1 of 60 rows and 1 of 8 columns; first at row 2, column 'f0'",
+        ),
+        (
+            "inf",
+            "bad.csv: values must be finite, got 1 inf in 1 of 60 rows and 1 of 8 columns; first at row 2, column 'f0'",
+        ),
+        ("text", "bad.csv: line 4, column 'f0': 'red' is not a number"),
+        ("ragged", "bad.csv: line 4 has 11 fields, the header has 10"),
+        ("one class", "bad.csv: at least 2 classes are needed, got 1 class: 'c0'"),
+        ("pickled", "bad.npz: array 'x': holds Python objects (a pickle); only plain numbers and text are read"),
+    ],
+)
+def test_bad_tables_are_refused_with_code_3_before_anything_is_written(here: Path, kind: str, sentence: str) -> None:
+    name = spoil(kind)
+    refused(here, 3, sentence, "fit", name, "judged.csv", "-o", "new")
+    result = embasis("check", name, "judged.csv")
+    assert result.exit_code == 3
+    assert f"error: {sentence}\n" in result.stdout
+    assert result.stdout.splitlines()[-1].endswith("embasis fit would refuse these tables")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ("fit", "unlabelled.csv", "judged.csv", "-o", "new"),
+            "unlabelled.csv: no label column 'label'; columns: 'f0', 'f1', 'f2', 'f3', 'f4', 'f5', 'f6', 'f7'",
+        ),
+        ((*FIT, "--id", "key"), "labelled.csv: no id column 'key'; columns: {}"),
+        (("fit", ".", "judged.csv", "-o", "new"), f".: is a folder; {EXPECTED}"),
+        ((*FIT, "--test", "no.csv"), "no.csv: no such file"),
+        (
+            ("fit", "labelled.csv", "unlabelled.csv", "-o", "run", "rounds=1"),
+            "the data have changed since the run began: labels; use another folder, or the old data",
+        ),
+        (("predict", "run", "no.csv", "-o", "l.csv"), "no.csv: no such file"),
+        (
+            ("predict", "run", "few.csv", "-o", "l.csv"),
+            "feature columns differ; only in run: 'f7'; only in few.csv: 'g7'",
+        ),
+        (
+            ("predict", "run", "few.npy", "-o", "l.csv"),
+            "input has 3 features, the model was trained on 8 features",
+        ),
+    ],
+    ids=lambda value: " ".join(value)[:60] if isinstance(value, tuple) else "",
+)
+def test_data_that_do_not_fit_are_refused_with_code_3(here: Path, words: tuple[str, ...], sentence: str) -> None:
+    Path("few.csv").write_text(Path("unlabelled.csv").read_text().replace("f7", "g7"))
+    np.save("few.npy", np.zeros((4, 3)))
+    names = sorted(("id", *FEATURES, "label"))
+    refused(here, 3, sentence.format(", ".join(repr(name) for name in names)), *words)
+
+
+def test_changed_rows_are_refused_with_code_3(here: Path) -> None:
+    Path("labelled.csv").write_text(csv_lines(lambda lines: lines.pop()))
+    sentence = "the data have changed since the run began: labelled; use another folder, or the old data"
+    refused(here, 3, sentence, "fit", "labelled.csv", "judged.csv", "-o", "run", "rounds=1")
+
+
+@pytest.mark.parametrize("command", [("predict", "{}", "judged.csv", "-o", "l.csv"), ("report", "{}")])
+@pytest.mark.parametrize("run", ["nothing", "other"])
+def test_what_is_no_run_folder_is_refused_with_code_4(here: Path, command: tuple[str, ...], run: str) -> None:
+    Path("other").mkdir()
+    sentence = f"{run} holds no finished generation; is it a run folder?"
+    refused(here, 4, sentence, *(word.format(run) for word in command))
+
+
+def test_a_run_that_is_wholly_damaged_is_refused_with_code_4(here: Path) -> None:
+    for path in Path("run").rglob("tensors.safetensors"):
+        path.write_bytes(path.read_bytes()[:100])
+    result = embasis("predict", "run", "judged.csv", "-o", "l.csv")
+    assert result.exit_code == 4
+    assert result.stderr.startswith("embasis: run holds no whole generation: ")
+    assert not Path("l.csv").exists()
+
+
+def test_a_damaged_generation_is_a_warning_in_one_line(here: Path) -> None:
+    newest = Path("run") / "generations" / f"{read_newest('run').number:06d}" / "tensors.safetensors"
+    newest.write_bytes(newest.read_bytes()[:100])
+    result = embasis("predict", "run", "judged.csv", "-o", "l.csv")
+    assert result.exit_code == 0
+    assert result.stderr.startswith(f"warning: {newest}: 100 of ")
+    assert result.stderr.endswith("; generation 1 is used\n")
+    assert result.stderr.count("\n") == 1
+
+
+def test_an_output_that_cannot_be_written_has_code_5(here: Path) -> None:
+    sentence = "cannot write no/l.csv: folder no does not exist"
+    refused(here, 5, sentence, "predict", "run", "judged.csv", "-o", "no/l.csv")
+
+
+def test_a_busy_run_folder_has_code_7(here: Path) -> None:
+    with RunFolder("run"):
+        result = embasis("fit", "labelled.csv", "judged.csv", "-o", "run", "rounds=1")
+        reported = embasis("report", "run")
+    assert result.exit_code == 7
+    assert result.stderr.startswith("embasis: run folder run is locked by pid ")
+    assert result.stderr.endswith("; wait for it or choose another folder\n")
+    assert not Path("run/error.json").exists()
+    assert reported.exit_code == 0
+
+
+def test_a_collapsed_run_is_kept_and_has_code_6(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def guard(problem: object, plan: object, progress: Any, *_: object) -> tuple[list[str], str]:
+        return (["collapsed in round 1: it fell"], "collapsed") if progress.round else ([], "ok")
+
+    monkeypatch.setattr("embasis.engine.rounds.guard", guard)
+    sentence = "embasis: collapsed in round 1: it fell; everything is in new, its report says more\n"
+    for _ in range(2):
+        result = embasis(*FIT, "rounds=3")
+        assert (result.exit_code, result.stderr) == (6, sentence)
+    assert json.loads(Path("new/error.json").read_text())["exit_code"] == 6
+    assert Path("new/report.html").exists()
+    assert embasis("predict", "new", "judged.csv", "-o", "l.csv").exit_code == 0
+
+
+def test_a_run_that_trusts_nothing_ends_well_and_says_so(here: Path) -> None:
+    result = embasis(*FIT, "--method", "pseudo_label", "threshold=0.99999999")
+    assert result.exit_code == 0, result.output
+    assert "\nnothing was trusted after round 0; training stops\n" in result.stdout
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
+    """Let the end of round 1 fail, once."""
+    from embasis.engine import rounds
+
+    usual, errors = rounds.close_round, list[BaseException]()
+
+    def close_round(*arguments: Any) -> object:
+        if errors and arguments[-1].round == 1:
+            raise errors.pop()
+        return usual(*arguments)
+
+    monkeypatch.setattr(rounds, "close_round", close_round)
+    return errors.append
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (RuntimeError("boom"), 1, "RuntimeError: boom; this is a bug in embasis; run again with --debug"),
+        (MemoryError(), 5, "not enough memory; fewer rows, fewer features or a smaller plan.batch need less"),
+        (
+            RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes"),
+            5,
+            "not enough memory; fewer rows, fewer features or a smaller plan.batch need less",
+        ),
+        (OSError(5, "Input/output error", "disk"), 5, "disk: Input/output error"),
+    ],
+)
+def test_a_failure_in_training_is_one_sentence_and_a_note_in_the_folder(
+    here: Path, failing: Callable[[BaseException], None], error: Exception, code: int, sentence: str
+) -> None:
+    failing(error)
+    result = embasis(*FIT, "rounds=1")
+    assert (result.exit_code, result.stderr) == (code, f"embasis: {sentence}\n")
+    note = json.loads(Path("new/error.json").read_text())
+    assert (note["message"], note["exit_code"], note["round"], note["generation"]) == (sentence, code, 1, 1)
+    assert note["resolved"] is False
+
+
+def test_after_a_failure_the_same_command_goes_on_and_settles_the_note(
+    here: Path, failing: Callable[[BaseException], None]
+) -> None:
+    failing(RuntimeError("boom"))
+    embasis(*FIT, "rounds=1")
+    result = embasis(*FIT, "rounds=1")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("resumed round 1 from generation 1; epoch 0, step 0\n")
+    assert json.loads(Path("new/error.json").read_text())["resolved"] is True
+
+
+@pytest.mark.parametrize("words", [("--debug", *FIT), (*FIT, "--debug")])
+def test_debug_shows_the_traceback_and_keeps_the_code(
+    here: Path, failing: Callable[[BaseException], None], words: tuple[str, ...]
+) -> None:
+    failing(RuntimeError("boom"))
+    result = embasis(*words, "rounds=1")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Traceback (most recent call last):\n")
+    assert result.stderr.endswith("; this is a bug in embasis; run again with --debug\n")
+
+
+def test_ctrl_c_while_data_are_read_has_code_130(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("embasis.data.tables.load_pair", interrupt)
+    refused(here, 130, "interrupted", *FIT)
+
+
+def test_control_characters_in_names_are_shown_as_escapes(here: Path) -> None:
+    refused(here, 3, r"\x1b[31mred.csv: no such file", "fit", "\x1b[31mred.csv", "judged.csv", "-o", "new")
+    Path("\x1b]0;title\x07.csv").write_text("")
+    result = embasis("check", "\x1b]0;title\x07.csv", "judged.csv")
+    assert "\x1b" not in result.output
+
+
+def test_warnings_of_others_are_not_ours_to_change(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+
+    def noisy(*_: object, **__: object) -> list[object]:
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+        return []
+
+    monkeypatch.setattr("embasis.data.tables.check_pair", noisy)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", lambda message, *_, **__: shown.append(str(message)))
+        result = embasis("check", "a.csv", "b.csv")
+    assert result.stderr == ""
+    assert shown == ["old"]
+
+
+def test_a_terminal_without_unicode_gets_escapes(here: Path) -> None:
+    environment = {**ENVIRONMENT, "PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
+    command = [*PROGRAM, "list", "methods"]
+    done = subprocess.run(command, capture_output=True, env=environment, timeout=60, check=True)
+    assert rb"KL(uniform \u2016 prediction)" in done.stdout
+
+
+def test_a_table_from_npz_goes_all_the_way(here: Path) -> None:
+    rows = np.loadtxt(io.StringIO(Path("unlabelled.csv").read_text()), delimiter=",", skiprows=1)[:, 1:]
+    np.savez("a.npz", x=rows, y=np.arange(60) % 3)
+    np.savez("b.npz", x=rows)
+    assert embasis("fit", "a.npz", "b.npz", "-o", "new", "rounds=0").exit_code == 0
+    assert embasis("predict", "new", "b.npz", "-o", "l.csv").exit_code == 0
+    assert Path("l.csv").read_text().splitlines()[1].startswith("0,")

@@ -1,0 +1,254 @@
+"""Settings: from files and words to a run with every default written down, and a whole sentence for each mistake."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from training_runs import little_digits, toy
+
+from embasis import config
+from embasis.config import Config, load
+from embasis.errors import ConfigError
+from embasis.experiment.build import PLANS, build
+from embasis.methods import METHODS
+from embasis.methods.em_basis import EMBasisLabeller
+from embasis.methods.retraining import MinimumEntropy, TrustedLabels
+from embasis.methods.selectors import ClassBalanced, OneThreshold
+from embasis.networks import BACKBONES
+from embasis.types import Plan
+
+TOP_KEYS = "data, method, network, plan, save_seconds, seed, standardise"
+PLAN_KEYS = "batch, collapse_share, epochs, lr, momentum, optimiser, rounds, source_epochs, source_lr, weight_decay"
+DATA_KEYS = "dataset, id, label, labelled, test, unlabelled"
+
+
+def says(act: Callable[[], object]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        act()
+    return str(caught.value)
+
+
+def written(folder: Path, text: str, name: str = "run.toml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+# --- files and words
+
+
+def test_words_win_over_tables_and_tables_over_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, 'seed = 4\n[method]\nname = "cbst"\nkeep = 0.1\nstep = 0.2\ncap = 0.9\n')
+    found = load(path, ["method.keep=0.3"], method={"keep": 0.2, "step": 0.0, "cap": None})
+    assert found.seed == 4
+    assert found.method == {"name": "cbst", "keep": 0.3, "step": 0.0, "cap": 0.9}
+
+
+def test_a_bare_key_goes_to_the_one_table_that_knows_it() -> None:
+    words = ["rounds=3", "keep=0.1", "name=1"][:2]
+    assert load(None, words) == Config(plan={"rounds": 3}, method={"keep": 0.1})
+    assert load(None, ["plan.rounds=3", "method.keep=0.1"]) == load(None, words)
+
+
+def test_a_bare_key_is_looked_up_in_the_method_and_the_network_that_are_asked_for() -> None:
+    found = load(None, ["threshold=0.5", "hidden=9"], method={"name": "pseudo_label"}, network={"name": "mlp"})
+    assert (found.method["threshold"], found.network["hidden"]) == (0.5, 9)
+    assert says(lambda: load(None, ["hidden=9"])).startswith("unknown key 'hidden'; known keys: ")
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("keep=0.5", 0.5), ("keep=1", 1), ("keep=1e-3", 1e-3), ("keep=.5", 0.5), ("keep=-.5", -0.5),
+        ("labels=draw", "draw"), ('labels="draw"', "draw"), ("labels= draw ", "draw"), ("labels=a=b", "a=b"),
+        ("carry=true", True), ("labels=", ""), ("labels=x.y", "x.y"),
+    ],
+)  # fmt: skip
+def test_a_value_is_read_as_toml_and_what_is_none_is_a_word(word: str, value: object) -> None:
+    found = load(None, [word]).method[word.partition("=")[0]]
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_the_config_of_a_run_folder_can_be_read_again(tmp_path: Path) -> None:
+    built = build(toy(), load(None, ["keep=0.3", "seed=5"]))
+    path = written(tmp_path, json.dumps(built.resolved), "config.json")
+    assert build(toy(), load(path)).resolved == built.resolved
+
+
+# --- mistakes in files and words
+
+
+def test_an_unknown_key_is_answered_with_all_known_keys() -> None:
+    assert says(lambda: load(None, ["round=3"], method={"name": "pseudo_label"}, network={"name": "mlp"})) == (
+        "unknown key 'round'; known keys: save_seconds, seed, standardise; "
+        f"data: {DATA_KEYS}; method: name, threshold, weight; network: dropout, hidden, layers, name; plan: {PLAN_KEYS}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["name=cbst"], "'name' is ambiguous: write method.name or network.name"),
+        (["rounds"], "settings are written key=value, got 'rounds'"),
+        (["=3"], "settings are written key=value, got '=3'"),
+        (["plan.rounds.x=3"], "a key has at most one dot, got 'plan.rounds.x'"),
+        (["plans.rounds=3"], "unknown table 'plans'; known: data, method, network, plan"),
+        (["save_seconds=-1"], "save_seconds must be at least 0, got -1.0"),
+        (["seed=abc"], f"config: Expected `int`, got `str` - at `$.seed`; known keys: {TOP_KEYS}"),
+        (["standardise=3"], f"config: Expected `str`, got `int` - at `$.standardise`; known keys: {TOP_KEYS}"),
+    ],
+)
+def test_a_wrong_word_is_refused_in_one_sentence(words: list[str], sentence: str) -> None:
+    assert says(lambda: load(None, words)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "sentence"),
+    [
+        ("sede = 1", "run.toml", f"config: Object contains unknown field `sede`; known keys: {TOP_KEYS}"),
+        ('method = "cbst"', "run.toml", "config: method must be a table of settings, got 'cbst'"),
+        ("seed = 1\nplan = [", "run.toml", "config {path}: Invalid value (at end of document)"),
+        ("seed = 1\nseed = 2\n", "run.toml", "config {path}: Cannot overwrite a value (at line 2, column 9)"),
+        ("{", "config.json", "config {path}: Input data was truncated"),
+        ("[1, 2]", "config.json", "config {path}: tables of settings are expected, got a list or a value"),
+    ],
+)
+def test_a_wrong_file_is_refused_in_one_sentence(tmp_path: Path, text: str, name: str, sentence: str) -> None:
+    path = written(tmp_path, text, name)
+    assert says(lambda: load(path, ["rounds=3"])) == sentence.replace("{path}", str(path))
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    assert says(lambda: load("no/such.toml")) == "cannot read config no/such.toml: No such file or directory"
+
+
+# --- names and types of settings
+
+
+@pytest.mark.parametrize(
+    ("tables", "sentence"),
+    [
+        ({"method": {"name": "em_bases"}}, f"unknown method 'em_bases'; known: {', '.join(sorted(METHODS))}"),
+        ({"network": {"name": "vgg"}}, f"unknown network 'vgg'; known: {', '.join(sorted(BACKBONES))}"),
+        (
+            {"method": {"name": "pseudo_label", "keep": 0.2}},
+            "unknown method setting 'keep'; known: threshold, weight",
+        ),
+        ({"method": {"name": "source_only", "keep": 0.2}}, "unknown method setting 'keep'; known: none"),
+        ({"network": {"name": "mlp", "width": 3}}, "unknown network setting 'width'; known: dropout, hidden, layers"),
+        ({"plan": {"round": 3}}, f"unknown plan setting 'round'; known: {PLAN_KEYS}"),
+        ({"plan": {"seed": 3}}, f"unknown plan setting 'seed'; known: {PLAN_KEYS}"),
+        ({"plan": {"rounds": 3.5}}, "plan.rounds must be a whole number, got 3.5"),
+        ({"plan": {"rounds": True}}, "plan.rounds must be a whole number, got True"),
+        ({"plan": {"lr": "high"}}, "plan.lr must be a number, got 'high'"),
+        ({"plan": {"optimiser": 3}}, "plan.optimiser must be a word, got 3"),
+        ({"method": {"keep": True}}, "method.keep must be a number, got True"),
+        ({"method": {"carry": 1}}, "method.carry must be true or false, got 1"),
+        ({"method": {"labels": [1]}}, "method.labels must be a word, got [1]"),
+        ({"network": {"name": "mlp", "hidden": "9"}}, "network.hidden must be a whole number, got '9'"),
+        ({"top": {"standardise": "both"}}, "standardise must be one of domain, joint, none, got 'both'"),
+    ],
+)
+def test_a_wrong_setting_is_refused_in_one_sentence(tables: dict[str, Any], sentence: str) -> None:
+    assert says(lambda: build(toy(), load(**tables))) == sentence
+
+
+# --- the resolved config
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_a_resolved_config_has_every_default(method: str) -> None:
+    resolved = build(toy(), load(method={"name": method})).resolved
+    assert resolved.keys() == set(TOP_KEYS.split(", "))
+    assert resolved["method"].keys() == {"name", *config.settings_of(METHODS[method])}
+    assert resolved["plan"].keys() == set(PLAN_KEYS.split(", "))
+    assert resolved["network"] == {"name": "linear"}
+    assert (resolved["standardise"], resolved["seed"]) == ("domain", 0)
+
+
+@pytest.mark.parametrize("network", list(BACKBONES))
+def test_each_network_brings_its_plan_and_the_users_own_keys_win(network: str) -> None:
+    problem = little_digits() if network == "small_cnn" else toy()
+    resolved = build(problem, load(network={"name": network}, plan={"rounds": 9})).resolved
+    assert resolved["plan"].items() >= PLANS[network].items()
+    assert resolved["plan"]["rounds"] == 9
+
+
+def test_images_get_a_convolutional_network_and_keep_their_values() -> None:
+    built = build(little_digits(), load())
+    assert (built.resolved["network"]["name"], built.resolved["standardise"]) == ("small_cnn", "none")
+
+
+def test_equal_settings_are_written_equally() -> None:
+    one, two = (build(toy(), load(plan={"lr": value})).resolved for value in (1, 1.0))
+    assert json.dumps(one) == json.dumps(two)
+
+
+# --- rules of the parts
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"rounds": -1}, "plan.rounds must be at least 0, got -1"),
+        ({"source_epochs": -1}, "plan.source_epochs must be at least 0, got -1"),
+        ({"epochs": -2}, "plan.epochs must be at least 0, got -2"),
+        ({"batch": -1}, "plan.batch must be at least 0, got -1"),
+        ({"lr": 0.0}, "plan.lr must be positive, got 0.0"),
+        ({"source_lr": float("nan")}, "plan.source_lr must be positive, got nan"),
+        ({"optimiser": "adamw"}, "plan.optimiser must be one of adam, sgd, lbfgs, got 'adamw'"),
+        ({"momentum": 1.0}, "plan.momentum must be in [0, 1), got 1.0"),
+        ({"weight_decay": -0.1}, "plan.weight_decay must be at least 0, got -0.1"),
+        ({"collapse_share": 0.0}, "plan.collapse_share must be in (0, 1], got 0.0"),
+        (
+            {"optimiser": "lbfgs", "batch": 8},
+            "plan.optimiser = lbfgs needs plan.batch = 0 (all rows in one batch), got 8",
+        ),
+    ],
+)
+def test_a_plan_out_of_its_range_is_refused_in_one_sentence(settings: dict[str, Any], sentence: str) -> None:
+    assert says(lambda: Plan(**settings)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: OneThreshold(0.0), "threshold must be in (0, 1], got 0.0"),
+        (lambda: ClassBalanced(keep=1.5), "keep must be in (0, 1], got 1.5"),
+        (lambda: ClassBalanced(step=-0.1), "step must be at least 0, got -0.1"),
+        (lambda: ClassBalanced(keep=0.4, cap=0.3), "cap must be in [keep, 1] = [0.4, 1], got 0.3"),
+        (lambda: ClassBalanced(labels="hard"), "labels must be one of mode, draw, soft, entropy, l2, got 'hard'"),
+        (lambda: ClassBalanced(weights="var"), "weights must be one of equal, inverse_variance, got 'var'"),
+        (lambda: ClassBalanced(temperature=0.0), "temperature must be positive, got 0.0"),
+        (lambda: ClassBalanced(alpha=0.0), "alpha must be positive, got 0.0"),
+        (lambda: ClassBalanced(floor=0.0), "floor must be positive, got 0.0"),
+        (lambda: TrustedLabels(weight=-1.0), "weight must be at least 0, got -1.0"),
+        (lambda: TrustedLabels(alpha=-1.0), "alpha must be at least 0, got -1.0"),
+        (lambda: TrustedLabels(regulariser="l1"), "regulariser must be one of none, kld, entropy, l2, got 'l1'"),
+        (lambda: MinimumEntropy(weight=-1.0), "weight must be at least 0, got -1.0"),
+        (lambda: EMBasisLabeller(2, per_class=-1), "per_class must be at least 0, got -1"),
+        (lambda: EMBasisLabeller(2, iterations=-1), "iterations must be at least 0, got -1"),
+        (lambda: EMBasisLabeller(2, draws=-1), "draws must be at least 0, got -1"),
+        (lambda: EMBasisLabeller(2, sharpness=-1.0), "sharpness must be at least 0, got -1.0"),
+        (lambda: EMBasisLabeller(2, sigma=float("nan")), "sigma must be at least 0, got nan"),
+        (
+            lambda: EMBasisLabeller(2, perplexity=0.5),
+            "perplexity must be over 1, or 0 for one class's components, got 0.5",
+        ),
+        (lambda: EMBasisLabeller(2, kernel="rbf"), "kernel must be one of dot, gaussian, got 'rbf'"),
+        (lambda: EMBasisLabeller(2, centring="all"), "centring must be one of domain, joint, none, got 'all'"),
+        (lambda: EMBasisLabeller(2, start="random"), "start must be one of class_means, stage1, got 'random'"),
+        (lambda: EMBasisLabeller(2, head="mlp"), "head must be one of linear, counts, got 'mlp'"),
+        (
+            lambda: EMBasisLabeller(2, uncertainty="sum"),
+            "uncertainty must be one of total_sum, between_sum, total_label, between_label, confidence, got 'sum'",
+        ),
+    ],
+)
+def test_a_part_out_of_its_range_is_refused_in_one_sentence(make: Callable[[], object], sentence: str) -> None:
+    assert says(make) == sentence

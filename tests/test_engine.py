@@ -1,0 +1,270 @@
+"""The training loop and the rounds: what they promise whatever the method. Going on after a stop: test_engine_resume.py."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from training_runs import built_for, parts, run, same, toy
+
+from embasis import self_train
+from embasis.engine.progress import Progress
+from embasis.engine.rounds import Moment, begin, walk
+from embasis.engine.train import cycle, rows_of_epoch, train_round
+from embasis.errors import NumericalError
+from embasis.experiment.build import Built
+from embasis.functional.sites import unit_rows
+from embasis.methods.recipes import cbst, pseudo_label
+from embasis.methods.retraining import TrustedLabels
+from embasis.methods.selectors import ClassBalanced
+from embasis.types import Arrays, Features, LabelDistribution, Method, PseudoLabels, State, Stream
+
+COLLAPSE = {"rounds": 4, "source_epochs": 3, "epochs": 1}
+
+
+def moments_of(built: Built) -> list[Moment]:
+    return list(walk(built.problem, built.network, built.method, built.plan))
+
+
+def with_method(built: Built, method: Method) -> Built:
+    return replace(built, method=method)
+
+
+# --- rows of an epoch
+
+
+@pytest.mark.parametrize(("count", "batch"), [(10, 4), (10, 10), (10, 11), (1, 4), (7, 1), (0, 4)])
+def test_a_cycle_goes_through_all_rows_again_and_again(count: int, batch: int) -> None:
+    rows = torch.arange(count) + 100
+    taken = torch.cat([cycle(rows, step, batch) for step in range(5)]).tolist()
+    size = min(batch, count)
+    assert taken == [100 + i % count for i in range(5 * size)]
+
+
+@pytest.mark.parametrize("batch", [0, 1, 7, 32, 200])
+@pytest.mark.parametrize("trusted", [0, 1, 5, 40, 90])
+def test_every_labelled_and_every_trusted_row_is_seen_in_each_epoch(batch: int, trusted: int) -> None:
+    built = built_for(toy(), "mlp", "cbst", plan={"batch": batch})
+    label = torch.where(torch.arange(90) < trusted, 0, -1)
+    progress = Progress(built.network, round=1, pseudo=PseudoLabels(label, (label >= 0).float()))
+    pairs = rows_of_epoch(built.problem, built.method, built.plan, progress)
+    assert set(torch.cat([left for left, _ in pairs]).tolist()) == set(range(90))
+    assert set(torch.cat([right for _, right in pairs]).tolist()) == set(range(trusted))
+    assert all(len(left) <= (batch or 90) and len(right) <= (batch or 90) for left, right in pairs)
+
+
+def test_a_loss_that_reads_untrusted_rows_gets_all_of_them() -> None:
+    built = built_for(toy(), "mlp", "entropy")
+    progress = Progress(built.network, round=1, pseudo=PseudoLabels(torch.full((90,), -1), torch.zeros(90)))
+    pairs = rows_of_epoch(built.problem, built.method, built.plan, progress)
+    assert set(torch.cat([right for _, right in pairs]).tolist()) == set(range(90))
+
+
+def test_source_training_reads_no_unlabelled_row() -> None:
+    built = built_for(toy(), "mlp", "entropy")
+    assert all(
+        not len(right)
+        for _, right in rows_of_epoch(built.problem, built.method, built.plan, Progress(built.network, round=0))
+    )
+
+
+def test_each_epoch_has_an_order_of_its_own() -> None:
+    built = built_for(toy(), "mlp", "cbst")
+    orders = [
+        rows_of_epoch(built.problem, built.method, built.plan, Progress(built.network, epoch=epoch))[0][0].tolist()
+        for epoch in (0, 1, 0)
+    ]
+    assert orders[0] == orders[2] != orders[1]
+
+
+# --- numbers that are not finite
+
+
+class Poisoned(nn.Module):
+    """A network whose output becomes NaN at the given call."""
+
+    def __init__(self, network: nn.Module, call: int) -> None:
+        super().__init__()
+        self.network, self.left = network, call
+
+    def forward(self, x: Tensor) -> Any:
+        output, self.left = self.network(x), self.left - 1
+        return replace(output, logits=output.logits * float("nan")) if self.left == 0 else output
+
+
+@pytest.mark.parametrize(("optimiser", "batch"), [("adam", 32), ("sgd", 32), ("lbfgs", 0)])
+@pytest.mark.parametrize("call", [1, 2, 4])
+def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_weights_alone(
+    optimiser: str, batch: int, call: int
+) -> None:
+    built = built_for(toy(), "mlp", "cbst", plan={"optimiser": optimiser, "batch": batch})
+    progress = Progress(Poisoned(built.network, call))
+    before = copy.deepcopy(progress.network.state_dict())
+    with pytest.raises(NumericalError) as caught:  # noqa: PT012
+        for _ in train_round(built.problem, built.method, built.plan, progress):
+            before = copy.deepcopy(progress.network.state_dict())
+    assert str(caught.value) == (
+        f"the loss is nan in round 0 epoch {progress.epoch} step {progress.step}; the last saved state is kept; "
+        "try a smaller plan.lr or check the scale of the features"
+    )
+    assert same(before, dict(progress.network.state_dict()))
+
+
+def test_scores_that_are_not_finite_are_never_labelled() -> None:
+    built = built_for(toy(), "linear", "cbst", plan={"source_epochs": 0})
+    nn.init.constant_(built.network.classifier.bias, float("inf"))
+    with pytest.raises(NumericalError) as caught:
+        moments_of(built)
+    assert str(caught.value) == "the network's scores are not finite for 90 of 90 rows"
+
+
+# --- the collapse guard
+
+
+@dataclass(frozen=True)
+class Adversary:
+    """Surer of the network's own labels each round until it turns, and then pushes one class or says nothing at all."""
+
+    turn: int = 2
+    push: bool = True
+
+    def fit(self, stream: Stream, start: State, seed: int, round_number: int) -> State:
+        return {"round": torch.tensor(round_number)}
+
+    def label(self, features: Features, state: State) -> LabelDistribution:
+        number, classes = int(state["round"]), features.scores.shape[1]
+        named = nn.functional.one_hot(features.scores.argmax(1), classes).float()
+        mean = (0.6 + 0.1 * number) * named + (0.4 - 0.1 * number) / classes
+        if number >= self.turn:
+            one = torch.eye(classes)[0].expand_as(named)
+            mean = one if self.push else 0.05 * named + 0.95 / classes
+        return LabelDistribution(mean, torch.zeros_like(mean), mean * (1 - mean), 1 - mean.amax(1))
+
+
+def attacked(**settings: Any) -> Built:
+    method = Method("attacked", Adversary(**settings), ClassBalanced(), TrustedLabels())
+    return with_method(built_for(toy(), "mlp", "cbst", plan=COLLAPSE), method)
+
+
+@pytest.mark.parametrize(("turn", "push"), [(1, True), (2, True), (3, True), (2, False)])
+def test_a_collapse_is_rolled_back_to_the_best_round(turn: int, push: bool) -> None:
+    built, weights, records = attacked(turn=turn, push=push), [], []
+    for moment in walk(built.problem, built.network, built.method, built.plan):
+        if moment.record is not None:
+            weights.append({name: value.clone() for name, value in built.network.state_dict().items()})
+            records.append(moment.record)
+            last = moment
+    assert [record.status for record in records] == ["ok"] * turn + ["collapsed"]
+    assert last.progress.status == "collapsed"
+    assert last.progress.best_round == turn - 1
+    assert same(weights[-1], weights[turn - 1])
+    assert int(last.progress.labeller["round"]) == turn - 1
+    best, fallen = records[turn - 1].scores["information"], records[-1].scores["information"]
+    why = "one class took 100% of the labels" if push else f"the label-free score fell to {fallen:.3f}"
+    assert records[-1].notes == (
+        f"collapsed in round {turn}: {why} (best {best:.3f} in round {turn - 1}); round {turn - 1} is kept",
+    )
+
+
+def test_what_a_collapsed_run_hands_over_are_the_labels_of_the_round_that_is_kept() -> None:
+    found = [moment for moment in moments_of(attacked(turn=2)) if moment.verdict is not None]
+    kept, final = (parts(found[i].verdict) for i in (1, 2))  # type: ignore[arg-type]
+    assert all(torch.equal(kept[name], final[name]) for name in ("mean", "between", "within", "uncertainty", "scores"))
+    assert found[2].record is not None
+    assert max(found[2].record.class_counts) < 90
+
+
+def test_without_a_guard_the_same_run_would_go_on() -> None:
+    built = attacked(turn=9)
+    assert [moment.record.status for moment in moments_of(built) if moment.record is not None] == ["ok"] * 5
+
+
+def test_one_class_for_all_is_no_collapse_where_the_labelled_side_looks_like_that() -> None:
+    x, y = toy().labelled.inputs(torch.arange(90)), (torch.arange(90) == 0).long()
+    problem = replace(toy(), labelled=Arrays.of(x, y), hidden=None)
+    built = with_method(built_for(problem, "mlp", "cbst", plan=COLLAPSE), cbst(3))
+    statuses = [moment.record.status for moment in moments_of(built) if moment.record is not None]
+    assert "collapsed" not in statuses or built.plan.collapse_share < 1
+
+
+# --- ends, stops and what is left alone
+
+
+def test_a_round_that_trusts_nothing_is_the_last_one() -> None:
+    built = built_for(toy(), "linear", "pseudo_label", plan={"source_epochs": 0})
+    end = moments_of(with_method(built, pseudo_label(3, threshold=1.0)))[-1]
+    assert end.record is not None
+    assert (end.record.round, end.record.status, end.record.trusted) == (0, "no_change", 0)
+    assert end.record.notes == ("nothing was trusted after round 0; training stops",)
+    assert end.progress.status == "no_change"
+
+
+def test_self_train_gives_a_record_a_round_and_trains_the_network_it_was_given() -> None:
+    built = built_for(toy(), "mlp", "cbst")
+    records = list(self_train(built.problem, built.network, built.method, built.plan))
+    again = run(toy(), "mlp", "cbst")
+    assert records == again.records
+    assert [record.round for record in records] == [0, 1, 2]
+    assert same(dict(built.network.state_dict()), again.weights)
+
+
+def test_the_caller_may_stop_after_any_round() -> None:
+    built = built_for(toy(), "mlp", "cbst")
+    first = next(self_train(built.problem, built.network, built.method, built.plan))
+    assert first == run(toy(), "mlp", "cbst").records[0]
+    assert same(dict(built.network.state_dict()), run(toy(), "mlp", "source_only").weights)
+
+
+@pytest.mark.parametrize("method", ["em_basis", "cbst"])
+def test_a_run_neither_reads_nor_moves_the_global_generators(method: str) -> None:
+    torch.manual_seed(11)
+    state, numbers = torch.random.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    first = run(toy(), "mlp", method, start="stage1") if method == "em_basis" else run(toy(), "mlp", method)
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert (numbers == np.random.get_state()[1]).all()  # noqa: NPY002
+    torch.manual_seed(12)
+    again = run(toy(), "mlp", method, start="stage1") if method == "em_basis" else run(toy(), "mlp", method)
+    assert same(first.weights, again.weights)
+
+
+def test_weights_without_decay_and_with_it_differ_and_biases_never_decay() -> None:
+    built = built_for(toy(), "linear", "source_only", plan={"weight_decay": 1e6})
+    moments_of(built)
+    assert built.network.classifier.weight.abs().max() < 1e-4
+    assert run(toy(), "linear", "source_only").weights["classifier.weight"].abs().max() > 0.1
+
+
+# --- Stage I
+
+
+def stage1(iterations: int) -> tuple[Tensor, Built, list[Moment]]:
+    built = built_for(toy(), "mlp", "em_basis", start="stage1", iterations=iterations)
+    progress = begin(built.network, built.method, built.plan)
+    first = built.network.basis.weight.detach().clone()
+    kept = []
+    for moment in walk(built.problem, built.network, built.method, built.plan, progress):
+        if moment.record is not None:
+            kept.append(replace(moment, progress=replace(progress, labeller=dict(progress.labeller))))
+    return first, built, kept
+
+
+def test_the_basis_block_is_trained_in_source_training_only() -> None:
+    first, built, _ = stage1(iterations=3)
+    source = built_for(toy(), "mlp", "em_basis", start="stage1", iterations=3, plan={"rounds": 0})
+    moments_of(source)
+    trained = source.network.basis.weight
+    assert not torch.equal(first, trained)
+    assert torch.equal(built.network.basis.weight, trained)
+
+
+def test_the_proposal_of_the_basis_block_starts_the_em() -> None:
+    source = built_for(toy(), "mlp", "em_basis", start="stage1", iterations=0, plan={"rounds": 0})
+    end = moments_of(source)[-1]
+    assert torch.equal(end.progress.labeller["mu"], unit_rows(source.network.basis.weight.detach()))
+    means = built_for(toy(), "mlp", "em_basis", start="class_means", iterations=0, plan={"rounds": 0})
+    assert not torch.equal(moments_of(means)[-1].progress.labeller["mu"], end.progress.labeller["mu"])

@@ -1,0 +1,164 @@
+"""Whole runs in memory, small enough for hundreds of them, and what it means that two of them are the same."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from embasis.config import load
+from embasis.data.virtual import blobs, digits
+from embasis.engine.progress import Progress
+from embasis.engine.rounds import Verdict, begin, walk
+from embasis.experiment.build import Built, build
+from embasis.experiment.model import Model, finished
+from embasis.report.records import record_from_json, record_to_json
+from embasis.types import Arrays, Problem, RoundRecord
+
+NETWORKS: dict[str, dict[str, Any]] = {
+    "linear": {"plan": {"source_epochs": 2, "epochs": 1}},
+    "mlp": {
+        "network": {"hidden": 16},
+        "plan": {"source_epochs": 4, "epochs": 2, "batch": 32, "source_lr": 1e-2, "lr": 1e-2},
+    },
+    "small_cnn": {"network": {"width": 4, "features": 16}, "plan": {"source_epochs": 2, "epochs": 1, "batch": 64}},
+}
+"""Each network, small, with a plan that takes a fraction of a second."""
+
+
+@functools.cache
+def toy() -> Problem:
+    """Nine features, because a product over a multiple of four is rounded more evenly than others."""
+    return blobs(seed=3, features=9, count=90, shift=2.0)
+
+
+@functools.cache
+def little_digits() -> Problem:
+    whole = digits(count=200)
+    assert whole.hidden is not None
+    x = whole.unlabelled.inputs(torch.arange(300))
+    return replace(whole, unlabelled=Arrays.of(x), hidden=whole.hidden[:300])
+
+
+def problem_for(network: str) -> Problem:
+    return little_digits() if network == "small_cnn" else toy()
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    built: Built
+    progress: Progress
+    verdicts: list[Verdict]
+
+    @property
+    def records(self) -> list[RoundRecord]:
+        return self.progress.records
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        return dict(self.progress.network.state_dict())
+
+    @property
+    def model(self) -> Model:
+        return finished(self.built, self.progress)
+
+
+def built_for(
+    problem: Problem, network: str = "linear", method: str = "em_basis", *, seed: int = 0, plan: Any = None, **own: Any
+) -> Built:
+    """`own` are settings of the method; a plan's own keys win over those of NETWORKS."""
+    small = NETWORKS[network]
+    return build(
+        problem,
+        load(
+            top={"seed": seed},
+            method={"name": method, **own},
+            network={"name": network, **small.get("network", {})},
+            plan={"rounds": 2, **small["plan"], **(plan or {})},
+        ),
+    )
+
+
+def run(problem: Problem, network: str = "linear", method: str = "em_basis", **settings: Any) -> Run:
+    return run_built(built_for(problem, network, method, **settings))
+
+
+def run_built(built: Built, progress: Progress | None = None) -> Run:
+    progress = progress or begin(built.network, built.method, built.plan)
+    verdicts = []
+    for moment in walk(built.problem, built.network, built.method, built.plan, progress):
+        if moment.verdict is not None:
+            verdicts.append(moment.verdict)
+    return Run(built, progress, verdicts)
+
+
+def same(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
+    """The same names, types, shapes and bits."""
+    return left.keys() == right.keys() and all(
+        left[name].dtype == right[name].dtype and torch.equal(left[name], right[name]) for name in left
+    )
+
+
+def parts(verdict: Verdict) -> dict[str, Tensor]:
+    """All tensors of a verdict."""
+    found, pseudo = verdict.distribution, verdict.pseudo
+    named = {"mean": found.mean, "between": found.between, "within": found.within, "uncertainty": found.uncertainty}
+    named |= {"label": pseudo.label, "weight": pseudo.weight, "scores": verdict.scores}
+    return named if pseudo.target is None else {**named, "target": pseudo.target}
+
+
+def same_verdicts(left: list[Verdict], right: list[Verdict]) -> bool:
+    return len(left) == len(right) and all(same(parts(a), parts(b)) for a, b in zip(left, right, strict=True))
+
+
+def blind(records: list[RoundRecord]) -> list[RoundRecord]:
+    """The records without what true labels say."""
+    return [replace(record, evaluation=None) for record in records]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A run as a folder would keep it: copies of the tensors, the rest as JSON text."""
+
+    tensors: dict[str, Tensor]
+    facts: str
+    records: str
+
+    @classmethod
+    def of(cls, progress: Progress) -> Saved:
+        tensors = {name: value.clone() for name, value in progress.tensors().items()}
+        records = [record_to_json(record) for record in progress.records]
+        facts = json.dumps(progress.facts(), allow_nan=False, sort_keys=True)
+        return cls(tensors, facts, json.dumps(records, allow_nan=False))
+
+    @property
+    def cursor(self) -> tuple[int, int, int]:
+        facts = json.loads(self.facts)
+        return facts["round"], facts["epoch"], facts["step"]
+
+    def restore(self, built: Built) -> Progress:
+        network = begin(built.network, built.method, built.plan).network
+        records = [record_from_json(row) for row in json.loads(self.records)]
+        tensors = {name: value.clone() for name, value in self.tensors.items()}
+        return Progress.restore(network, tensors, json.loads(self.facts), records)
+
+    def same(self, other: Saved) -> bool:
+        return same(self.tensors, other.tensors) and (self.facts, self.records) == (other.facts, other.records)
+
+
+def saved_moments(built: Built) -> list[Saved]:
+    """The run after every one of its moments."""
+    return [Saved.of(moment.progress) for moment in walk(built.problem, built.network, built.method, built.plan)]
+
+
+def go_on(saved: Saved, built: Built, spoil: Callable[[Progress], None] | None = None) -> Saved:
+    """The end of the run that goes on from `saved`, after `spoil` has damaged what was restored."""
+    progress = saved.restore(built)
+    if spoil is not None:
+        spoil(progress)
+    return Saved.of(run_built(built, progress).progress)
