@@ -10,11 +10,12 @@ What is timed, all in float32 on the same unit rows with the default number of t
 | embasis | em_statistics(x, mu, sharpness) and m_step(…, sphere=True): new basis, mass and objective |
 | embasis, weighted | the same with a weight for each row |
 | three lines | z = softmax(sharpness · (x @ mu.T)); (z.T @ x) / z.sum(0): no objective, one z for all rows |
-| scikit-learn | GaussianMixture("spherical")._e_step(X) and ._m_step(X, log_resp), the body of the loop of `fit`, on a model |
-|  | whose weights, means and precisions are given: neither k-means nor the checks of `fit` are in the time |
+| scikit-learn | GaussianMixture("spherical")._e_step(X) and ._m_step(X, log_resp): the body of the loop of `fit` |
+|  | on a model whose weights, means and precisions are given, so neither k-means nor the checks of `fit` are timed |
 
 Repeats are interleaved; a ratio is the median over repeats of the quotient of two times of the same repeat, so that a
-busy machine slows both sides. Goals: embasis ≤ 1.1 × the bare products, and faster than scikit-learn.
+busy machine slows both sides. (It slows the side whose threads meet more often even more: where others work on the
+same cores, `--threads 1` compares the work alone.) Goals: embasis ≤ 1.1 × the bare products, and faster than scikit-learn.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import numpy as np
 import sklearn
 import torch
 from sklearn.mixture import GaussianMixture
+from threadpoolctl import threadpool_limits
 
 from embasis.functional.em import em_statistics, m_step
 from embasis.functional.sites import unit_rows
@@ -107,10 +109,11 @@ def main() -> int:
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--components", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--threads", type=int, default=0, help="torch threads; 0 = torch's default")
+    parser.add_argument("--threads", type=int, default=0, help="of torch and of numpy's BLAS; 0 = their defaults")
     given = parser.parse_args()
     if given.threads:
         torch.set_num_threads(given.threads)
+        threadpool_limits(given.threads)
     seconds = measure(bodies(given.rows, given.width, given.components), given.repeats)
     print(f"one EM iteration, N = {given.rows}, d = {given.width}, K = {given.components}, float32")
     print(

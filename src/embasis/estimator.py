@@ -165,7 +165,7 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
             warnings.warn(self.records_[-1].notes[0], EmbasisWarning, stacklevel=3)
         words = {"finished": "max_iter"} if len(problem.unlabelled) else {"finished": "no_unlabelled"}
         self.termination_condition_ = words.get(progress.status, progress.status)
-        vars(self).pop("basis_", None)  # of an earlier fit by another method
+        self.__dict__.pop("basis_", None)  # of an earlier fit, maybe by another method
         if "mu" in progress.labeller:
             self.basis_ = progress.labeller["mu"].numpy()
         return verdicts

@@ -64,17 +64,14 @@ def read_input(
     run: str, facts: Mapping[str, Any], path: str, label: str | None, id_: str | None
 ) -> tuple[Tensor, Tensor | None]:
     """Features in the order of the run's columns, and ids if there are any."""
-    import numpy as np
     import torch
 
-    from embasis.data.tables import Table, _in_order, read_table
+    from embasis.data.tables import in_order, read_table
 
     data = facts["config"].get("data", {})
     table = read_table(path, label or data.get("label", "label"), id_ or data.get("id"))
-    names = facts.get("columns")
-    like = Table(Path(run), np.empty((0, 0)), None if names is None else tuple(names))
     ids = None if table.ids is None else torch.from_numpy(table.ids)
-    return torch.from_numpy(_in_order(table, like)), ids
+    return torch.from_numpy(in_order(table, facts.get("columns"), run)), ids
 
 
 @click.command()

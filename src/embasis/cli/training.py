@@ -83,16 +83,16 @@ def fit(
         network={"name": backbone},
         data=tables,
     )
-    problem, columns, config = load_data(config)
-    run, progress = train(problem, config, Path(output), columns)
+    problem, config = load_data(config)
+    run, progress = train(problem, config, Path(output))
     conclude(run, progress)
 
 
-def load_data(config: Config) -> tuple[Problem, tuple[str, ...] | None, Config]:
-    """The problem that [data] names, its columns, and the config with names of files in place of their paths."""
+def load_data(config: Config) -> tuple[Problem, Config]:
+    """The problem that [data] names, and the config with names of files in place of their paths."""
     import msgspec
 
-    from embasis.data.tables import load_pair, read_table
+    from embasis.data.tables import load_pair
     from embasis.errors import known
     from embasis.experiment.compare import one_problem
 
@@ -100,7 +100,7 @@ def load_data(config: Config) -> tuple[Problem, tuple[str, ...] | None, Config]:
     if "dataset" in data and "labelled" not in data:
         _, problem = one_problem(str(data["dataset"]), config.seed, None, data)
         data.pop("root", None)
-        return problem, None, msgspec.structs.replace(config, data=data)
+        return problem, msgspec.structs.replace(config, data=data)
     names = (*TABLES, "label", "id")
     for key in data:
         require(key in names, f"unknown data setting {key!r}; known: {known(names)}", ConfigError)
@@ -112,19 +112,16 @@ def load_data(config: Config) -> tuple[Problem, tuple[str, ...] | None, Config]:
     data = {key: str(value) for key, value in data.items()}
     label, id_ = data.get("label", "label"), data.get("id")
     problem = load_pair(data["labelled"], data["unlabelled"], test=data.get("test"), label=label, id=id_)
-    columns = read_table(data["labelled"], label, id_).columns
     plain = {key: Path(value).name if key in TABLES else value for key, value in data.items()}
-    return problem, columns, msgspec.structs.replace(config, data=plain)
+    return problem, msgspec.structs.replace(config, data=plain)
 
 
-def train(
-    problem: Problem, config: Config, path: Path, columns: tuple[str, ...] | None = None
-) -> tuple[FolderRun, Progress]:
+def train(problem: Problem, config: Config, path: Path) -> tuple[FolderRun, Progress]:
     """The run in its folder, from wherever it stands to its end; a signal stops it after the step, saved."""
     from embasis.experiment.folder import FolderRun
     from embasis.storage import RunFolder
 
-    run = FolderRun(problem, config, RunFolder(path), columns=columns)
+    run = FolderRun(problem, config, RunFolder(path))
     built = run.prepare()
     refuse_foreign(path)
     with Stop() as stop, run.folder:

@@ -31,7 +31,7 @@ from embasis.data.readers import LARGEST, PathLike, Table, read_raw, read_table
 from embasis.errors import InputDataError, require
 from embasis.types import Problem
 
-__all__ = ["LARGEST", "Finding", "Table", "check_pair", "load_pair", "read_table"]
+__all__ = ["LARGEST", "Finding", "Table", "check_pair", "in_order", "load_pair", "read_table"]
 
 SCALES_APART = 100.0
 """`check_pair` warns when the size of a feature differs by more than this factor between the sides."""
@@ -60,7 +60,8 @@ def load_pair(
     third = None if test is None else read_table(test, label, id)
     if third is not None:
         require_label_column(third, label)
-    return join(_side(first, first), _side(second, first), test=None if third is None else _side(third, first))
+    sides = join(_side(first, first), _side(second, first), test=None if third is None else _side(third, first))
+    return replace(sides, columns=first.columns)
 
 
 def require_label_column(table: Table, label: str) -> None:
@@ -77,19 +78,19 @@ def require_label_column(table: Table, label: str) -> None:
 def _side(table: Table, like: Table) -> Side:
     """A checked table with its columns in the order of `like`."""
     ids = None if table.ids is None else torch.from_numpy(table.ids)
-    return Side(str(table.path), torch.from_numpy(_in_order(table, like)), table.labels, ids)
+    return Side(str(table.path), torch.from_numpy(in_order(table, like.columns, like.path)), table.labels, ids)
 
 
-def _in_order(table: Table, like: Table) -> NDArray[Any]:
-    """The features of a table in the order of the columns of `like`."""
-    if table.columns is None or like.columns is None or table.columns == like.columns:
+def in_order(table: Table, columns: Sequence[str] | None, owner: PathLike) -> NDArray[Any]:
+    """The features of a table in the order of `columns`, which are those of `owner`."""
+    if table.columns is None or columns is None or table.columns == tuple(columns):
         return table.x
-    here, there = set(table.columns), set(like.columns)
-    missing = f"; only in {like.path}: {listed(there - here)}" if there - here else ""
+    here, there = set(table.columns), set(columns)
+    missing = f"; only in {owner}: {listed(there - here)}" if there - here else ""
     extra = f"; only in {table.path}: {listed(here - there)}" if here - there else ""
     require(here == there, f"feature columns differ{missing}{extra}")
     position = {name: number for number, name in enumerate(table.columns)}
-    ordered: NDArray[Any] = table.x[:, [position[name] for name in like.columns]]
+    ordered: NDArray[Any] = table.x[:, [position[name] for name in columns]]
     return ordered
 
 
@@ -108,7 +109,7 @@ def check_pair(
         if first.labels is not None and second.labels is not None:
             findings += _about_hidden(_names(second), _names(first), findings)
         with _noting(findings):
-            _in_order(second, first)
+            in_order(second, first.columns, first.path)
             if first_clean is not None and second_clean is not None:
                 one, two = _side(first_clean, first), _side(second_clean, first)
                 require_shape(one, two)

@@ -40,7 +40,6 @@ class FolderRun:
     resumed: Generation | None = None
     model: Model | None = None
     timings: list[dict[str, Any]] = field(default_factory=list)
-    columns: tuple[str, ...] | None = None
     saved: int = 0
     """Number of the last generation that is on disk."""
     _built: Built | None = None
@@ -88,7 +87,7 @@ class FolderRun:
         facts = {
             "classes": list(built.problem.schema.names),
             "shape": list(built.problem.labelled.inputs(torch.tensor([0])).shape[1:]),
-            "columns": None if self.columns is None else list(self.columns),
+            "columns": None if self.problem.columns is None else list(self.problem.columns),
             "config": built.resolved,
             "data": self._data,
             "progress": progress.facts(),

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -235,7 +235,7 @@ def fingerprint(stream: Stream) -> Tensor:
     for part in stream:
         digest.update(f"{part.x.dtype} {tuple(part.x.shape)}".encode())
         for column in (part.x, part.y):
-            digest.update(column.detach().cpu().contiguous().view(torch.uint8).numpy())
+            digest.update(column.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
 
 
@@ -252,10 +252,3 @@ def minimise(objective: Callable[[Tensor, Tensor], Tensor], weight: Tensor, bias
 
     optimiser.step(closure)
     return weight.detach(), bias.detach()
-
-
-def facts(state: State) -> Iterator[tuple[str, float]]:
-    """What the labeller chose, for the record."""
-    for name in ("sharpness", "alive", "effective"):
-        if name in state:
-            yield name, float(state[name])

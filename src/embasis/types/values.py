@@ -102,6 +102,8 @@ class Problem:
     """True labels of the unlabelled rows, for evaluation only; training never reads them."""
     shared: bool = False
     """Both sides come from one place, so they share their statistics."""
+    columns: tuple[str, ...] | None = None
+    """Names of the features, where the data have names."""
 
     def __post_init__(self) -> None:
         labels, classes = self.labelled.labels, len(self.schema)

@@ -1,0 +1,58 @@
+"""Runs in a folder, and all that two finished run folders must have in common."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from training_runs import toy
+
+from embasis.config import Config, load
+from embasis.experiment.folder import FolderRun
+from embasis.storage import RunFolder, read_newest
+from embasis.types import Problem
+
+TIMED = {"timings.jsonl", "report.html", "HEAD", "lock"}
+"""Files that tell times, or how often a run was saved."""
+
+
+def config(*words: str, method: str = "em_basis", save_seconds: float = 0.0) -> Config:
+    """A multi-layer perceptron with dropout: optimiser, cursor, drawn labels and the carried basis all matter."""
+    own = {"labels": "draw", "carry": True} if method == "em_basis" else {}
+    return load(
+        None,
+        words,
+        top={"save_seconds": save_seconds, "seed": 5},
+        method={"name": method, **own},
+        network={"name": "mlp", "hidden": 16},
+        plan={"rounds": 2, "source_epochs": 2, "epochs": 2, "batch": 40},
+    )
+
+
+def go(path: Path, settings: Config, stop_after: int | None = None, problem: Problem | None = None) -> FolderRun:
+    """The run until its end, or until the caller walks away after so many moments."""
+    with RunFolder(path) as folder:
+        run = FolderRun(problem or toy(), settings, folder)
+        moments = run.moments()
+        for number, _ in enumerate(moments, start=1):
+            if number == stop_after:
+                moments.close()  # type: ignore[attr-defined]
+                break
+    return run
+
+
+def digests(path: Path) -> dict[str, str]:
+    """sha256 of every artefact that is a function of data, settings and seed, and of what the last generation says."""
+    files = {
+        str(file.relative_to(path)): file.read_bytes()
+        for file in sorted(path.rglob("*"))
+        if file.is_file() and file.name not in TIMED and "generations" not in file.parts
+    }
+    newest = read_newest(path)
+    facts: dict[str, Any] = {key: value for key, value in newest.facts.items() if key != "timings"}
+    files["facts"] = json.dumps(facts, sort_keys=True).encode()
+    for name, value in newest.tensors.items():
+        files[f"tensor {name}"] = f"{value.dtype} {tuple(value.shape)} ".encode() + value.numpy().tobytes()
+    return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}

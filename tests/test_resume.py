@@ -1,0 +1,227 @@
+"""A run folder: whoever walks away after any moment and comes back ends with the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from folder_runs import config, digests, go
+from storage_runs import do_not_wait, tree
+from training_runs import toy
+
+from embasis.engine.progress import Progress
+from embasis.engine.rounds import walk
+from embasis.errors import ConfigError, CorruptError, InputDataError, RunLockedError
+from embasis.experiment.build import build
+from embasis.experiment.model import stored
+from embasis.storage import RunFolder, read_newest
+from embasis.types import Arrays, LabelSchema, Problem
+
+METHODS = ("em_basis", "cbst")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    do_not_wait(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, str]]:
+    ends: dict[str, dict[str, str]] = {}
+
+    def of(method: str) -> dict[str, str]:
+        if method not in ends:
+            path = tmp_path_factory.mktemp("undisturbed") / method
+            go(path, config(method=method))
+            ends[method] = digests(path)
+        return ends[method]
+
+    return of
+
+
+def moments_in_all(method: str) -> int:
+    built = build(toy(), config(method=method))
+    return sum(1 for _ in walk(built.problem, built.network, built.method, built.plan))
+
+
+def test_a_run_writes_all_its_artefacts(undisturbed: Any) -> None:
+    names = undisturbed("em_basis").keys()
+    rounds = {f"labels/round-00{number}.parquet" for number in range(3)}
+    assert {"config.json", "environment.json", "rounds.jsonl", "quarantine.jsonl", "facts", *rounds} <= names
+    assert "tensor labeller/mu" in names
+
+
+@pytest.mark.parametrize("save_seconds", [0.0, 1e9])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_that_is_left_after_any_moment_ends_as_the_undisturbed_one(
+    tmp_path: Path, undisturbed: Any, method: str, save_seconds: float
+) -> None:
+    for stop in (1, 2, 3, 5, 6, 7, 9, 11, 12, moments_in_all(method) - 1, moments_in_all(method)):
+        path = tmp_path / f"left-{stop}"
+        go(path, config(method=method, save_seconds=save_seconds), stop_after=stop)
+        go(path, config(method=method))
+        assert digests(path) == undisturbed(method), f"left after {stop} moments"
+
+
+def test_a_run_that_is_left_again_and_again_ends_as_the_undisturbed_one(tmp_path: Path, undisturbed: Any) -> None:
+    resumed = []
+    for _ in range(100):
+        run = go(tmp_path / "run", config(), stop_after=2)
+        resumed.append(run.resumed)
+        if run.model is not None:
+            break
+    assert len(resumed) > 5
+    assert digests(tmp_path / "run") == undisturbed("em_basis")
+
+
+def test_a_step_is_repeated_only_if_it_was_not_saved(tmp_path: Path) -> None:
+    go(tmp_path / "run", config(), stop_after=4)
+    before = read_newest(tmp_path / "run").facts["progress"]
+    run = go(tmp_path / "run", config(), stop_after=1)
+    assert run.resumed is not None
+    assert run.resumed.facts["progress"] == before
+    after = read_newest(tmp_path / "run").facts["progress"]
+    assert after["loss_count"] == before["loss_count"] + 1
+
+
+def test_a_finished_run_does_nothing_again(tmp_path: Path) -> None:
+    go(tmp_path / "run", config())
+    before = tree(tmp_path / "run")
+    run = go(tmp_path / "run", config())
+    assert run.model is not None
+    assert tree(tmp_path / "run") == before
+
+
+def test_how_often_a_run_saves_may_change(tmp_path: Path, undisturbed: Any) -> None:
+    go(tmp_path / "run", config(save_seconds=7.0), stop_after=6)
+    go(tmp_path / "run", config(save_seconds=9.0))
+    expected = undisturbed("em_basis").keys()
+    assert digests(tmp_path / "run").keys() == expected
+
+
+def test_a_stored_model_labels_as_the_finished_run_does(tmp_path: Path) -> None:
+    run = go(tmp_path / "run", config())
+    newest = read_newest(tmp_path / "run")
+    x = toy().unlabelled.inputs(torch.arange(40))
+    assert run.model is not None
+    left, right = run.model.verdict(x), stored(newest.facts, newest.tensors).verdict(x)
+    assert torch.equal(left.distribution.mean, right.distribution.mean)
+    assert torch.equal(left.pseudo.label, right.pseudo.label)
+
+
+# --- refusals
+
+
+@pytest.mark.parametrize(
+    ("word", "change"),
+    [
+        ("rounds=3", "plan.rounds: 2 → 3"),
+        ("seed=6", "seed: 5 → 6"),
+        ("keep=0.3", "method.keep: 0.2 → 0.3"),
+        ("hidden=8", "network.hidden: 16 → 8"),
+        ("standardise=none", "standardise: 'domain' → 'none'"),
+    ],
+)
+def test_other_settings_are_refused_and_nothing_is_changed(tmp_path: Path, word: str, change: str) -> None:
+    go(tmp_path / "run", config(), stop_after=3)
+    before = tree(tmp_path / "run")
+    with pytest.raises(ConfigError) as caught:
+        go(tmp_path / "run", config(word))
+    assert str(caught.value) == (
+        f"the run folder was begun with other settings: {change}; use another folder, or the old settings"
+    )
+    assert tree(tmp_path / "run") == before
+
+
+def other_data() -> dict[str, tuple[Problem, str]]:
+    problem = toy()
+    x, y, u = problem.labelled.inputs(torch.arange(90)), problem.labelled.labels, problem.unlabelled
+    moved = x.clone()
+    moved[17, 3] += 1e-3
+    assert problem.hidden is not None
+    return {
+        "a value": (replace(problem, labelled=Arrays.of(moved, y)), "labelled"),
+        "a label": (replace(problem, labelled=Arrays.of(x, y.roll(1))), "labelled"),
+        "a row": (replace(problem, unlabelled=Arrays.of(u.inputs(torch.arange(89))), hidden=None), "labels, unlabelled"),
+        "ids": (replace(problem, unlabelled=Arrays.of(u.inputs(torch.arange(90)), ids=u.ids + 1)), "unlabelled"),
+        "names": (replace(problem, schema=LabelSchema(("a", "b", "c"))), "labels"),
+        "hidden labels": (replace(problem, hidden=problem.hidden.roll(1)), "labels"),
+        "test rows": (replace(problem, test=Arrays.of(x, y)), "test"),
+    }
+
+
+@pytest.mark.parametrize("change", list(other_data()))
+def test_other_data_are_refused_and_nothing_is_changed(tmp_path: Path, change: str) -> None:
+    problem, sides = other_data()[change]
+    go(tmp_path / "run", config(), stop_after=3)
+    before = tree(tmp_path / "run")
+    with pytest.raises(InputDataError) as caught:
+        go(tmp_path / "run", config(), problem=problem)
+    assert str(caught.value) == (
+        f"the data have changed since the run began: {sides}; use another folder, or the old data"
+    )
+    assert tree(tmp_path / "run") == before
+
+
+def test_two_runs_in_one_folder_are_one_too_many(tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "run"), pytest.raises(RunLockedError, match="is locked by pid"):
+        go(tmp_path / "run", config())
+
+
+# --- the proof that these tests are not blind
+
+
+def forget(**changes: Any) -> Callable[[Progress], None]:
+    return lambda progress: vars(progress).update(changes)
+
+
+MUTATIONS: dict[str, Callable[[Progress], None]] = {
+    "the optimiser": forget(restored_optimiser=None),
+    "the cursor": forget(epoch=0, step=0),
+    "the step": forget(step=0),
+    "the pseudo-labels": forget(pseudo=None),
+    "the basis": forget(labeller={}),
+    "the last labels": forget(labels=None),
+    "the loss so far": forget(loss_sum=0.0, loss_count=0),
+    "the best round": forget(best={}, best_score=float("-inf")),
+    "the records": forget(records=[]),
+}
+
+
+@pytest.mark.parametrize("what", list(MUTATIONS))
+def test_a_resume_that_forgets_something_ends_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Any, what: str
+) -> None:
+    expected, whole = undisturbed("em_basis"), Progress.restore
+    seven = 2 * 3 + 1  # source training is six steps and its labels: the next moments are inside round 1
+    go(tmp_path / "run", config(), stop_after=seven + 4)
+
+    def careless(*arguments: Any) -> Progress:
+        progress = whole(*arguments)
+        assert (progress.round, progress.epoch, progress.step) == (1, 1, 1)
+        MUTATIONS[what](progress)
+        return progress
+
+    monkeypatch.setattr(Progress, "restore", careless)
+    go(tmp_path / "run", config())
+    assert digests(tmp_path / "run") != expected
+
+
+def test_the_same_resume_that_forgets_nothing_ends_alike(tmp_path: Path, undisturbed: Any) -> None:
+    go(tmp_path / "run", config(), stop_after=11)
+    go(tmp_path / "run", config())
+    assert digests(tmp_path / "run") == undisturbed("em_basis")
+
+
+def test_a_generation_without_its_facts_is_refused(tmp_path: Path) -> None:
+    go(tmp_path / "run", config(), stop_after=3)
+    newest = read_newest(tmp_path / "run")
+    facts = {**newest.facts, "progress": {"round": 0}}
+    with RunFolder(tmp_path / "run") as folder:
+        folder.publish(newest.tensors, facts)
+    with pytest.raises(CorruptError, match="the saved progress does not fit this run"):
+        go(tmp_path / "run", config())
