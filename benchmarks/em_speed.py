@@ -15,7 +15,8 @@ What is timed, all in float32 on the same unit rows with the default number of t
 
 Repeats are interleaved; a ratio is the median over repeats of the quotient of two times of the same repeat, so that a
 busy machine slows both sides. (It slows the side whose threads meet more often even more: where others work on the
-same cores, `--threads 1` compares the work alone.) Goals: embasis ≤ 1.1 × the bare products, and faster than scikit-learn.
+same cores, `--threads 1` compares the work alone.)
+Goals: embasis ≤ 1.1 × the bare products, and faster than scikit-learn.
 """
 
 from __future__ import annotations

@@ -13,8 +13,9 @@ unlabelled ones with a shift and another scale; fixed seed. Each fit is timed wh
 | self-training scaled | the same on rows scaled by StandardScaler, which is inside the time |
 
 Repeats are interleaved; a ratio is the median over repeats of the quotient of two times of the same repeat. Where
-others work on the same cores, `--threads 1` compares the work without the waiting of threads. Goal: both embasis calls no slower than self-training as it comes. The accuracies are on the unlabelled rows, and are no claim:
-the rows are made up.
+others work on the same cores, `--threads 1` compares the work without the waiting of threads.
+Goal: both embasis calls no slower than self-training as it comes. The accuracies are on the unlabelled rows and no
+claim: the rows are made up.
 """
 
 from __future__ import annotations

@@ -7,12 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from training_runs import toy
-
 from embasis.config import Config, load
 from embasis.experiment.folder import FolderRun
 from embasis.storage import RunFolder, read_newest
 from embasis.types import Problem
+from training_runs import toy
 
 TIMED = {"timings.jsonl", "report.html", "HEAD", "lock"}
 """Files that tell times, or how often a run was saved."""

@@ -25,7 +25,7 @@ FIT = ("fit", "--dataset", "blobs", "--method", "em_basis", "--backbone", "mlp",
 
 @dataclass
 class Trial:
-    """One run folder: when it was killed (seconds after each start), where it stood then, and whether it ended alike."""
+    """One run folder: when it was killed (seconds after each start), where it stood, whether it ended alike."""
 
     instants: list[float] = field(default_factory=list)
     cursors: list[str] = field(default_factory=list)
@@ -59,21 +59,39 @@ def cursor(path: Path) -> str:
     return f"round {facts['round']} epoch {facts['epoch']} step {facts['step']} {facts['status']}"
 
 
+def wait_for_a_save(path: Path, process: subprocess.Popen[bytes]) -> None:
+    """Until this start has published something of its own, or has ended."""
+    head = path / "HEAD"
+    before = head.read_bytes() if head.exists() else b""
+    while process.poll() is None and (not head.exists() or head.read_bytes() in (b"", before)):
+        time.sleep(0.002)
+
+
 def try_once(path: Path, draw: random.Random, longest: float, left: int) -> Trial:
-    """Start and kill until a start ends by itself, or there are no kills left."""
+    """Start and kill until a start ends by itself, or there are no kills left.
+
+    Every third instant may be any from the start of the process on, imports and report included; the others come
+    after the first save of that start, so that most hit training, labelling and publishing.
+    """
     trial = Trial()
     while len(trial.instants) < min(left, RESTARTS):
-        process, instant = start(path), draw.uniform(0, longest)
+        process, began = start(path), time.monotonic()
+        if anywhere := draw.random() < 1 / 3:
+            instant = draw.uniform(0, longest)
+        else:
+            wait_for_a_save(path, process)
+            instant = draw.uniform(0, longest / 4)
         try:
             process.communicate(timeout=instant)
-            if process.returncode:
-                raise RuntimeError(f"fit ended with {process.returncode}")
-            return trial
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.communicate()
-            trial.instants.append(instant)
-            trial.cursors.append(cursor(path))
+            trial.instants.append(time.monotonic() - began)
+            trial.cursors.append(f"{cursor(path)} ({'any instant' if anywhere else 'after a save'})")
+            continue
+        if process.returncode:
+            raise RuntimeError(f"fit ended with {process.returncode}")
+        return trial
     finish(path)
     return trial
 

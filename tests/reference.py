@@ -475,3 +475,14 @@ def uniform(sample_id, offset):
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
     z ^= z >> 31
     return (z >> 11) / 2**53
+
+
+def tempering(scores, entropy):
+    """The largest power on a fine grid of (0, 1] whose mean entropy is at least the one asked for."""
+    for power in np.geomspace(1.0, 1e-4, 4000):
+        exponents = power * wide(scores)
+        rows = np.exp(exponents - exponents.max(1, keepdims=True))
+        rows /= rows.sum(1, keepdims=True)
+        if sum(-sum(value * math.log(value) for value in row if value > 0) for row in rows) / len(rows) >= entropy:
+            return power
+    return 1e-4

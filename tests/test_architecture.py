@@ -11,14 +11,14 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-import reference
 
 import embasis
+import reference
 
 PACKAGE = Path(embasis.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
-WRITERS = {"write_text", "write_bytes", "save", "savez", "savez_compressed", "savetxt", "tofile", "to_csv", "to_parquet",
-           "to_pickle", "write_table", "save_file", "savefig"}  # fmt: skip
+WRITERS = {"write_text", "write_bytes", "save", "savez", "savez_compressed", "savetxt", "tofile", "to_csv",
+           "to_parquet", "to_pickle", "write_table", "save_file", "savefig"}  # fmt: skip
 MODULES = ("np", "numpy", "torch", "pq", "pyarrow", "safetensors")
 FORBIDDEN = {"pickle", "joblib", "dill", "cloudpickle", "shelve", "marshal"}
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from training_runs import little_digits, toy
 
 from embasis import config
 from embasis.config import Config, load
@@ -20,6 +19,7 @@ from embasis.methods.retraining import MinimumEntropy, TrustedLabels
 from embasis.methods.selectors import ClassBalanced, OneThreshold
 from embasis.networks import BACKBONES
 from embasis.types import Plan
+from training_runs import little_digits, toy
 
 TOP_KEYS = "data, method, network, plan, save_seconds, seed, standardise"
 PLAN_KEYS = "batch, collapse_share, epochs, lr, momentum, optimiser, rounds, source_epochs, source_lr, weight_decay"

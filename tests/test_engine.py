@@ -1,4 +1,4 @@
-"""The training loop and the rounds: what they promise whatever the method. Going on after a stop: test_engine_resume.py."""
+"""The training loop and the rounds: what they promise whatever the method (going on: test_engine_resume.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from training_runs import built_for, parts, run, same, toy
 
 from embasis import self_train
 from embasis.engine.progress import Progress
@@ -19,10 +18,11 @@ from embasis.engine.train import cycle, rows_of_epoch, train_round
 from embasis.errors import NumericalError
 from embasis.experiment.build import Built
 from embasis.functional.sites import unit_rows
-from embasis.methods.recipes import cbst, pseudo_label
+from embasis.methods.recipes import pseudo_label
 from embasis.methods.retraining import TrustedLabels
 from embasis.methods.selectors import ClassBalanced
-from embasis.types import Arrays, Features, LabelDistribution, Method, PseudoLabels, State, Stream
+from embasis.types import Arrays, Features, LabelDistribution, Method, Problem, PseudoLabels, State, Stream
+from training_runs import built_for, parts, run, same, toy
 
 COLLAPSE = {"rounds": 4, "source_epochs": 3, "epochs": 1}
 
@@ -128,32 +128,36 @@ def test_scores_that_are_not_finite_are_never_labelled() -> None:
 
 @dataclass(frozen=True)
 class Adversary:
-    """Surer of the network's own labels each round until it turns, and then pushes one class or says nothing at all."""
+    """Surer each round until it turns: then all is the first class, or only leans to it, or nothing is known."""
 
     turn: int = 2
-    push: bool = True
+    then: str = "one"
 
     def fit(self, stream: Stream, start: State, seed: int, round_number: int) -> State:
         return {"round": torch.tensor(round_number)}
 
     def label(self, features: Features, state: State) -> LabelDistribution:
         number, classes = int(state["round"]), features.scores.shape[1]
-        named = nn.functional.one_hot(features.scores.argmax(1), classes).float()
+        named, one = nn.functional.one_hot(features.ids % classes, classes).float(), torch.eye(classes)[:1]
         mean = (0.6 + 0.1 * number) * named + (0.4 - 0.1 * number) / classes
         if number >= self.turn:
-            one = torch.eye(classes)[0].expand_as(named)
-            mean = one if self.push else 0.05 * named + 0.95 / classes
+            turned = {
+                "one": one + 0 * named,
+                "lean": 0.51 * one + 0.49 * named,
+                "nothing": 0.05 * named + 0.95 / classes,
+            }
+            mean = turned[self.then]
         return LabelDistribution(mean, torch.zeros_like(mean), mean * (1 - mean), 1 - mean.amax(1))
 
 
-def attacked(**settings: Any) -> Built:
+def attacked(problem: Problem | None = None, **settings: Any) -> Built:
     method = Method("attacked", Adversary(**settings), ClassBalanced(), TrustedLabels())
-    return with_method(built_for(toy(), "mlp", "cbst", plan=COLLAPSE), method)
+    return with_method(built_for(problem or toy(), "mlp", "cbst", plan=COLLAPSE), method)
 
 
-@pytest.mark.parametrize(("turn", "push"), [(1, True), (2, True), (3, True), (2, False)])
-def test_a_collapse_is_rolled_back_to_the_best_round(turn: int, push: bool) -> None:
-    built, weights, records = attacked(turn=turn, push=push), [], []
+@pytest.mark.parametrize(("turn", "then"), [(1, "one"), (2, "one"), (3, "one"), (2, "lean"), (2, "nothing")])
+def test_a_collapse_is_rolled_back_to_the_best_round(turn: int, then: str) -> None:
+    built, weights, records = attacked(turn=turn, then=then), [], []
     for moment in walk(built.problem, built.network, built.method, built.plan):
         if moment.record is not None:
             weights.append({name: value.clone() for name, value in built.network.state_dict().items()})
@@ -165,7 +169,8 @@ def test_a_collapse_is_rolled_back_to_the_best_round(turn: int, push: bool) -> N
     assert same(weights[-1], weights[turn - 1])
     assert int(last.progress.labeller["round"]) == turn - 1
     best, fallen = records[turn - 1].scores["information"], records[-1].scores["information"]
-    why = "one class took 100% of the labels" if push else f"the label-free score fell to {fallen:.3f}"
+    swallowed = "one class took 100% of the labels"
+    why = f"the label-free score fell to {fallen:.3f}" if then == "nothing" else swallowed
     assert records[-1].notes == (
         f"collapsed in round {turn}: {why} (best {best:.3f} in round {turn - 1}); round {turn - 1} is kept",
     )
@@ -185,11 +190,10 @@ def test_without_a_guard_the_same_run_would_go_on() -> None:
 
 
 def test_one_class_for_all_is_no_collapse_where_the_labelled_side_looks_like_that() -> None:
-    x, y = toy().labelled.inputs(torch.arange(90)), (torch.arange(90) == 0).long()
-    problem = replace(toy(), labelled=Arrays.of(x, y), hidden=None)
-    built = with_method(built_for(problem, "mlp", "cbst", plan=COLLAPSE), cbst(3))
-    statuses = [moment.record.status for moment in moments_of(built) if moment.record is not None]
-    assert "collapsed" not in statuses or built.plan.collapse_share < 1
+    x, y = toy().labelled.inputs(torch.arange(90)), (torch.arange(90) < 3).long()
+    ends = [moments_of(attacked(replace(toy(), labelled=Arrays.of(x, y)), turn=2, then="lean"))[-1]]
+    ends.append(moments_of(attacked(turn=2, then="lean"))[-1])
+    assert [end.progress.status for end in ends] == ["finished", "collapsed"]
 
 
 # --- ends, stops and what is left alone
@@ -223,10 +227,10 @@ def test_the_caller_may_stop_after_any_round() -> None:
 @pytest.mark.parametrize("method", ["em_basis", "cbst"])
 def test_a_run_neither_reads_nor_moves_the_global_generators(method: str) -> None:
     torch.manual_seed(11)
-    state, numbers = torch.random.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    state, numbers = torch.random.get_rng_state(), np.random.get_state()[1].copy()
     first = run(toy(), "mlp", method, start="stage1") if method == "em_basis" else run(toy(), "mlp", method)
     assert torch.equal(state, torch.random.get_rng_state())
-    assert (numbers == np.random.get_state()[1]).all()  # noqa: NPY002
+    assert (numbers == np.random.get_state()[1]).all()
     torch.manual_seed(12)
     again = run(toy(), "mlp", method, start="stage1") if method == "em_basis" else run(toy(), "mlp", method)
     assert same(first.weights, again.weights)

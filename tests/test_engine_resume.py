@@ -1,4 +1,4 @@
-"""A run that stops after any step and goes on ends as if nothing had happened; and the proof that this test can fail."""
+"""A run that stops after any step and goes on ends as if nothing had happened, and proof that this test can fail."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from test_engine import attacked
-from training_runs import Saved, built_for, go_on, parts, problem_for, run_built, same, saved_moments, toy
 
 from embasis.engine import train
 from embasis.engine.progress import Progress, flatten, unflatten
@@ -18,6 +16,8 @@ from embasis.engine.rounds import walk
 from embasis.errors import CorruptError
 from embasis.experiment.build import Built
 from embasis.experiment.model import finished
+from test_engine import attacked
+from training_runs import Saved, built_for, go_on, parts, problem_for, run_built, same, saved_moments, toy
 
 SMALL = {"rounds": 2, "source_epochs": 2, "epochs": 2, "batch": 40}
 LBFGS = {**SMALL, "optimiser": "lbfgs", "batch": 0}
@@ -63,7 +63,9 @@ def test_a_run_that_stops_after_every_step_ends_as_the_undisturbed_one() -> None
     saved = undisturbed("adam")[0]
     for expected in undisturbed("adam")[1:]:
         built = fresh("adam")
-        saved = Saved.of(next(walk(built.problem, built.network, built.method, built.plan, saved.restore(built))).progress)
+        saved = Saved.of(
+            next(walk(built.problem, built.network, built.method, built.plan, saved.restore(built))).progress
+        )
         assert saved.same(expected)
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_estimator import marked, sides
 
 from embasis import EMBasisClassifier
 from embasis.errors import ConfigError, EmbasisWarning, InputDataError
+from test_estimator import marked, sides
 
 
 def fit(x: Any, y: Any, other: Any = None, **options: Any) -> EMBasisClassifier:
@@ -142,7 +142,7 @@ def test_one_row_of_each_class_is_enough() -> None:
 
 
 def test_no_unlabelled_row_is_said_and_training_is_supervised() -> None:
-    x, y, other, _ = sides()
+    x, y, _, _ = sides()
     with pytest.warns(EmbasisWarning) as caught:
         model = fit(x, y)
     assert [str(warning.message) for warning in caught] == ["no unlabelled rows: training is supervised only"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from embasis.functional.moments import (
     label_moments,
     literal_moments,
     scalar_uncertainty,
+    tempering,
 )
 from embasis.functional.sites import unit_rows
 from embasis.randomness import uniforms
@@ -341,3 +343,20 @@ def test_moments_of_half_precision_inputs_are_computed_in_float32(dtype, seed, w
     assert all(torch.equal(a, b) for a, b in zip(half, single, strict=True))
     mu, weight, bias = draw(seed, 3, 4).to(dtype), draw(seed + 1, 2, 4).to(dtype), draw(seed + 2, 2).to(dtype)
     assert component_probabilities(mu, weight, bias, 0.5).dtype == torch.float32
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
+def test_tempering_finds_the_power_of_its_slow_twin(seed: int, share: float) -> None:
+    scores = 8 * torch.randn(12, 4, generator=torch.Generator().manual_seed(seed))
+    asked = share * math.log(4)
+    assert tempering(scores, asked) == pytest.approx(reference.tempering(scores, asked), rel=5e-3)
+
+
+def test_tempering_never_sharpens() -> None:
+    scores = 0.1 * torch.randn(20, 5, generator=torch.Generator().manual_seed(0))
+    assert tempering(scores, entropy=0.01) == 1.0
+
+
+def test_tempering_of_scores_that_cannot_be_softened_enough_stays_finite() -> None:
+    assert tempering(1e30 * torch.eye(3), entropy=math.log(3) + 1) == pytest.approx(1e-4, rel=1e-2)

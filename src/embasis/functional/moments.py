@@ -114,3 +114,22 @@ def draw_labels(mean: Float[Tensor, "n c"], uniform: Tensor, temperature: float 
     cumulative = sharpened.cumsum(1)
     above = (uniform.double().unsqueeze(1) * cumulative[:, -1:]) < cumulative
     return above.long().argmax(1)
+
+
+@torch.no_grad()
+def tempering(scores: Float[Tensor, "n c"], entropy: float, lowest: float = 1e-4) -> float:
+    """The power g ≤ 1 at which softmax(g · scores) has this mean entropy; 1 if it has as much already.
+
+    Mean entropy falls with g, so bisection of log g finds it.
+    """
+    wide = scores.double()
+    if float(torch.special.entr(wide.softmax(1)).sum(1).mean()) >= entropy:
+        return 1.0
+    low, high = lowest, 1.0
+    for _ in range(40):
+        middle = math.sqrt(low * high)
+        if float(torch.special.entr((middle * wide).softmax(1)).sum(1).mean()) > entropy:
+            low = middle
+        else:
+            high = middle
+    return math.sqrt(low * high)

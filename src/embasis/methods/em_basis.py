@@ -7,6 +7,7 @@
 | weight, bias | c d, c | the linear head f |
 | sharpness | () | concentration of the components |
 | p | k c | class probabilities of each component |
+| tempering | () | power that makes the network no surer than the basis |
 | alive, effective | () | components with mass; exp entropy of the mass |
 | digest | 32 | sha256 of the features and labels that all this was learned from |
 """
@@ -58,6 +59,8 @@ class EMBasisLabeller:
     """sigma > 0: draws for the component probabilities; 0 = closed form."""
     evidence: float = 1.0
     """power of the network's own probabilities in the label distribution; 0 = the basis alone."""
+    temper: bool = True
+    """First soften the network's probabilities until they are, on average, no surer than the basis's."""
     uncertainty: str = "total_sum"
     carry: bool = False
     """Start each round's EM from the last round's basis instead of the labelled class means."""
@@ -83,6 +86,12 @@ class EMBasisLabeller:
             check(value in allowed, f"{name} must be one of {', '.join(allowed)}, got {value!r}")
 
     def fit(self, stream: Stream, start: State, seed: int, round_number: int) -> State:
+        """The basis and its head; then how far the network's own prediction is to be softened beside them."""
+        state = dict(self._fit_basis(stream, start, seed, round_number))
+        state["tempering"] = torch.tensor(self._tempering(stream, state))
+        return state
+
+    def _fit_basis(self, stream: Stream, start: State, seed: int, round_number: int) -> State:
         """Statistics of the domains → first basis → sharpness → EM → head; the old state when nothing has changed."""
         digest = fingerprint(stream)
         same = self._repeats() and "digest" in start and torch.equal(start["digest"], digest)
@@ -107,7 +116,8 @@ class EMBasisLabeller:
         """Responsibilities, mixed with the class probabilities of the components and the network's evidence."""
         x = self._prepare(features, state["centre"], state["scale"])
         z = em.responsibilities(x, state["mu"], float(state["sharpness"]), self.kernel)
-        q = (self.evidence * features.scores.float()).softmax(1) if self.evidence > 0 else None
+        power = self.evidence * float(state["tempering"])
+        q = (power * features.scores.float()).softmax(1) if self.evidence > 0 else None
         mean, between, within = moments.label_moments(z, state["p"], q)
         return LabelDistribution(
             mean, between, within, moments.scalar_uncertainty(mean, between, within, self.uncertainty)
@@ -116,6 +126,19 @@ class EMBasisLabeller:
     def _repeats(self) -> bool:
         """Whether the same features give the same state: no draw, and no start from the last basis."""
         return not (self.carry or self.start == "stage1" or (self.sigma > 0 and self.draws > 0))
+
+    def _tempering(self, stream: Stream, state: State) -> float:
+        """The network's power at which its mean entropy over unlabelled rows is that of the basis."""
+        unlabelled = [part for part in stream if len(part.y) and int(part.y[0]) < 0]
+        if not self.temper or self.evidence == 0 or not unlabelled:
+            return 1.0
+        entropies, rows = 0.0, 0
+        for part in unlabelled:
+            x = self._prepare(part, state["centre"], state["scale"])
+            z = em.responsibilities(x, state["mu"], float(state["sharpness"]), self.kernel)
+            entropies += float(torch.special.entr(z @ state["p"]).sum())
+            rows += len(part)
+        return moments.tempering(torch.cat([part.scores for part in unlabelled]), entropies / rows)
 
     def _domains(self, stream: Stream) -> tuple[Tensor, Tensor]:
         """(2, d) centres and scales: of each side, of both together, or none."""

@@ -26,6 +26,7 @@ def em_basis(
     sigma: float = 0.0,
     draws: int = 0,
     evidence: float = 1.0,
+    temper: bool = True,
     uncertainty: str = "total_sum",
     carry: bool = False,
     keep: float = 0.2,
@@ -43,7 +44,7 @@ def em_basis(
     """EM-basis self-training: label distributions from a learned basis, kept and weighted by their variance."""
     labeller = EMBasisLabeller(
         classes, per_class, sharpness, perplexity, iterations, kernel, centring, start, head, head_penalty,
-        variance_weight, balance_weight, sigma, draws, evidence, uncertainty, carry,
+        variance_weight, balance_weight, sigma, draws, evidence, temper, uncertainty, carry,
     )  # fmt: skip
     selector = ClassBalanced(keep, step, cap, labels, weights, temperature, floor=floor)
     terms = BasisTerms((per_class or 3) * classes, orthogonal, reconstruction, affinity) if start == "stage1" else None

@@ -113,7 +113,7 @@ def run_lead(view: RunView) -> str:
         return "No round has finished yet."
     last = view.rounds[-1]
     truth = "with true labels to check against" if last.evaluation else "without true labels"
-    return f"{last.unlabelled:,} unlabelled rows, {len(view.classes)} classes, {len(view.rounds)} rounds, {truth}."
+    return f"{last.unlabelled:,} unlabelled rows, {len(view.classes)} classes, {len(view.rounds) - 1} rounds, {truth}."
 
 
 def run_cards(view: RunView) -> list[Card]:
@@ -263,6 +263,6 @@ def runs_table(runs: Sequence[RunView]) -> Table:
         share = _percent(record.trusted, record.unlabelled) if record else NONE
         accuracy = three(record.evaluation.accuracy if record and record.evaluation else None)
         rows.append(
-            [f"{i}. {run_title(view)}", view.status, str(len(view.rounds)), str(view.best_round), share, accuracy]
+            [f"{i}. {run_title(view)}", view.status, str(len(view.rounds) - 1), str(view.best_round), share, accuracy]
         )
     return Table("Runs", ("run", "status", "rounds", "kept", "trusted", "accuracy"), rows, note)
