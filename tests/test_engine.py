@@ -115,6 +115,20 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_weights_alone(
     assert same(before, dict(progress.network.state_dict()))
 
 
+@pytest.mark.parametrize(("optimiser", "batch"), [("adam", 32), ("lbfgs", 0)])
+def test_a_gradient_that_is_not_finite_ends_the_run_and_leaves_the_weights_alone(optimiser: str, batch: int) -> None:
+    built = built_for(toy(), "mlp", "cbst", plan={"optimiser": optimiser, "batch": batch})
+    built.network.classifier.weight.register_hook(lambda gradient: gradient * float("inf"))
+    before = copy.deepcopy(built.network.state_dict())
+    with pytest.raises(NumericalError) as caught:
+        list(train_round(built.problem, built.method, built.plan, Progress(built.network)))
+    assert str(caught.value) == (
+        "a gradient is not finite in round 0 epoch 0 step 0; the last saved state is kept; "
+        "try a smaller plan.lr or check the scale of the features"
+    )
+    assert same(before, dict(built.network.state_dict()))
+
+
 def test_scores_that_are_not_finite_are_never_labelled() -> None:
     built = built_for(toy(), "linear", "cbst", plan={"source_epochs": 0})
     nn.init.constant_(built.network.classifier.bias, float("inf"))

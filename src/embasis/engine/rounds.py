@@ -131,7 +131,7 @@ def close_round(problem: Problem, method: Method, plan: Plan, progress: Progress
         scores=scores,
         facts={name: float(value) for name, value in progress.labeller.items() if value.ndim == 0},
         evaluation=judge(verdict, problem.hidden),
-        test=judge_samples(problem.test, method, plan, progress, len(problem.schema)),
+        test=judge_samples(problem.test, method, plan, progress),
         notes=tuple(notes),
     )
     return record, verdict
@@ -153,13 +153,12 @@ def decide(unlabelled: list[Features], method: Method, plan: Plan, progress: Pro
     return Verdict(distribution, pseudo, torch.cat([chunk.scores for chunk in unlabelled]))
 
 
-def verdict_on(samples: Samples, method: Method, plan: Plan, progress: Progress, classes: int) -> Verdict:
-    """Labels of any samples of the unlabelled side's kind, by what the run has learned; nothing is fitted."""
+def verdict_on(samples: Samples, method: Method, plan: Plan, progress: Progress, round_number: int) -> Verdict:
+    """Labels of any samples of the unlabelled side's kind, by what that round has learned; nothing is fitted."""
     chunks = extract(progress.network, samples, labelled=False)
     parts = [label_chunk(method.labeller, chunk, progress.labeller) for chunk in chunks]
     distribution, ids = join(parts), torch.cat([chunk.ids for chunk in chunks])
-    last = max(progress.round - 1, 0)
-    pseudo = method.selector.select(distribution, progress.selector, ids, plan.seed, last)
+    pseudo = method.selector.select(distribution, progress.selector, ids, plan.seed, round_number)
     return Verdict(distribution, pseudo, torch.cat([chunk.scores for chunk in chunks]))
 
 
@@ -195,13 +194,11 @@ def judge(verdict: Verdict, truth: Tensor | None) -> Evaluation | None:
     return evaluate(verdict.distribution, verdict.scores, verdict.pseudo.trusted, truth)
 
 
-def judge_samples(
-    samples: Samples | None, method: Method, plan: Plan, progress: Progress, classes: int
-) -> Evaluation | None:
+def judge_samples(samples: Samples | None, method: Method, plan: Plan, progress: Progress) -> Evaluation | None:
     """Evaluation on a labelled test set, if there is one."""
     if samples is None or not len(samples):
         return None
-    return judge(verdict_on(samples, method, plan, progress, classes), samples.labels)
+    return judge(verdict_on(samples, method, plan, progress, progress.round), samples.labels)
 
 
 def counts(label: Tensor, classes: int) -> tuple[int, ...]:

@@ -89,7 +89,7 @@ def take_step(
     left: Tensor,
     right: Tensor,
 ) -> float:
-    """One step of the optimiser; the loss before it. A loss or weight that is not finite ends the run."""
+    """One step of the optimiser; the loss before it. A loss or gradient that is not finite ends the run."""
     network, cursor = progress.network, (progress.round, progress.epoch, progress.step)
     inputs, y = problem.labelled.inputs(left), problem.labelled.labels[left]
     others = problem.unlabelled.inputs(right) if len(right) else None
@@ -112,6 +112,11 @@ def take_step(
                 "try a smaller plan.lr or check the scale of the features".format(float(loss.detach()), *cursor)
             )
         torch.autograd.backward(loss)
+        if not gradient_is_finite(network):
+            raise NumericalError(
+                "a gradient is not finite in round {} epoch {} step {}; the last saved state is kept; "
+                "try a smaller plan.lr or check the scale of the features".format(*cursor)
+            )
         return loss.detach()
 
     # L-BFGS asks for the loss with weights on trial; only those of a finished step may stay.
@@ -124,6 +129,12 @@ def take_step(
             for parameter, value in zip(trials, before, strict=True):
                 parameter.copy_(value)
         raise
+
+
+def gradient_is_finite(network: nn.Module) -> bool:
+    """Whether every entry of every gradient is a number: a step is not taken otherwise."""
+    parts = [parameter.grad.sum() for parameter in network.parameters() if parameter.grad is not None]
+    return not parts or bool(torch.isfinite(torch.stack(parts)).all())
 
 
 def basis_loss(network: nn.Module, method: Method, output: Output, y: Tensor) -> Tensor:

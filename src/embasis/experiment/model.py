@@ -40,7 +40,8 @@ class Model:
         prepared = x if self.standardiser is None else self.standardiser.apply(x, 1)
         order = torch.arange(len(x)) if ids is None else torch.argsort(ids)
         samples = Arrays.of(prepared[order], ids=None if ids is None else ids[order])
-        verdict = verdict_on(samples, self.method, self.plan, self.progress, len(self.schema))
+        last = max(self.progress.round - 1, 0)
+        verdict = verdict_on(samples, self.method, self.plan, self.progress, last)
         return verdict.rows(torch.argsort(order))
 
 

@@ -30,10 +30,16 @@ def weighted_cross_entropy(
     return (weight * each).sum() / weight.sum().clamp_min(torch.finfo(torch.float32).tiny)
 
 
-def inverse_variance(variance: Float[Tensor, " n"], floor: float = 0.05, ratio: float = 10.0) -> Float[Tensor, " n"]:
-    """w = 1 / (Var + floor), scaled to a mean of 1 and capped to [1/ratio, ratio]: 1/Var alone is unbounded."""
+def inverse_variance(
+    variance: Float[Tensor, " n"], floor: float = 0.05, ratio: float = 10.0, mean: Float[Tensor, ""] | None = None
+) -> Float[Tensor, " n"]:
+    """w = 1 / (Var + floor), scaled by its mean and capped to [1/ratio, ratio]: 1/Var alone is unbounded.
+
+    `mean` is that of a whole stream, so that a weight does not depend on the batch; else that of these sites.
+    """
     weight = 1 / (variance.float().clamp_min(0) + floor).clamp_min(1e-12)
-    return (weight / weight.mean().clamp_min(torch.finfo(torch.float32).tiny)).clamp(1 / ratio, ratio)
+    scale = weight.mean() if mean is None else mean
+    return (weight / scale.clamp_min(torch.finfo(torch.float32).tiny)).clamp(1 / ratio, ratio)
 
 
 def kld_regulariser(logits: Float[Tensor, "n c"]) -> Float[Tensor, " n"]:

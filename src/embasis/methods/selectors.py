@@ -4,6 +4,7 @@
 | --- | --- | --- |
 | keep | () | share of each predicted class that is trusted in a round |
 | threshold, share | c | what `fit` learns, see functional/selection.py |
+| weight | () | mean of 1 / (Var + floor) over the trusted sites |
 | ceiling | c | confidence at the threshold: the λ_c of class-balanced self-training |
 """
 
@@ -108,7 +109,17 @@ class ClassBalanced:
             selection.low_counts(label, key, chosen, into=low)
         low = all_sum(low)
         threshold, share = selection.threshold_of(high, low, keep)
-        return {"threshold": threshold, "share": share}
+        return {"threshold": threshold, "share": share, "weight": self._mean_weight(stream, threshold)}
+
+    def _mean_weight(self, stream: Sequence[LabelDistribution], threshold: Tensor) -> Tensor:
+        """The mean of 1 / (Var + floor) over the sites up to the threshold: what weights are measured by."""
+        sums = torch.zeros(2, dtype=torch.float64)
+        for part in stream:
+            sure = part.uncertainty.float().clamp_min(0) <= threshold[part.label]
+            raw = 1 / (part.variance.sum(1)[sure].double().clamp_min(0) + self.floor)
+            sums += torch.stack([raw.sum(), torch.tensor(float(len(raw)), dtype=torch.float64)])
+        total, count = all_sum(sums)
+        return (total / count).float() if float(count) else torch.ones(())
 
     def select(
         self, distribution: LabelDistribution, state: State, ids: Tensor, seed: int, round_number: int
@@ -128,8 +139,8 @@ class ClassBalanced:
                 distribution.mean, uniforms(ids, seed, "hard labels", round_number), self.temperature
             )
         weight = torch.ones(len(mode))
-        if self.weights == "inverse_variance" and bool(trusted.any()):
-            weight[trusted] = losses.inverse_variance(distribution.variance.sum(1)[trusted], self.floor)
+        if self.weights == "inverse_variance":
+            weight = losses.inverse_variance(distribution.variance.sum(1), self.floor, mean=state["weight"])
         return PseudoLabels(
             torch.where(trusted, label, -1), torch.where(trusted, weight, 0.0), self._target(distribution, state)
         )
