@@ -19,9 +19,10 @@ PROGRAM = [
     sys.executable,
     "-c",
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "signal.signal(signal.SIGHUP, signal.SIG_DFL); signal.signal(signal.SIGTERM, signal.SIG_DFL); "
     "from embasis.cli import main; main(prog_name='embasis')",
 ]
-"""The command in a process of its own; whoever started the tests may have SIGINT ignored."""
+"""The command in a process of its own; whoever started the tests may have signals ignored (nohup, CI)."""
 
 
 def write_table(

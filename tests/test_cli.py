@@ -307,13 +307,18 @@ def test_a_signal_saves_after_the_step_and_the_same_command_goes_on(folder: Path
 def test_a_second_signal_leaves_at_once_with_the_same_code(monkeypatch: pytest.MonkeyPatch) -> None:
     codes: list[int] = []
     monkeypatch.setattr("os._exit", codes.append)
-    before = signal.getsignal(signal.SIGTERM)
-    with Stop() as stop:
-        signal.raise_signal(signal.SIGTERM)
-        assert (stop.code, codes) == (143, [])
-        signal.raise_signal(signal.SIGINT)
-        assert codes == [143]
-    assert signal.getsignal(signal.SIGTERM) is before
+    # Whoever started the tests may have SIGINT ignored, and then Stop leaves it so.
+    outside = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with Stop() as stop:
+            signal.raise_signal(signal.SIGTERM)
+            assert (stop.code, codes) == (143, [])
+            signal.raise_signal(signal.SIGINT)
+            assert codes == [143]
+        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+    finally:
+        for number, handler in outside.items():
+            signal.signal(number, handler)
 
 
 def test_signals_that_are_ignored_stay_ignored() -> None:
