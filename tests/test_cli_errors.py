@@ -425,3 +425,7 @@ def test_a_table_from_npz_goes_all_the_way(here: Path) -> None:
     assert embasis("fit", "a.npz", "b.npz", "-o", "new", "rounds=0").exit_code == 0
     assert embasis("predict", "new", "b.npz", "-o", "l.csv").exit_code == 0
     assert Path("l.csv").read_text().splitlines()[1].startswith("0,")
+
+
+def test_more_components_than_rows_are_refused_before_the_folder_is_made(here: Path) -> None:
+    refused(here, 3, "per_class = 50 asks for 150 components, but there are only 120 rows", *FIT, "per_class=50")

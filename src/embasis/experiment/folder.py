@@ -22,6 +22,7 @@ from embasis.engine.rounds import Moment, begin, walk
 from embasis.errors import EmbasisError, InputDataError, require
 from embasis.experiment.build import Built, build, fingerprint, refuse_changed_config
 from embasis.experiment.model import Model, finished, label_columns
+from embasis.methods.em_basis import EMBasisLabeller
 from embasis.report.page import run_page
 from embasis.report.records import RunView, record_from_json, record_to_json
 from embasis.storage import Generation, RunFolder, read_json, read_jsonl, read_newest, read_table
@@ -50,6 +51,9 @@ class FolderRun:
         """Build everything; what is wrong with config or data is said here, before the folder is touched."""
         if self._built is None:
             self._built, self._data = build(self.problem, self.config), fingerprint(self.problem)
+            labeller = self._built.method.labeller
+            if isinstance(labeller, EMBasisLabeller):  # refuses more components than rows
+                labeller.centres_of_a_class(len(self.problem.labelled) + len(self.problem.unlabelled))
         return self._built
 
     def open(self) -> Progress:

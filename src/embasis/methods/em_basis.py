@@ -101,7 +101,7 @@ class EMBasisLabeller:
         centre, scale = self._domains(stream)
         rows = [self._prepare(part, centre, scale) for part in stream]
         labelled = [part.y >= 0 for part in stream]
-        per_class = self._per_class(sum(len(row) for row in rows))
+        per_class = self.centres_of_a_class(sum(len(row) for row in rows))
         mu = self._first_basis(rows, stream, start, per_class)
         sharpness = self._sharpness(rows, labelled, mu, per_class)
         mu, stats, alive = self._em(rows, labelled, mu, sharpness)
@@ -160,7 +160,7 @@ class EMBasisLabeller:
         side = side[:1] if bool((side == side[:1]).all()) else side
         return sites.unit_rows(((features.x.double() - centre[side]) / scale[side]).float())
 
-    def _per_class(self, rows: int) -> int:
+    def centres_of_a_class(self, rows: int) -> int:
         """Components of each class: as asked for, or as the rows allow."""
         most = rows // self.classes
         require(
