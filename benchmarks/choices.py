@@ -86,7 +86,7 @@ def main() -> None:
         )
         print(f"{name:32s} {figures}  {time.perf_counter() - start:.0f} s", flush=True)
     if arguments.output:
-        lines = [",".join(rows[0])] + [",".join(f"\"{value}\"" for value in row.values()) for row in rows]
+        lines = [",".join(rows[0])] + [",".join(f'"{value}"' for value in row.values()) for row in rows]
         arguments.output.write_text("\n".join(lines) + "\n")
 
 

@@ -1,6 +1,6 @@
 """The CSV files of benchmarks.choices as one Markdown table: accuracy and AUROC of each variant on each set.
 
-    python -m benchmarks.choices_table choices-digits.csv choices-surf.csv choices-googlenet.csv
+python -m benchmarks.choices_table choices-digits.csv choices-surf.csv choices-googlenet.csv
 """
 
 from __future__ import annotations
