@@ -1,0 +1,74 @@
+"""The labeller of this project, as a labeller: fit on the stream, apply on the batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from embasis.data.virtual import blobs
+from embasis.functional import moments
+from embasis.methods.em_basis import EMBasisLabeller
+from embasis.types import Features
+
+LABELLER = EMBasisLabeller(classes=3)
+
+
+def stream(extra: int = 0) -> list[Features]:
+    """Both sides of a toy problem, with `extra` columns of zeros."""
+    problem = blobs(count=60)
+    parts = []
+    for side in (problem.labelled, problem.unlabelled):
+        x = torch.nn.functional.pad(side.inputs(torch.arange(len(side))), (0, extra))
+        parts.append(Features(x, x[:, :3].clone(), side.labels, side.ids))
+    return parts
+
+
+def same(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_features_that_have_not_changed_give_the_old_state_bit_for_bit() -> None:
+    first = dict(LABELLER.fit(stream(), {}, 0, 0))
+    assert same(first, dict(LABELLER.fit(stream(), first, 0, 1)))
+    assert same(first, dict(LABELLER.fit(stream(), {}, 0, 1)))
+
+
+def test_one_changed_value_is_learned_anew() -> None:
+    first = dict(LABELLER.fit(stream(), {}, 0, 0))
+    changed = stream()
+    changed[1].x[0, 0] += 1.0
+    again = dict(LABELLER.fit(changed, first, 0, 1))
+    assert not torch.equal(first["digest"], again["digest"])
+    assert not torch.equal(first["mu"], again["mu"])
+
+
+def test_the_tempering_follows_the_network_although_the_basis_is_kept() -> None:
+    first = dict(LABELLER.fit(stream(), {}, 0, 0))
+    surer = [replace(part, scores=50 * part.scores) for part in stream()]
+    again = dict(LABELLER.fit(surer, first, 0, 1))
+    assert torch.equal(first["mu"], again["mu"])
+    assert float(again["tempering"]) < float(first["tempering"])
+
+
+def test_tempered_evidence_is_no_surer_than_the_basis() -> None:
+    surer = [replace(part, scores=50 * part.scores) for part in stream()]
+    state = LABELLER.fit(surer, {}, 0, 0)
+    alone = EMBasisLabeller(classes=3, evidence=0.0).label(surer[1], state).mean
+    network = (float(state["tempering"]) * surer[1].scores).softmax(1)
+    assert float(torch.special.entr(network).sum(1).mean()) >= float(torch.special.entr(alone).sum(1).mean()) - 1e-3
+
+
+def test_columns_that_say_nothing_change_nothing() -> None:
+    # With 8 features and 9 components the head is sought in all of space, with 40 columns in the span of the basis.
+    narrow, wide = LABELLER.fit(stream(), {}, 0, 0), LABELLER.fit(stream(extra=32), {}, 0, 0)
+    torch.testing.assert_close(narrow["mu"], wide["mu"][:, :8], atol=1e-5, rtol=0)
+    torch.testing.assert_close(narrow["p"], wide["p"], atol=2e-3, rtol=0)
+
+
+def test_the_stored_head_gives_the_stored_probabilities() -> None:
+    for extra in (0, 32):
+        state = LABELLER.fit(stream(extra), {}, 0, 0)
+        p = moments.component_probabilities(state["mu"], state["weight"], state["bias"])
+        torch.testing.assert_close(p, state["p"], atol=1e-5, rtol=0)
