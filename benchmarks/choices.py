@@ -48,6 +48,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "uncertainty total_label": ("method.uncertainty=total_label",),
     "uncertainty between_label": ("method.uncertainty=between_label",),
     "uncertainty confidence": ("method.uncertainty=confidence",),
+    "uncertainty literal": ("method.uncertainty=literal",),
     "labels draw": ("method.labels=draw",),
     "labels draw, temperature 0.3": ("method.labels=draw", "method.temperature=0.3"),
     "labels soft": ("method.labels=soft",),

@@ -246,7 +246,8 @@ def test_a_plan_out_of_its_range_is_refused_in_one_sentence(settings: dict[str, 
         (lambda: EMBasisLabeller(2, head="mlp"), "head must be one of linear, counts, got 'mlp'"),
         (
             lambda: EMBasisLabeller(2, uncertainty="sum"),
-            "uncertainty must be one of total_sum, between_sum, total_label, between_label, confidence, got 'sum'",
+            "uncertainty must be one of total_sum, between_sum, total_label, between_label, confidence, literal, "
+            "got 'sum'",
         ),
     ],
 )

@@ -22,6 +22,7 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "soft labels": ("em_basis", {"labels": "soft"}),
     "gaussian kernel": ("em_basis", {"kernel": "gaussian"}),
     "inverse variance": ("em_basis", {"weights": "inverse_variance"}),
+    "literal": ("em_basis", {"uncertainty": "literal"}),
     "counts": ("em_basis", {"head": "counts"}),
     "variance term": ("em_basis", {"variance_weight": 0.5}),
     "latent spread by draws": ("em_basis", {"sigma": 0.5, "draws": 16}),

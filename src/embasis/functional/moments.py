@@ -102,7 +102,7 @@ def literal_moments(
 
     Without the softmax the variance is that of W ε for every site, so it ranks nothing: kept as an option only.
     """
-    scores = ((z.float() @ mu.float()) @ weight.float().T + bias.float()).unsqueeze(0)
+    scores = (times(times(z.float(), mu.float()), weight.float().T) + bias.float()).unsqueeze(0)
     draws = scores + (noise.float() @ weight.float().T).unsqueeze(1)
     values = draws.softmax(2) if softmax else draws
     return values.mean(0), values.var(0, correction=0)

@@ -31,7 +31,7 @@ CENTRING = ("domain", "joint", "none")
 STARTS = ("class_means", "stage1")
 HEADS = ("linear", "counts")
 KERNELS = ("dot", "gaussian")
-UNCERTAINTIES = ("total_sum", "between_sum", "total_label", "between_label", "confidence")
+UNCERTAINTIES = ("total_sum", "between_sum", "total_label", "between_label", "confidence", "literal")
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,10 @@ class EMBasisLabeller:
         power = self.evidence * float(state["tempering"])
         q = (power * features.scores.float()).softmax(1) if self.evidence > 0 else None
         mean, between, within = moments.label_moments(z, state["p"], q)
+        if self.uncertainty == "literal":  # the paper's own words, kept for comparison (decision 0004)
+            noise = torch.randn(self.draws or LITERAL_DRAWS, x.shape[1], generator=generator(0, "literal"))
+            spread = moments.literal_moments(z, state["mu"], state["weight"], state["bias"], noise)[1]
+            return LabelDistribution(mean, between, within, spread.sum(1))
         return LabelDistribution(
             mean, between, within, moments.scalar_uncertainty(mean, between, within, self.uncertainty)
         )
@@ -245,6 +249,8 @@ class EMBasisLabeller:
 SHARPNESS_ROWS = 4096
 """Unlabelled rows by which the sharpness is set."""
 HEAD_STEPS = 30
+LITERAL_DRAWS = 64
+"""Draws of the literal reading where none are asked for."""
 
 
 def sum_up(parts: list[tuple[Tensor, Tensor, Tensor]], index: int) -> Tensor:
