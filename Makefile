@@ -2,6 +2,8 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.installed
+# Lets torchvision's CUDA-built wheel be imported beside a CPU torch; does nothing where torchvision loads by itself.
+HOOK := tools/torchvision-cpu-hook
 
 .PHONY: setup demo test test-slow fmt lint types layers smoke bench check clean
 
@@ -11,9 +13,10 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/pytest -n 2 --dist worksteal
 
-$(STAMP): pyproject.toml constraints-cpu.txt
+$(STAMP): pyproject.toml constraints-cpu.txt $(wildcard $(HOOK)/*.*)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints-cpu.txt -e ".[dev]"
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints-cpu.txt -e ".[dev,images]"
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --force-reinstall ./$(HOOK)
 	touch $(STAMP)
 
 setup: $(STAMP)
@@ -22,12 +25,12 @@ test-slow: $(STAMP)
 	$(BIN)/pytest -m slow
 
 fmt: $(STAMP)
-	$(BIN)/ruff format src tests benchmarks
-	$(BIN)/ruff check --fix src tests benchmarks
+	$(BIN)/ruff format src tests benchmarks tools
+	$(BIN)/ruff check --fix src tests benchmarks tools
 
 lint: $(STAMP)
-	$(BIN)/ruff format --check src tests benchmarks
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks tools
+	$(BIN)/ruff check src tests benchmarks tools
 
 types: $(STAMP)
 	$(BIN)/mypy

@@ -6,6 +6,7 @@ used as it is.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from embasis.functional.sites import times
@@ -13,21 +14,49 @@ from embasis.networks.basis_block import BasisBlock
 from embasis.types import Output
 
 
-class Network(nn.Module):
-    """features = extractor(x); logits = classifier(features), site by site."""
+class DomainScale(nn.Module):
+    """(x − centre) / scale with a pair for each side: the classifier sees both domains alike (decision 0017).
 
-    def __init__(self, extractor: nn.Module, features: int, classes: int) -> None:
+    | buffer | shape | meaning |
+    | --- | --- | --- |
+    | centre, scale | 2 d | of the labelled (0) and the unlabelled side (1) |
+    """
+
+    centre: Tensor
+    scale: Tensor
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(2, features))
+        self.register_buffer("scale", torch.ones(2, features))
+
+    def forward(self, rows: Tensor, side: int) -> Tensor:
+        """Rows (N, d) of one side."""
+        return (rows - self.centre[side]) / self.scale[side]
+
+
+class Network(nn.Module):
+    """features = extractor(x); logits = classifier(features), site by site; `side`: whose domain the rows are of."""
+
+    def __init__(self, extractor: nn.Module, features: int, classes: int, by_domain: bool = False) -> None:
         super().__init__()
         self.extractor = extractor
         self.classifier = nn.Linear(features, classes)
+        self.domains = DomainScale(features) if by_domain else None
         self.basis: BasisBlock | None = None
 
-    def forward(self, x: Tensor) -> Output:
+    def forward(self, x: Tensor, side: int = 1) -> Output:
         """Features (B, d, *S) and logits (B, C, *S)."""
         features = self.extractor(x)
         rows = features.movedim(1, -1)
-        logits = times(rows.flatten(0, -2), self.classifier.weight.T) + self.classifier.bias
+        logits = self.judge(rows.flatten(0, -2), side)
         return Output(features, logits.unflatten(0, rows.shape[:-1]).movedim(-1, 1))
+
+    def judge(self, rows: Tensor, side: int) -> Tensor:
+        """Logits (N, C) of rows of features (N, d)."""
+        if self.domains is not None:
+            rows = self.domains(rows.float(), side)
+        return times(rows, self.classifier.weight.T) + self.classifier.bias
 
     def add_basis(self, components: int) -> BasisBlock:
         """The attention block of Stage I, orthonormal at the start."""

@@ -35,14 +35,17 @@ class Selector(Protocol):
 
 
 class RoundLoss(Protocol):
-    """The loss of one step of retraining."""
+    """What a step of retraining makes of its unlabelled rows; it is added to the labelled cross-entropy."""
 
     @property
     def reads_untrusted(self) -> bool:
         """Whether unlabelled rows that are not trusted take part."""
 
-    def __call__(self, labelled: Output, y: Tensor, unlabelled: Output, pseudo: PseudoLabels) -> Tensor:
-        """A scalar to minimise."""
+    def __call__(self, unlabelled: Output, pseudo: PseudoLabels) -> Tensor:
+        """A scalar to minimise: a mean over these rows."""
+
+    def mass(self, pseudo: PseudoLabels) -> float:
+        """What that mean is divided by; parts of a batch, each times its share of the mass, add up to the whole."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,10 @@ class Method:
 
 @dataclass(frozen=True)
 class Plan:
-    """How training runs. `batch = 0` means all rows in one batch (what lbfgs needs)."""
+    """How training runs. `batch = 0` means all rows in one batch (what lbfgs needs).
+
+    `accumulate` cuts each batch into so many parts that go through the network one after the other: the same step in
+    less memory. `precision` is that of the network's products; everything else is float32 or better."""
 
     rounds: int = 6
     source_epochs: int = 30
@@ -82,6 +88,11 @@ class Plan:
     momentum: float = 0.9
     weight_decay: float = 1e-4
     collapse_share: float = 0.95
+    accumulate: int = 1
+    precision: str = "auto"
+    """"auto" = bfloat16 on a GPU that has it, else float32."""
+    device: str = "auto"
+    """"auto" = the GPU if there is one, for networks of images."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -96,6 +107,12 @@ class Plan:
             self.optimiser in OPTIMISERS,
             f"plan.optimiser must be one of {', '.join(OPTIMISERS)}, got {self.optimiser!r}",
         )
+        check(self.accumulate >= 1, f"plan.accumulate must be at least 1, got {self.accumulate}")
+        check(
+            self.precision in PRECISIONS,
+            f"plan.precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}",
+        )
+        check(self.device in DEVICES, f"plan.device must be one of {', '.join(DEVICES)}, got {self.device!r}")
         check(0 <= self.momentum < 1, f"plan.momentum must be in [0, 1), got {self.momentum}")
         check(self.weight_decay >= 0, f"plan.weight_decay must be at least 0, got {self.weight_decay}")
         check(0 < self.collapse_share <= 1, f"plan.collapse_share must be in (0, 1], got {self.collapse_share}")
@@ -106,6 +123,8 @@ class Plan:
 
 
 OPTIMISERS = ("adam", "sgd", "lbfgs")
+PRECISIONS = ("auto", "float32", "bfloat16")
+DEVICES = ("auto", "cpu", "cuda")
 
 Recipe = Callable[..., Method]
 """A function whose arguments are the method's settings, after the number of classes."""

@@ -10,14 +10,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from embasis.errors import require
+from embasis.errors import ConfigError, require
 
 State = Mapping[str, Tensor]
 """What a labeller or selector has learned: named tensors, so that it can be stored without a pickle."""
@@ -38,6 +38,10 @@ class LabelSchema:
         return len(self.names)
 
 
+Draw = tuple[int, int, int]
+"""Seed, round and epoch: with a row's id, all that an augmentation depends on."""
+
+
 class Samples(Protocol):
     """Rows that can be read in any order: arrays now, image folders beside them."""
 
@@ -53,6 +57,39 @@ class Samples(Protocol):
 
     def inputs(self, rows: Tensor) -> Tensor:
         """The network's input for these rows, (B, …)."""
+
+    def stream(self, batches: Sequence[Tensor], draw: Draw | None = None) -> Iterator[Tensor]:
+        """The inputs of each batch of rows, in order; with `draw` as training sees them.
+
+        Those are augmented, if at all, by a function of the draw and the row's id, whatever batch the row is in."""
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How an image becomes a network's input, uint8 (3, size, size); pixels are scaled by the network itself."""
+
+    size: int = 224
+    crop: float = 0.875
+    """Share of the resized short side that the crop in the centre keeps."""
+    interpolation: str = "bicubic"
+
+    def __post_init__(self) -> None:
+        require(self.size >= 1, f"size must be at least 1, got {self.size}", ConfigError)
+        require(0 < self.crop <= 1, f"crop must be in (0, 1], got {self.crop}", ConfigError)
+        known = ("bicubic", "bilinear")
+        rule = f"interpolation must be one of {', '.join(known)}, got {self.interpolation!r}"
+        require(self.interpolation in known, rule, ConfigError)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An item of the data that cannot be used, why, and when that was found: "scan", "read" or "train"."""
+
+    name: str
+    reason: str
+    phase: str
+    side: str = ""
+    """"labelled", "unlabelled" or "test"."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +126,10 @@ class Arrays:
         """The given rows of x."""
         return self.x[rows]
 
+    def stream(self, batches: Sequence[Tensor], draw: Draw | None = None) -> Iterator[Tensor]:
+        """The given rows of x, batch by batch: arrays are not augmented."""
+        return (self.x[rows] for rows in batches)
+
 
 @dataclass(frozen=True, eq=False)
 class Problem:
@@ -104,6 +145,12 @@ class Problem:
     """Both sides come from one place, so they share their statistics."""
     columns: tuple[str, ...] | None = None
     """Names of the features, where the data have names."""
+    row_names: tuple[str, ...] | None = None
+    """Names of the unlabelled rows (paths of images), where they have names; tables then call the rows so."""
+    refused: tuple[Refusal, ...] = ()
+    """What the data sets held and could not be used: the quarantine ledger."""
+    notes: tuple[str, ...] = ()
+    """What was done for the user that the user should know of."""
 
     def __post_init__(self) -> None:
         labels, classes = self.labelled.labels, len(self.schema)
@@ -114,6 +161,8 @@ class Problem:
             not len(self.unlabelled) or bool((self.unlabelled.labels == -1).all()),
             "unlabelled: labels must be hidden (−1); give the true ones as `hidden`",
         )
+        named = self.row_names is None or len(self.row_names) == len(self.unlabelled)
+        require(named, f"row_names must be {len(self.unlabelled)} names, got {len(self.row_names or ())}")
         if self.hidden is not None:
             shape = tuple(self.hidden.shape)
             require(
