@@ -130,4 +130,4 @@ def test_toys_that_cannot_be_made_are_refused_with_a_sentence(call, sentence):
 
 def test_the_registry_names_every_function_by_its_own_name():
     assert {name: make.__name__ for name, make in DATASETS.items()} == {name: name for name in DATASETS}
-    assert list(DATASETS) == ["digits", "blobs", "moons", "office_caltech10_surf", "office_caltech10_googlenet"]
+    assert list(DATASETS)[:3] == ["digits", "blobs", "moons"]

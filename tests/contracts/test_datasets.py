@@ -1,9 +1,12 @@
-"""What every embedded data set keeps. Published packs are files of their own: see test_domain_sets.py."""
+"""What every embedded data set keeps, and what published images keep on miniatures of their official layout.
+
+Published features are files of their own: see test_domain_sets.py."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +14,7 @@ import torch
 from embasis.data import DATASETS
 from embasis.experiment.build import fingerprint
 from embasis.types import Problem
+from image_trees import SETS, digit_packs, plant, whole
 
 EMBEDDED: Mapping[str, Callable[..., Problem]] = {
     name: entry for name, entry in DATASETS.items() if "root" not in inspect.signature(entry).parameters
@@ -70,3 +74,33 @@ def test_data_do_not_read_or_move_the_global_generator(name: str) -> None:
     assert torch.equal(before, torch.random.get_rng_state())
     torch.manual_seed(2)
     assert fingerprint(EMBEDDED[name](**SMALL)) == first
+
+
+PICTURES = [*SETS, "mnist_usps"]
+
+
+@pytest.fixture(params=PICTURES)
+def pictures(request: pytest.FixtureRequest, tmp_path: Path) -> Problem:
+    """A published set of images, from a miniature of its official files."""
+    if request.param == "mnist_usps":
+        return DATASETS["mnist_usps"](digit_packs(tmp_path), 20, 20)
+    return DATASETS[request.param](plant(tmp_path, whole(SETS[request.param])))
+
+
+def test_every_data_set_is_embedded_or_has_a_miniature() -> None:
+    features = {"office_caltech10_surf", "office_caltech10_googlenet"}
+    assert DATASETS.keys() == EMBEDDED.keys() | {*PICTURES} | features
+
+
+def test_published_images_have_labels_in_the_schema_and_none_on_the_unlabelled_side(pictures: Problem) -> None:
+    assert pictures.hidden is not None
+    assert pictures.labelled.labels.dtype == pictures.hidden.dtype == torch.int64
+    assert pictures.labelled.labels.unique().tolist() == list(range(len(pictures.schema)))
+    assert set(pictures.hidden.tolist()) <= set(range(len(pictures.schema)))
+    assert len(pictures.hidden) == len(pictures.unlabelled)
+    assert (pictures.unlabelled.labels == -1).all()
+
+
+def test_published_images_have_unique_ids_in_order(pictures: Problem) -> None:
+    for side in (pictures.labelled, pictures.unlabelled):
+        assert (side.ids[1:] > side.ids[:-1]).all()

@@ -1,6 +1,7 @@
-"""Where problems come from: embedded sets, published packs, the user's tables and arrays."""
+"""Where problems come from: embedded sets, published packs, the user's tables, arrays and images."""
 
 from embasis.data.domain_sets import office_caltech10_googlenet, office_caltech10_surf
+from embasis.data.image_sets import mnist_usps, office31, office_caltech10, pacs, visda17
 from embasis.data.virtual import blobs, digits, moons
 
 DATASETS = {
@@ -9,5 +10,10 @@ DATASETS = {
     "moons": moons,
     "office_caltech10_surf": office_caltech10_surf,
     "office_caltech10_googlenet": office_caltech10_googlenet,
+    "office31": office31,
+    "office_caltech10": office_caltech10,
+    "pacs": pacs,
+    "visda17": visda17,
+    "mnist_usps": mnist_usps,
 }
 """Every named data set: a function that returns a Problem; its settings are its signature."""

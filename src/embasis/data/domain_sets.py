@@ -46,8 +46,19 @@ GOOGLENET = {name: f"GoogleNet1024/{name}.mat" for name in ("amazon", "dslr", "w
 PAIRS = {
     "office_caltech10_surf": tuple(itertools.permutations(SURF, 2)),
     "office_caltech10_googlenet": tuple(itertools.permutations(GOOGLENET, 2)),
+    # The order of the columns in published tables.
+    "office31": (
+        ("amazon", "webcam"),
+        ("dslr", "webcam"),
+        ("webcam", "dslr"),
+        ("amazon", "dslr"),
+        ("dslr", "amazon"),
+        ("webcam", "amazon"),
+    ),
+    "office_caltech10": tuple(itertools.permutations(SURF, 2)),
+    "pacs": (("photo", "art_painting"), ("art_painting", "photo")),
 }
-"""All ordered pairs (source, target) of each set."""
+"""The ordered pairs (source, target) of each set that a table has columns for; of images, too (image_sets.py)."""
 
 LARGEST_FILE = 64 * 2**20
 """Bytes of one .mat file that we read; the largest published one has 4 MB."""

@@ -163,7 +163,7 @@ def _read_csv(path: Path, label: str, id: str | None, largest: int) -> Table:
     import pyarrow as pa
     import pyarrow.csv as pacsv
 
-    names = _header(path)
+    names = header_of(path)
     features, has_label, id_column = _roles(path, names, label, id)
     types = {name: pa.float64() for name in features} | {label: pa.string()}
     if id_column is not None:
@@ -182,7 +182,7 @@ def _read_csv(path: Path, label: str, id: str | None, largest: int) -> Table:
     return _from_arrow(path, table, features, label if has_label else None, id_column)
 
 
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """(line number, cells) of each record, by a plain and slow reader; bytes that are not UTF-8 become surrogates."""
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
         reader = csv.reader(stream)
@@ -200,17 +200,18 @@ def _utf8(text: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def _header(path: Path) -> list[str]:
-    for _, cells in _rows(path):
+def header_of(path: Path) -> list[str]:
+    """The cells of a .csv file's first line; none when there is no line."""
+    for _, cells in csv_rows(path):
         return list(cells)
     raise InputDataError(f"{path}: no rows")
 
 
 def _point_out(path: Path, names: list[str], features: list[str], id_column: str | None, empty: set[str]) -> None:
     """Raise for the first record that does not fit, with its line."""
-    rows = list(itertools.islice(_rows(path), 2))
+    rows = list(itertools.islice(csv_rows(path), 2))
     require(len(rows) == 2, f"{path}: no rows")
-    for line, cells in itertools.islice(_rows(path), 1, None):
+    for line, cells in itertools.islice(csv_rows(path), 1, None):
         require(len(cells) == len(names), f"{path}: line {line} has {len(cells)} fields, the header has {len(names)}")
         for name, cell in zip(names, cells, strict=True):
             kind = int if name == id_column else float if name in features else str

@@ -102,13 +102,13 @@ def check_pair(
     first, first_clean = _look(labelled, label, id, findings)
     second, second_clean = _look(unlabelled, label, id, findings)
     if first is not None:
-        with _noting(findings):
+        with noting(findings):
             require_label_column(first, label)
             findings += _about_classes(_names(first), findings)
     if first is not None and second is not None:
         if first.labels is not None and second.labels is not None:
             findings += _about_hidden(_names(second), _names(first), findings)
-        with _noting(findings):
+        with noting(findings):
             in_order(second, first.columns, first.path)
             if first_clean is not None and second_clean is not None:
                 one, two = _side(first_clean, first), _side(second_clean, first)
@@ -119,7 +119,7 @@ def check_pair(
 
 
 @contextmanager
-def _noting(findings: list[Finding]) -> Iterator[None]:
+def noting(findings: list[Finding]) -> Iterator[None]:
     """What is refused in this block becomes a finding."""
     try:
         yield
@@ -130,7 +130,7 @@ def _noting(findings: list[Finding]) -> Iterator[None]:
 def _look(path: PathLike, label: str, id: str | None, findings: list[Finding]) -> tuple[Table | None, Table | None]:
     """A table as its file has it, and with checked features; None for what cannot be had."""
     raw, clean = None, None
-    with _noting(findings):
+    with noting(findings):
         raw = read_raw(path, label, id)
         shape = " × ".join(str(length) for length in raw.x.shape[1:])
         findings.append(Finding("note", f"{raw.path}: {_count(len(raw.x), 'row')} of {shape or 'no'} features"))
@@ -162,7 +162,7 @@ def _about_rows(table: Table) -> list[Finding]:
 def _about_classes(side: Side, findings: list[Finding]) -> list[Finding]:
     """How many rows each class has."""
     for rule in (require_labels, require_classes):
-        with _noting(findings):
+        with noting(findings):
             rule(side)
     counts = Counter(name for name in side.labels or [] if name)
     text = ", ".join(f"{name!r} {counts[name]}" for name in order(counts))
@@ -175,7 +175,7 @@ def _about_classes(side: Side, findings: list[Finding]) -> list[Finding]:
 
 def _about_hidden(hidden: Side, names: Side, findings: list[Finding]) -> list[Finding]:
     """Labels on the unlabelled side, and classes that do not occur there."""
-    with _noting(findings):
+    with noting(findings):
         require_known(hidden, order(names.classes))
     known = sum(bool(name) for name in hidden.labels or [])
     if not known:

@@ -1,0 +1,84 @@
+"""Handwritten digits of two origins as arrays: MNIST (28×28) and USPS (16×16, enlarged to 28×28).
+
+Both packs are white on black, 0 … 255. A row's id is its number in the pack, so a subset keeps its identities.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from embasis.errors import ConfigError, InputDataError, require
+from embasis.randomness import permutation
+from embasis.types import Arrays, LabelSchema, Problem
+
+SIDE = 28
+LARGEST_PACK = 512 * 2**20
+"""Bytes that a pack may take in memory; MNIST takes 55 MB."""
+CHUNK = 4096
+
+
+def digit_problem(root: Path, labelled_rows: int, unlabelled_rows: int, seed: int) -> Problem:
+    """MNIST's training rows are labelled, USPS's are not; USPS's test rows are for scores."""
+    mnist, usps = _arrays(root, "mnist"), _arrays(root, "usps")
+    labelled = _subset(mnist["train_x"], labelled_rows, seed, "labelled_rows")
+    unlabelled = _subset(usps["train_x"], unlabelled_rows, seed, "unlabelled_rows")
+    return Problem(
+        labelled=_samples(mnist["train_x"], mnist["train_y"], labelled),
+        unlabelled=_samples(usps["train_x"], None, unlabelled),
+        schema=LabelSchema(tuple(str(digit) for digit in range(10))),
+        test=_samples(usps["test_x"], usps["test_y"], torch.arange(len(usps["test_x"]))),
+        hidden=torch.from_numpy(usps["train_y"].astype(np.int64))[unlabelled],
+    )
+
+
+def _subset(x: NDArray[np.uint8], count: int, seed: int, setting: str) -> Tensor:
+    """Row numbers in order: all, or so many drawn without putting back."""
+    require(0 <= count <= len(x), f"mnist_usps: {setting} must be in 0..{len(x)} (0 = all), got {count}", ConfigError)
+    return permutation(len(x), seed, f"mnist_usps: {setting}")[: count or len(x)].sort().values
+
+
+def _samples(x: NDArray[np.uint8], y: NDArray[np.uint8] | None, rows: Tensor) -> Arrays:
+    """Float32 (N, 1, 28, 28) in 0 … 1."""
+    pixels = torch.from_numpy(x[rows.numpy()]).unsqueeze(1)
+    scaled = torch.cat([_enlarged(part.float() / 255) for part in pixels.split(CHUNK)])
+    labels = None if y is None else torch.from_numpy(y.astype(np.int64))[rows]
+    return Arrays.of(scaled, labels, rows)
+
+
+def _enlarged(x: Tensor) -> Tensor:
+    if x.shape[-1] == SIDE:
+        return x
+    return functional.interpolate(x, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
+
+
+def _arrays(root: Path, name: str) -> dict[str, NDArray[np.uint8]]:
+    """The four arrays of a pack; no pickle is read."""
+    path = root / f"{name}.npz"
+    require(path.is_file(), f"mnist_usps: no file {path.name} in {root}; set --root or EMBASIS_DATA")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+        require(size <= LARGEST_PACK, f"{path}: takes {size} bytes unpacked, at most {LARGEST_PACK} are read")
+        with np.load(path, allow_pickle=False) as pack:
+            arrays = {key: pack[key] for key in ("train_x", "train_y", "test_x", "test_y")}
+    except InputDataError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, OSError, ValueError) as error:
+        raise InputDataError(f"{path}: not a pack with train_x, train_y, test_x, test_y: {error}") from error
+    for part in ("train", "test"):
+        x, y = arrays[f"{part}_x"], arrays[f"{part}_y"]
+        sound = x.dtype == y.dtype == np.uint8 and x.ndim == 3 and x.shape[1] == x.shape[2] and y.shape == x.shape[:1]
+        got = f"{x.dtype} {x.shape} and {y.dtype} {y.shape}"
+        require(
+            sound and len(x) > 0 and y.max() <= 9,
+            f"{path}: {part}_x must be uint8 (N, s, s), {part}_y N digits, got {got}",
+        )
+    return arrays

@@ -1,0 +1,159 @@
+"""Everything that could go wrong with two folders or lists of images, found by decoding every one of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+
+from embasis.data.image.files import SMALL_SIDE, PathLike
+from embasis.data.image.loading import Reader
+from embasis.data.image.sides import (
+    ImageOptions,
+    ImageSide,
+    common_text,
+    gather,
+    gather_labelled,
+    hidden_notes,
+    repeats,
+    repeats_text,
+    require_budget,
+    require_filled,
+    require_other_files,
+    require_other_place,
+    with_hidden,
+)
+from embasis.data.problem import listed, order, require_classes, require_known, require_labels
+from embasis.data.tables import Finding, noting
+from embasis.types import Preparation
+
+BATCH = 64
+MOST_LINES = 20
+"""Unreadable files that are listed one by one, for each side."""
+
+
+def check_images(
+    labelled: PathLike, unlabelled: PathLike, *, label: str = "label", options: ImageOptions, reader: Reader
+) -> list[Finding]:
+    """All that is wrong, doubtful or good to know about two sides of images, errors first; every image is decoded."""
+    findings: list[Finding] = []
+    first = second = None
+    with noting(findings):
+        first = decoded(gather_labelled(labelled, label, options), reader)
+        findings += _about_files(first) + _about_classes(first, options, findings)
+    with noting(findings):
+        second = decoded(gather(unlabelled, label, options), reader)
+        findings += _about_files(second)
+    sides = [side for side in (first, second) if side is not None]
+    with noting(findings):
+        refused = [item for side in sides for item in side.scan.refused]
+        require_budget(refused, sum(side.seen for side in sides), options.budget)
+    if first is not None and second is not None:
+        findings += _about_both(first, second, labelled, unlabelled, options, findings)
+    rank = ("error", "warning", "note")
+    return sorted(findings, key=lambda finding: rank.index(finding.level))
+
+
+def decoded(side: ImageSide, reader: Reader) -> ImageSide:
+    """The side without the files that cannot be decoded completely."""
+    files = side.scan.files
+    rows = [range(first, min(first + BATCH, len(files))) for first in range(0, len(files), BATCH)]
+    views = reader.batches(files, rows, Preparation(size=SMALL_SIDE, crop=1.0))
+    broken = {
+        files[batch[position]].name: reason
+        for batch, (_, reasons) in zip(rows, views, strict=True)
+        for position, reason in reasons.items()
+    }
+    return side.without(broken, "read")
+
+
+def _about_files(side: ImageSide) -> list[Finding]:
+    """Counts, what was ignored, every unreadable file, repeated files and tiny pictures of one side."""
+    found = [Finding("note", f"{side.name}: {len(side.scan.files):,} of {side.seen:,} images can be used")]
+    found += [Finding("note", text) for text in side.scan.notes]
+    found += [Finding("warning", text) for text in _refused_lines(side)]
+    if side.scan.small:
+        count = "1 image has" if len(side.scan.small) == 1 else f"{len(side.scan.small):,} images have"
+        text = f"{side.name}: {count} a short side under {SMALL_SIDE} pixels; first: {side.scan.small[0]}"
+        found.append(Finding("note", text))
+    if text := repeats_text(side):
+        found.append(Finding("note", text))
+    return found
+
+
+def _refused_lines(side: ImageSide) -> Iterator[str]:
+    refused = side.scan.refused
+    for item in islice(refused, MOST_LINES):
+        yield f"{side.name}: {item.name}: {item.reason}"
+    if len(refused) > MOST_LINES:
+        yield f"{side.name}: and {len(refused) - MOST_LINES:,} more unreadable files"
+
+
+def _about_classes(side: ImageSide, options: ImageOptions, findings: list[Finding]) -> list[Finding]:
+    """How many images each class has, and which have none or hardly any."""
+    found = []
+    with noting(findings):
+        found += [Finding("note", text) for text in require_filled(side, options)]
+    for rule in (require_labels, require_classes):
+        with noting(findings):
+            rule(side.named)
+    counts = Counter(label for label in side.labels or () if label)
+    text = ", ".join(f"{name!r} {counts[name]:,}" for name in order(counts))
+    found.append(Finding("note", f"{side.name}: {len(counts)} classes: {text}"))
+    if few := [name for name in counts if counts[name] < 2]:
+        found.append(Finding("warning", f"{side.name}: classes with under 2 images: {listed(few)}"))
+    if text := _two_classes(side):
+        found.append(Finding("warning", text))
+    return found
+
+
+def _two_classes(side: ImageSide) -> str:
+    """A sentence about files of one content that have two labels, or nothing."""
+    label = {file.name: mark for file, mark in zip(side.scan.files, side.labels or (), strict=True)}
+    pairs = [pair for pair in repeats(side) if label[pair[0]] != label[pair[1]]]
+    files = "1 file is" if len(pairs) == 1 else f"{len(pairs):,} files are"
+    return f"{side.name}: {files} in two classes at once; first: {' = '.join(pairs[0])}" if pairs else ""
+
+
+def _about_folders(side: ImageSide, classes: set[str]) -> list[Finding]:
+    """Sub-folders of the unlabelled side that look like classes and are named like none."""
+    folders = side.scan.folders
+    if (
+        side.labels is not None
+        or not side.is_folder
+        or not folders
+        or any("/" not in file.name for file in side.scan.files)
+    ):
+        return []
+    text = f"{side.name}: sub-folders are named like no class of the labelled side, so are no labels: {listed(folders)}"
+    alike = {name.casefold() for name in folders} & {name.casefold() for name in classes}
+    return [Finding("warning" if alike else "note", text + ("; upper and lower case matter" if alike else ""))]
+
+
+def _about_both(
+    first: ImageSide,
+    second: ImageSide,
+    labelled: PathLike,
+    unlabelled: PathLike,
+    options: ImageOptions,
+    findings: list[Finding],
+) -> list[Finding]:
+    """Labels on the unlabelled side, class sets that differ, and files on both sides."""
+    names = first.named.classes
+    second = with_hidden(second, names)
+    with noting(findings):
+        if not second.is_folder and not options.allow_missing_class:
+            require_known(second.named, order(names))
+    found = [Finding("warning" if " no class of " in text else "note", text) for text in hidden_notes(second, names)]
+    found += _about_folders(second, names)
+    if second.labels is not None:
+        counts = Counter(label for label in second.labels if label in names)
+        text = ", ".join(f"{name!r} {counts[name]:,}" for name in order(names))
+        found.append(Finding("note", f"{second.name}: {text}"))
+    try_same = len(findings)
+    with noting(findings):
+        require_other_place(labelled, unlabelled)
+        require_other_files(first, second)
+    if len(findings) == try_same and (text := common_text(first, second)):
+        found.append(Finding("warning", text))
+    return found

@@ -1,0 +1,128 @@
+"""Images named by a table: a .csv or .parquet file with a column `path` and maybe one of labels.
+
+Paths are relative to the folder of the list, or absolute. `\\xNN` stands for a byte that is not UTF-8.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from embasis.data.image.files import IS_LINK, NOT_REGULAR, Collector, PathLike, Scan, name_bytes, shown, why
+from embasis.data.problem import label_names, listed
+from embasis.data.readers import csv_rows, header_of
+from embasis.errors import InputDataError, require
+
+COLUMN = "path"
+Row = tuple[str, str | None, object]
+"""Where it stands ("line 3"), the path as written, the label as written."""
+
+
+def is_list(path: PathLike) -> bool:
+    """Whether this is a .csv or .parquet file with a column `path`."""
+    path = Path(path)
+    try:
+        regular = path.suffix.lower() in (".csv", ".parquet") and path.is_file()
+        return regular and COLUMN in _columns(path)
+    except (InputDataError, OSError):
+        return False
+
+
+def scan_list(path: PathLike, *, label: str = "label", follow_links: bool = False) -> tuple[Scan, list[str] | None]:
+    """The images that a list names, and their labels in the order of `Scan.files`, if it has a column of labels."""
+    path = Path(path)
+    try:
+        require(path.stat().st_size > 0, f"{path}: the file is empty")
+        columns = _columns(path)
+        require(COLUMN in columns, f"{path}: no column {COLUMN!r}; columns: {listed(columns)}")
+        twice = {name for name in columns if columns.count(name) > 1}
+        require(not twice, f"{path}: columns must have different names, twice or more: {listed(twice)}")
+        collector, labels = _collect(path, label, follow_links)
+    except FileNotFoundError as error:
+        raise InputDataError(f"{path}: no such file") from error
+    except OSError as error:
+        raise InputDataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    scan = collector.scan()
+    if label not in columns:
+        return scan, None
+    return scan, label_names([labels[file.name] for file in scan.files], str(path))
+
+
+def _collect(path: Path, label: str, follow_links: bool) -> tuple[Collector, dict[str, object]]:
+    collector, labels = Collector(os.fspath(path)), dict[str, object]()
+    met: set[str] = set()
+    for where, written, mark in _cells(path, label):
+        if not written:
+            collector.refuse(where, "has no path")
+            continue
+        target = os.path.normpath(os.path.join(path.parent.absolute(), os.fsdecode(name_bytes(written))))
+        if target in met:
+            collector.refuse(written, f"is listed twice, again in {where}")
+        elif reason := _refusal(target, where, follow_links):
+            collector.refuse(written, reason)
+        else:
+            collector.examine(written, os.path.realpath(target) if follow_links else target)
+            labels[written] = mark
+        met.add(target)
+    require(met or collector.refused, f"{path}: no rows")
+    return collector, labels
+
+
+def _refusal(target: str, where: str, follow_links: bool) -> str:
+    """Why a listed path cannot be opened, or nothing."""
+    try:
+        mode = (os.stat if follow_links else os.lstat)(target).st_mode
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return f"no such file ({where})"
+    except OSError as error:
+        return why(error)
+    if stat.S_ISLNK(mode):
+        return IS_LINK
+    return "" if stat.S_ISREG(mode) else NOT_REGULAR
+
+
+def _columns(path: Path) -> list[str]:
+    if path.suffix.lower() == ".csv":
+        return header_of(path)
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            return list(file.schema_arrow.names)
+    except pa.ArrowException as error:
+        raise InputDataError(f"{shown(path)}: not a readable .parquet file: {error}") from error
+
+
+def _cells(path: Path, label: str) -> Iterator[Row]:
+    return _parquet_cells(path, label) if path.suffix.lower() == ".parquet" else _csv_cells(path, label)
+
+
+def _csv_cells(path: Path, label: str) -> Iterator[Row]:
+    rows = csv_rows(path)
+    _, header = next(rows)
+    at, marked = header.index(COLUMN), header.index(label) if label in header else None
+    for line, cells in rows:
+        require(len(cells) == len(header), f"{path}: line {line} has {len(cells)} fields, the header has {len(header)}")
+        yield f"line {line}", cells[at], None if marked is None else cells[marked]
+
+
+def _parquet_cells(path: Path, label: str) -> Iterator[Row]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            columns = [COLUMN, label] if label in file.schema_arrow.names else [COLUMN]
+            kind = file.schema_arrow.field(COLUMN).type
+            text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+            require(text, f"{path}: column {COLUMN!r} must be text, got {kind}")
+            row = 0
+            for batch in file.iter_batches(columns=columns, use_threads=False):
+                for record in batch.to_pylist():
+                    row += 1
+                    yield f"row {row}", record[COLUMN], record.get(label)
+    except pa.ArrowException as error:
+        raise InputDataError(f"{path}: not a readable .parquet file: {error}") from error

@@ -1,0 +1,130 @@
+"""Worker processes that read images, each with a thread of this process that asks, listens and watches.
+
+| danger | what happens |
+| --- | --- |
+| no answer for one file in time | that worker is killed, the file refused, the rest goes to a new worker |
+| a worker dies on a file | the file is refused, the rest goes to a new worker; the second death in a call ends it |
+| a worker dies while it has nothing to do | a new one is started |
+| a worker does not start | ResourceError with the last words it said |
+| full pipes | none: a thread sends one request, takes all its answers, and only then sends the next |
+| this process is killed | the workers' pipes close, and they end |
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Sequence
+
+from embasis.data.image.link import CLOSED, Call, Item, Link, Lost, TooSlow
+from embasis.data.image.scan import ImageFile
+from embasis.errors import ResourceError
+
+__all__ = ["Call", "Item", "Part", "Pool"]
+
+
+class Part:
+    """A few images of a batch, read by one worker."""
+
+    def __init__(self, call: Call, items: list[Item]) -> None:
+        self.call, self.items = call, items
+        self.refused: list[tuple[Item, str]] = []
+        self.error: BaseException | None = None
+        self._done = threading.Event()
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Nothing more will be read."""
+        self.error = error
+        self._done.set()
+
+    def wait(self) -> list[tuple[Item, str]]:
+        """The refused items, once all are read."""
+        self._done.wait()
+        if self.error is not None:
+            raise self.error
+        return self.refused
+
+
+class Pool:
+    """Some workers with a common queue of parts."""
+
+    def __init__(self, workers: int, command: Sequence[str] | None = None) -> None:
+        self.closed = False
+        self._lock = threading.Lock()
+        self._parts: queue.SimpleQueue[Part | None] = queue.SimpleQueue()
+        self._links = [Link(number, command) for number in range(workers)]
+        self._threads = [threading.Thread(target=_serve, args=(link, self._parts), daemon=True) for link in self._links]
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, parts: list[Part]) -> None:
+        """Have these read, in any order."""
+        with self._lock:
+            if self.closed:
+                raise ResourceError(CLOSED)
+            for part in parts:
+                self._parts.put(part)
+
+    def close(self) -> None:
+        """End all workers now; the parts that are not read yet fail."""
+        with self._lock:
+            if self.closed:
+                return
+            self.closed = True
+            for link in self._links:
+                link.close()
+                self._parts.put(None)
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(5)
+
+
+def _serve(link: Link, parts: queue.SimpleQueue[Part | None]) -> None:
+    """The life of a worker's thread."""
+    while (part := parts.get()) is not None:
+        try:
+            if not part.call.cancelled:
+                _read_part(link, part)
+            part.finish()
+        except BaseException as error:  # it belongs to whoever waits for the part
+            link.stop()
+            part.finish(error)
+    link.stop()
+
+
+def _read_part(link: Link, part: Part) -> None:
+    """All images of a part, with as many workers as it takes."""
+    waiting = part.items
+    while waiting and not part.call.cancelled:
+        done = 0
+        try:
+            link.start()
+            link.ask(part.call, waiting)
+            for item in waiting:
+                reason = link.answer(item, part.call.seconds)
+                done += 1
+                if reason is not None:
+                    part.refused.append((item, reason))
+        except TooSlow:
+            link.stop()
+            part.refused.append((waiting[done], f"took over {part.call.seconds:g} s to decode"))
+            done += 1
+        except Lost as loss:
+            _mourn(link, part.call, waiting[done].file, str(loss))
+            part.refused.append((waiting[done], f"the decoder {loss} on it"))
+            done += 1
+        waiting = waiting[done:]
+
+
+def _mourn(link: Link, call: Call, file: ImageFile, how: str) -> None:
+    """Count a death; the second in one call ends it."""
+    words = link.stop()
+    if link.closed:
+        raise ResourceError(CLOSED)
+    with call.lock:
+        call.deaths.append(f"worker {link.number} {how} while it read {file.name}")
+        if len(call.deaths) > 1:
+            raise ResourceError(
+                f"image workers: two were lost in one pass: {'; '.join(call.deaths)}. If memory is short, set fewer "
+                "workers or a smaller batch; else take these files out of the data" + words
+            )
