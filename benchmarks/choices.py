@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -78,7 +77,7 @@ def main() -> None:
             outcome.score
             for outcome in compare(arguments.dataset, ["em_basis"], range(arguments.seeds), settings, arguments.root)
         ]
-        rows += [{"variant": name, **asdict(score)} for score in found]
+        rows += [{"variant": name, **score.cells()} for score in found]
         (summary,) = summarise(found)
         figures = "  ".join(
             f"{metric} {stat.mean:.3f}±{stat.std or 0:.3f}"

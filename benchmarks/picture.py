@@ -20,6 +20,8 @@ TEXT = {"dataset", "pair", "method"}
 def score(row: dict[str, str]) -> RunScore:
     values: dict[str, object] = {}
     for field in fields(RunScore):
+        if field.name not in row:  # those of the classes, which the picture does not show
+            continue
         cell = row[field.name]
         values[field.name] = cell if field.name in TEXT else int(cell) if field.name == "seed" else float(cell or "nan")
     for name in ("auroc", "trusted_precision"):

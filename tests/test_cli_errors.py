@@ -18,7 +18,16 @@ from cli_tables import ENVIRONMENT, FEATURES, PROGRAM, embasis, write_tables
 from embasis.storage import RunFolder, read_newest
 
 KNOWN_METHODS = "cbst, em_basis, entropy, lrent, lrl2, mrent, mrkld, mrkld_lrent, mrl2, pseudo_label, source_only"
-KNOWN_SETS = "blobs, digits, moons, office_caltech10_googlenet, office_caltech10_surf"
+KNOWN_SETS = (
+    "blobs, digits, mnist_usps, moons, office31, office_caltech10, office_caltech10_googlenet, office_caltech10_surf, "
+    "pacs, visda17"
+)
+KNOWN_NETWORKS = "efficientnet_lite0, linear, mlp, small_cnn, timm"
+FOR_IMAGES = "allow_empty_class, allow_missing_class, budget"
+PLAN_KEYS = (
+    "accumulate, batch, collapse_share, device, epochs, lr, momentum, optimiser, precision, rounds, source_epochs, "
+    "source_lr, weight_decay"
+)
 EXPECTED = "a table is expected: .csv, .npy, .npz or .parquet"
 
 
@@ -64,7 +73,7 @@ FIT = ("fit", "labelled.csv", "judged.csv", "-o", "new")
     ("words", "sentence"),
     [
         ((*FIT, "--method", "embasis"), f"unknown method 'embasis'; known: {KNOWN_METHODS}"),
-        ((*FIT, "--backbone", "resnet"), "unknown network 'resnet'; known: linear, mlp, small_cnn"),
+        ((*FIT, "--backbone", "resnet"), f"unknown network 'resnet'; known: {KNOWN_NETWORKS}"),
         (("fit", "--dataset", "mnist", "-o", "new"), f"unknown data set 'mnist'; known: {KNOWN_SETS}"),
         (("compare", "mnist"), f"unknown data set 'mnist'; known: {KNOWN_SETS}"),
         (("compare", "blobs", "--methods", "cbst,crst"), f"unknown method 'crst'; known: {KNOWN_METHODS}"),
@@ -78,22 +87,25 @@ FIT = ("fit", "labelled.csv", "judged.csv", "-o", "new")
         (
             (*FIT, "--method", "source_only", "--backbone", "linear", "round=3"),
             "unknown key 'round'; known keys: save_seconds, seed, standardise; "
-            "data: dataset, id, label, labelled, test, unlabelled; method: name; network: name; "
-            "plan: batch, collapse_share, epochs, lr, momentum, optimiser, rounds, source_epochs, source_lr, "
-            "weight_decay",
+            f"data: {FOR_IMAGES}, dataset, follow_links, forbid_leakage, id, label, labelled, test, unlabelled; "
+            f"method: name; network: name; plan: {PLAN_KEYS}; images: augment, cache, depth, head, stages, workers",
         ),
         ((*FIT, "plan.rounds=few"), "plan.rounds must be a whole number, got 'few'"),
         ((*FIT, "plan.rounds=-1"), "plan.rounds must be at least 0, got -1"),
-        ((*FIT, "paln.rounds=1"), "unknown table 'paln'; known: data, method, network, plan"),
+        ((*FIT, "paln.rounds=1"), "unknown table 'paln'; known: data, images, method, network, plan"),
         ((*FIT, "rounds"), "settings are written key=value, got 'rounds'"),
-        ((*FIT, "data.columns=1"), "unknown data setting 'columns'; known: id, label, labelled, test, unlabelled"),
+        (
+            (*FIT, "data.columns=1"),
+            f"unknown data setting 'columns'; known: {FOR_IMAGES}, follow_links, forbid_leakage, id, label, labelled, "
+            "test, unlabelled",
+        ),
         ((*FIT, "standardise=maybe"), "standardise must be one of domain, joint, none, got 'maybe'"),
         (
             (*FIT, "--backbone", "small_cnn"),
             "small_cnn needs images (channels, height, width), got shape (8,)",
         ),
         ((*FIT, "--config", "no.toml"), "cannot read config no.toml: No such file or directory"),
-        (("fit", "-o", "new"), "name two tables, LABELLED and UNLABELLED, or --dataset"),
+        (("fit", "-o", "new"), "name two tables or folders, LABELLED and UNLABELLED, or --dataset"),
         (
             ("fit", "labelled.csv", "judged.csv", "-o", "."),
             "output . holds files and is not a run folder; name a new one",
@@ -133,15 +145,14 @@ def test_wrong_usage_is_refused_with_code_2(here: Path, words: tuple[str, ...]) 
         (
             "sead = 3",
             "config: Object contains unknown field `sead`; "
-            "known keys: data, method, network, plan, save_seconds, seed, standardise",
+            "known keys: data, images, method, network, plan, save_seconds, seed, standardise",
         ),
         ("[plan]\nround = 3", None),
     ],
 )
 def test_a_wrong_config_file_is_refused(here: Path, text: str, sentence: str | None) -> None:
     Path("c.toml").write_text(text)
-    keys = "batch, collapse_share, epochs, lr, momentum, optimiser, rounds, source_epochs, source_lr"
-    sentence = sentence or f"unknown plan setting 'round'; known: {keys}, weight_decay"
+    sentence = sentence or f"unknown plan setting 'round'; known: {PLAN_KEYS}"
     refused(here, 2, sentence, *FIT, "--config", "c.toml")
 
 
@@ -224,7 +235,10 @@ def test_bad_tables_are_refused_with_code_3_before_anything_is_written(here: Pat
             "unlabelled.csv: no label column 'label'; columns: 'f0', 'f1', 'f2', 'f3', 'f4', 'f5', 'f6', 'f7'",
         ),
         ((*FIT, "--id", "key"), "labelled.csv: no id column 'key'; columns: {}"),
-        (("fit", ".", "judged.csv", "-o", "new"), f".: is a folder; {EXPECTED}"),
+        (
+            ("fit", ".", "judged.csv", "-o", "new"),
+            "images and tables cannot be mixed; no folder or list of images: judged.csv",
+        ),
         ((*FIT, "--test", "no.csv"), "no.csv: no such file"),
         (
             ("fit", "labelled.csv", "unlabelled.csv", "-o", "run", "rounds=1"),

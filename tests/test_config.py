@@ -17,13 +17,20 @@ from embasis.methods import METHODS
 from embasis.methods.em_basis import EMBasisLabeller
 from embasis.methods.retraining import MinimumEntropy, TrustedLabels
 from embasis.methods.selectors import ClassBalanced, OneThreshold
-from embasis.networks import BACKBONES
+from embasis.networks import BACKBONES, PRETRAINED
 from embasis.types import Plan
 from training_runs import little_digits, toy
 
-TOP_KEYS = "data, method, network, plan, save_seconds, seed, standardise"
-PLAN_KEYS = "batch, collapse_share, epochs, lr, momentum, optimiser, rounds, source_epochs, source_lr, weight_decay"
-DATA_KEYS = "dataset, id, label, labelled, test, unlabelled"
+TOP_KEYS = "data, images, method, network, plan, save_seconds, seed, standardise"
+PLAN_KEYS = (
+    "accumulate, batch, collapse_share, device, epochs, lr, momentum, optimiser, precision, rounds, source_epochs, "
+    "source_lr, weight_decay"
+)
+IMAGE_KEYS = "augment, cache, depth, head, stages, workers"
+DATA_KEYS = (
+    "allow_empty_class, allow_missing_class, budget, dataset, follow_links, forbid_leakage, id, label, labelled, test, "
+    "unlabelled"
+)
 
 
 def says(act: Callable[[], object]) -> str:
@@ -86,7 +93,8 @@ def test_the_config_of_a_run_folder_can_be_read_again(tmp_path: Path) -> None:
 def test_an_unknown_key_is_answered_with_all_known_keys() -> None:
     assert says(lambda: load(None, ["round=3"], method={"name": "pseudo_label"}, network={"name": "mlp"})) == (
         "unknown key 'round'; known keys: save_seconds, seed, standardise; "
-        f"data: {DATA_KEYS}; method: name, threshold, weight; network: dropout, hidden, layers, name; plan: {PLAN_KEYS}"
+        f"data: {DATA_KEYS}; method: name, threshold, weight; network: dropout, hidden, layers, name; "
+        f"plan: {PLAN_KEYS}; images: {IMAGE_KEYS}"
     )
 
 
@@ -97,7 +105,7 @@ def test_an_unknown_key_is_answered_with_all_known_keys() -> None:
         (["rounds"], "settings are written key=value, got 'rounds'"),
         (["=3"], "settings are written key=value, got '=3'"),
         (["plan.rounds.x=3"], "a key has at most one dot, got 'plan.rounds.x'"),
-        (["plans.rounds=3"], "unknown table 'plans'; known: data, method, network, plan"),
+        (["plans.rounds=3"], "unknown table 'plans'; known: data, images, method, network, plan"),
         (["save_seconds=-1"], "save_seconds must be at least 0, got -1.0"),
         (["seed=abc"], f"config: Expected `int`, got `str` - at `$.seed`; known keys: {TOP_KEYS}"),
         (["standardise=3"], f"config: Expected `str`, got `int` - at `$.standardise`; known keys: {TOP_KEYS}"),
@@ -134,7 +142,10 @@ def test_a_file_that_is_not_there_is_named() -> None:
     ("tables", "sentence"),
     [
         ({"method": {"name": "em_bases"}}, f"unknown method 'em_bases'; known: {', '.join(sorted(METHODS))}"),
-        ({"network": {"name": "vgg"}}, f"unknown network 'vgg'; known: {', '.join(sorted(BACKBONES))}"),
+        (
+            {"network": {"name": "vgg"}},
+            f"unknown network 'vgg'; known: {', '.join(sorted({**BACKBONES, **PRETRAINED}))}",
+        ),
         (
             {"method": {"name": "pseudo_label", "keep": 0.2}},
             "unknown method setting 'keep'; known: threshold, weight",

@@ -69,16 +69,18 @@ def test_rows_of_another_width_are_refused() -> None:
         ({"sharpness": -1.0}, "sharpness must be at least 0, got -1.0"),
         ({"weight_decay": -1.0}, "plan.weight_decay must be at least 0, got -1.0"),
         ({"standardise": "both"}, "standardise must be one of domain, joint, none, got 'both'"),
-        ({"network": "lstm"}, "unknown network 'lstm'; known: linear, mlp, small_cnn"),
+        ({"network": "lstm"}, "unknown network 'lstm'; known: efficientnet_lite0, linear, mlp, small_cnn, timm"),
         ({"network": "small_cnn"}, "small_cnn needs images (channels, height, width), got shape (8,)"),
         ({"settings": {"plan.seed": 3}}, None),
-        ({"settings": {"plans.rounds": 3}}, "unknown table 'plans'; known: data, method, network, plan"),
+        ({"settings": {"plans.rounds": 3}}, "unknown table 'plans'; known: data, images, method, network, plan"),
     ],
 )
 def test_a_setting_out_of_its_range_is_refused_in_one_sentence(options: dict[str, Any], sentence: str | None) -> None:
     x, y, other, _ = sides()
     found = says(ConfigError, x, y, other, **options)
-    assert found == sentence or (sentence is None and found.startswith("unknown plan setting 'seed'; known: batch"))
+    assert found == sentence or (
+        sentence is None and found.startswith("unknown plan setting 'seed'; known: accumulate")
+    )
 
 
 def test_an_unknown_method_is_answered_with_the_known_ones() -> None:

@@ -1,7 +1,8 @@
 """embasis: uncertainty-aware self-training.
 
-`EMBasisClassifier` for arrays in scikit-learn's manner, `self_train` for any torch module and any data. Names are
-loaded when they are first used, so that `import embasis` and the command line start without torch.
+`EMBasisClassifier` for arrays in scikit-learn's manner, `fit_images` for folders of images, `self_train` for any torch
+module and any data. Names are loaded when they are first used, so that `import embasis` and the command line start
+without torch.
 """
 
 from __future__ import annotations
@@ -12,13 +13,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from embasis.engine.rounds import self_train
     from embasis.estimator import EMBasisClassifier
+    from embasis.image_model import ImageModel, fit_images
     from embasis.methods import METHODS
     from embasis.types import LabelSchema, Plan, Problem
 
-__all__ = ["METHODS", "EMBasisClassifier", "LabelSchema", "Plan", "Problem", "self_train"]
+__all__ = [
+    "METHODS",
+    "EMBasisClassifier",
+    "ImageModel",
+    "LabelSchema",
+    "Plan",
+    "Problem",
+    "fit_images",
+    "self_train",
+]
 
 _HOMES = {
     "EMBasisClassifier": "embasis.estimator",
+    "ImageModel": "embasis.image_model",
+    "fit_images": "embasis.image_model",
     "self_train": "embasis.engine.rounds",
     "METHODS": "embasis.methods",
     "Plan": "embasis.types",

@@ -12,11 +12,12 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent
 REGISTRIES = {
-    "methods": ("methods/recipes.py", "METHODS"),
-    "datasets": ("data/__init__.py", "DATASETS"),
-    "backbones": ("networks/__init__.py", "BACKBONES"),
-    "metrics": ("functional/metrics.py", "METRICS"),
+    "methods": ("methods/recipes.py", ("METHODS",)),
+    "datasets": ("data/__init__.py", ("DATASETS",)),
+    "backbones": ("networks/__init__.py", ("BACKBONES", "PRETRAINED")),
+    "metrics": ("functional/metrics.py", ("METRICS",)),
 }
+"""The module of each kind, and its dicts there."""
 
 
 @dataclass(frozen=True)
@@ -29,17 +30,23 @@ class Entry:
 
 
 def entries(kind: str) -> list[Entry]:
-    """All entries of one registry, in its order."""
-    path, variable = REGISTRIES[kind]
+    """All entries of one kind, in the order of its dicts."""
+    path, variables = REGISTRIES[kind]
     tree = parse(path)
+    return [
+        describe(str(ast.literal_eval(key)), find(tree, value.id))
+        for variable in variables
+        for key, value in items(tree, variable)
+        if key is not None and isinstance(value, ast.Name)
+    ]
+
+
+def items(tree: ast.Module, variable: str) -> list[tuple[ast.expr | None, ast.expr]]:
+    """Keys and values of the dict literal that a module gives that name."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict) and is_name(node.targets[0], variable):
-            return [
-                describe(str(ast.literal_eval(key)), find(tree, value.id))
-                for key, value in zip(node.value.keys, node.value.values, strict=True)
-                if key is not None and isinstance(value, ast.Name)
-            ]
-    return []
+            return list(zip(node.value.keys, node.value.values, strict=True))
+    raise LookupError(variable)
 
 
 def parse(path: str) -> ast.Module:

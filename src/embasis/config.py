@@ -3,10 +3,12 @@
 | table | its keys are |
 | --- | --- |
 | (top) | seed, standardise, save_seconds |
-| [data] | labelled, unlabelled, test, label, id — or dataset and the settings of that data set |
+| [data] | labelled, unlabelled, test, label, id — or dataset and the settings of that data set; for image folders also
+  the fields of data.folders.ImageOptions |
 | [method] | name and the arguments of METHODS[name] |
 | [network] | name and the arguments of BACKBONES[name] |
 | [plan] | the fields of types.Plan |
+| [images] | the fields of types.ImagePlan |
 """
 
 from __future__ import annotations
@@ -36,17 +38,24 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     method: Table = {}
     network: Table = {}
     plan: Table = {}
+    images: Table = {}
 
 
-TABLES = ("data", "method", "network", "plan")
+TABLES = ("data", "method", "network", "plan", "images")
 TOP = ("seed", "standardise", "save_seconds")
-DATA_KEYS = ("labelled", "unlabelled", "test", "label", "id", "dataset")
+PRESETS = Path(__file__).parent / "presets"
+IMAGE_DATA = ("follow_links", "allow_empty_class", "allow_missing_class", "forbid_leakage", "budget")
+DATA_KEYS = ("labelled", "unlabelled", "test", "label", "id", "dataset", *IMAGE_DATA)
 
 
 def load(
-    path: str | Path | None = None, words: Sequence[str] = (), top: Table | None = None, **tables: Table | None
+    path: str | Path | None = None,
+    words: Sequence[str] = (),
+    top: Table | None = None,
+    preset: str | None = None,
+    **tables: Table | None,
 ) -> Config:
-    """A config from a TOML file (if any), then the given values and tables, then key=value words; later ones win."""
+    """A config from a preset, a TOML file, the given values and tables, then key=value words; later ones win."""
     raw = read_settings(path) if path is not None else {}
     raw |= top or {}
     for name in TABLES:
@@ -54,14 +63,39 @@ def load(
         require(isinstance(raw.get(name, {}), dict), rule, ConfigError)
     for name, table in tables.items():
         raw[name] = {**raw.get(name, {}), **{key: value for key, value in (table or {}).items() if value is not None}}
+    raw = raw if preset is None else above(read_preset(preset), raw)
     for word in words:
         put(raw, word)
+    return resolve(raw)
+
+
+def resolve(raw: Table) -> Config:
+    """Raw tables as a Config; unknown keys are refused."""
     try:
         config = msgspec.convert(raw, Config)
     except msgspec.ValidationError as error:
         raise ConfigError(f"config: {error}; known keys: {known((*TOP, *TABLES))}") from error
     require(config.save_seconds >= 0, f"save_seconds must be at least 0, got {config.save_seconds}", ConfigError)
     return config
+
+
+def presets() -> tuple[str, ...]:
+    """Names of the settings that come with embasis, sorted."""
+    return tuple(sorted(path.stem for path in PRESETS.glob("*.toml")))
+
+
+def read_preset(name: str) -> Table:
+    """The tables of a preset, or a ConfigError that lists what is known."""
+    require(name in presets(), f"unknown preset {name!r}; known: {known(presets())}", ConfigError)
+    return read_settings(PRESETS / f"{name}.toml")
+
+
+def above(preset: Table, given: Table) -> Table:
+    """What is given, and the preset where nothing is. Tables of the user's stand in for the preset's data set."""
+    tables = {name: {**preset.get(name, {}), **given.get(name, {})} for name in TABLES}
+    if "labelled" in given.get("data", {}) and "dataset" not in given["data"]:
+        tables["data"].pop("dataset", None)
+    return {**preset, **given, **tables}
 
 
 def read_settings(path: str | Path) -> Table:
@@ -114,12 +148,15 @@ def home_of(raw: Table, key: str) -> str:
 
 def known_keys(raw: Table) -> dict[str, tuple[str, ...]]:
     """The keys of each table, given the method, network and data set that are asked for."""
-    from embasis.types import Plan
+    from embasis.types import ImagePlan, Plan
 
     keys = {"plan": tuple(field for field in Plan.__dataclass_fields__ if field != "seed")}
-    for table, default in (("method", "em_basis"), ("network", "linear")):
+    keys["images"] = tuple(ImagePlan.__dataclass_fields__)
+    # Without a name the data decide between the defaults for tables and for images, so the keys of both are known.
+    for table, default in (("method", "em_basis"), ("network", "linear,efficientnet_lite0")):
         # A comparison names several methods, with commas between them.
-        entries = [registry(table).get(name) for name in str(raw.get(table, {}).get("name", default)).split(",")]
+        names = str(raw.get(table, {}).get("name", default)).split(",")
+        entries = [registry(table).get(family(name) if table == "network" else name) for name in names]
         keys[table] = ("name", *dict.fromkeys(key for entry in entries if entry for key in settings_of(entry)))
     entry = registry("data").get(str(raw.get("data", {}).get("dataset")))
     return {**keys, "data": (*DATA_KEYS, *(inspect.signature(entry).parameters if entry else ()))}
@@ -129,11 +166,17 @@ def registry(table: str) -> Mapping[str, Callable[..., Any]]:
     """The registry behind a table's name."""
     from embasis.data import DATASETS
     from embasis.methods import METHODS
-    from embasis.networks import BACKBONES
+    from embasis.networks import BACKBONES, PRETRAINED
 
+    networks: Mapping[str, Any] = {**BACKBONES, **PRETRAINED}
     datasets: Mapping[str, Any] = DATASETS
-    tables: dict[str, Mapping[str, Callable[..., Any]]] = {"method": METHODS, "network": BACKBONES, "data": datasets}
+    tables: dict[str, Mapping[str, Callable[..., Any]]] = {"method": METHODS, "network": networks, "data": datasets}
     return tables[table]
+
+
+def family(name: str) -> str:
+    """The registry's name of a network: "timm:resnet50" is an entry of "timm"."""
+    return name.partition(":")[0]
 
 
 def settings_of(entry: Callable[..., Any]) -> tuple[str, ...]:
@@ -187,4 +230,5 @@ def value_of(text: str) -> Any:
 
 def entry_of(table: str, name: str) -> Callable[..., Any]:
     """The registry's entry, or a ConfigError that lists what is known."""
-    return lookup(registry(table), name, {"data": "data set"}.get(table, table))
+    kind = {"data": "data set"}.get(table, table)
+    return lookup(registry(table), family(name) if table == "network" else name, kind)

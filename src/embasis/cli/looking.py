@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from embasis.cli.pictures import given_flags, image_flags, is_image_side
 from embasis.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -23,26 +24,52 @@ LAST_ROUNDS = 10
 @click.argument("unlabelled")
 @click.option("--label", default="label", show_default=True, metavar="COLUMN", help="The column of classes.")
 @click.option("--id", "id_", metavar="COLUMN", help="The column of row ids.  [default: id, if there is one]")
+@click.option("--workers", type=click.IntRange(0, 64), default=1, show_default=True, help="Images: reading processes.")
+@click.option(
+    "--budget", type=float, default=0.001, show_default=True, help="Images: share of unreadable files allowed."
+)
+@image_flags
 @click.pass_context
-def check(ctx: click.Context, labelled: str, unlabelled: str, label: str, id_: str | None) -> None:
-    """Say all that could go wrong with two tables before training.
+def check(
+    ctx: click.Context,
+    /,
+    labelled: str,
+    unlabelled: str,
+    label: str,
+    id_: str | None,
+    workers: int,
+    budget: float,
+    **flags: bool,
+) -> None:
+    """Say all that could go wrong with two sides before training.
 
+    For tables, and for folders or lists of images: every image is decoded.
     Prints errors, warnings and notes. The exit code is 3 if there is an error.
 
     \b
     Examples:
       embasis check labelled.csv unlabelled.csv
       embasis check labelled.parquet unlabelled.parquet --label species
+      embasis check photos paintings
     """
-    from embasis.data.tables import check_pair
+    what = "images" if is_image_side(labelled) or is_image_side(unlabelled) else "tables"
+    if what == "images":
+        from embasis.data.image.folders import ImageOptions, check_images
+        from embasis.data.image.loading import Reader
 
-    findings = check_pair(labelled, unlabelled, label=label, id=id_)
+        with Reader(workers) as reader:
+            options = ImageOptions(**given_flags(**flags), budget=budget)
+            findings = check_images(labelled, unlabelled, label=label, options=options, reader=reader)
+    else:
+        from embasis.data.tables import check_pair
+
+        findings = check_pair(labelled, unlabelled, label=label, id=id_)
     for finding in findings:
         say(f"{finding.level}: {finding.text}")
     levels = [finding.level for finding in findings]
     errors, warnings = levels.count("error"), levels.count("warning")
     counts = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
-    say(f"{counts}: {'embasis fit would refuse these tables' if errors else 'embasis fit can use these tables'}")
+    say(f"{counts}: embasis fit {'would refuse' if errors else 'can use'} these {what}")
     if errors:
         ctx.exit(3)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from embasis.cli.pictures import label_files, read_beforehand
 from embasis.cli.terminal import progress_bar, say, write_into
 from embasis.errors import ConfigError, CorruptError, require
 
@@ -27,37 +28,58 @@ FIVE = ("source_only", "pseudo_label", "cbst", "mrkld_lrent", "em_basis")
 @click.option("--sort", type=click.Choice(["uncertainty"]), help="Order of the rows: least sure first.")
 @click.option("--label", metavar="COLUMN", help="A column to ignore.  [default: the run's]")
 @click.option("--id", "id_", metavar="COLUMN", help="The column of row ids.  [default: the run's]")
-def predict(run: str, input_: str, output: str, sort: str | None, label: str | None, id_: str | None) -> None:
+@click.option("--workers", type=click.IntRange(0, 64), help="Images: processes that read files.  [default: 1]")
+@click.option("--follow-links", is_flag=True, help="Images: follow symbolic links.")
+def predict(
+    run: str,
+    input_: str,
+    output: str,
+    sort: str | None,
+    label: str | None,
+    id_: str | None,
+    workers: int | None,
+    follow_links: bool,
+) -> None:
     """Label the rows of INPUT with the model of a run folder.
 
-    Writes id, label, probability, its variance in two parts (between, within),
-    uncertainty, and whether the label is trusted. Columns are matched by name.
+    INPUT is a table; for a run on images it is a folder, one image, or a .csv
+    with a column path. Writes id (for images the path), label, probability, its
+    variance in two parts (between, within), uncertainty, and whether the label
+    is trusted. Columns of tables are matched by name.
 
     \b
     Examples:
       embasis predict run new.csv -o labels.csv
       embasis predict run new.parquet -o labels.parquet --sort uncertainty
+      embasis predict run photos -o labels.csv --sort uncertainty
     """
     suffix = Path(output).suffix
     require(suffix in (".csv", ".parquet"), f"output must end in .csv or .parquet, got {output!r}", ConfigError)
-    import torch
-
     from embasis.experiment.model import label_columns, stored
     from embasis.storage import read_newest, table_bytes, write_output
 
     generation = read_newest(run)
     require(generation.facts.get("records"), f"{run}: no round has ended yet; go on with embasis fit", CorruptError)
-    model = stored(generation.facts, generation.tensors)
-    x, ids = read_input(run, generation.facts, input_, label, id_)
-    verdict = model.verdict(x, ids)
-    columns = label_columns(verdict, range(len(x)) if ids is None else ids.tolist(), model.schema)
+    model = stored(generation.facts, generation.tensors, Path(run))
+    if model.front is not None:
+        model.front.reader.workers = 1 if workers is None else workers
+        columns = label_files(model, input_, follow_links)
+    else:
+        x, ids = read_input(run, generation.facts, input_, label, id_)
+        columns = label_columns(model.verdict(x, ids), range(len(x)) if ids is None else ids.tolist(), model.schema)
     if sort == "uncertainty":
-        order = torch.argsort(verdict.distribution.uncertainty, descending=True, stable=True).tolist()
-        columns = {name: [column[row] for row in order] for name, column in columns.items()}
+        columns = least_sure_first(columns)
     del columns["drawn"]
     write_output(output, table_bytes(columns, suffix))
-    trusted = int(verdict.pseudo.trusted.sum())
-    say(f"wrote {output}: {len(x):,} rows, {trusted:,} of them trusted ({trusted / len(x):.0%})")
+    rows, trusted = len(columns["id"]), sum(columns["trusted"])
+    say(f"wrote {output}: {rows:,} rows, {trusted:,} of them trusted ({trusted / rows:.0%})")
+
+
+def least_sure_first(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """The rows by falling uncertainty; those without a label need a human most, so they come first."""
+    values = [math.inf if value is None else value for value in columns["uncertainty"]]
+    order = sorted(range(len(values)), key=lambda row: -values[row])
+    return {name: [column[row] for row in order] for name, column in columns.items()}
 
 
 def read_input(
@@ -82,6 +104,7 @@ def read_input(
 @click.option("--root", metavar="DIR", help="Folder of data packs.  [default: $EMBASIS_DATA, else ../shared/data]")
 @click.option("-o", "--output", metavar="DIR", help="Write compare.csv, compare.md, runs.csv, report.html there.")
 @click.option("--backbone", metavar="NAME", help="See `embasis list backbones`.")
+@click.option("--preset", metavar="NAME", help="Settings that come with embasis, such as paper-office31.")
 def compare(
     dataset: str,
     words: tuple[str, ...],
@@ -90,26 +113,33 @@ def compare(
     root: str | None,
     output: str | None,
     backbone: str | None,
+    preset: str | None,
 ) -> None:
     """Run several methods on one data set: mean ± std over seeds.
 
     The table is printed; files are written only with -o. Data sets with several
     domains are run on every ordered pair, unless source=… or target=… is given.
+    Data sets of the paper get its table too: ours first, published rows apart.
 
     \b
     Examples:
       embasis compare digits --methods em_basis,cbst --seeds 3 -o results
       embasis compare blobs --methods all --seeds 2 count=300 plan.rounds=3
+      embasis compare office31 --root DIR --preset paper-office31
     """
     from embasis import config as settings
     from embasis.data.domain_sets import PAIRS
     from embasis.experiment.compare import compare as outcomes
+    from embasis.report.paper_layout import paper_table
     from embasis.report.tables import as_text, summarise
 
     names = list(dict.fromkeys(settings.registry("method") if methods == "all" else methods.split(",")))
-    config = settings.load(
-        None, words, data={"dataset": dataset}, method={"name": ",".join(names)}, network={"name": backbone}
-    )
+    tables: dict[str, Any] = {
+        "data": {"dataset": dataset},
+        "method": {"name": ",".join(names)},
+        "network": {"name": backbone},
+    }
+    config = settings.load(None, words, preset=preset, **tables)
     require(
         output is None or Path(output).is_dir() or not Path(output).exists(),
         f"output {output} is a file; name a folder",
@@ -118,12 +148,15 @@ def compare(
     single = dataset not in PAIRS or {"source", "target"} & {*config.data}
     total = len(names) * seeds * (1 if single else len(PAIRS[dataset]))
     rows: list[RunScore] = []
+    read_beforehand(dataset, config, root)
     with progress_bar(f"{names[0]}, seed 0", total) as show:
         for outcome in outcomes(dataset, names, range(seeds), config, root):
             rows.append(outcome.score)
             score = outcome.score
             show(len(rows), f"{score.method} {score.pair} seed {score.seed}: accuracy {score.accuracy:.3f}")
     say(as_text(summarise(rows)))
+    if (layout := paper_table(dataset, rows)) is not None:
+        say(layout)
     if output is not None:
         write_into(Path(output), comparison_files(f"Methods on {dataset}", rows))
         say(f"wrote compare.csv, compare.md, runs.csv and report.html in {output}")
@@ -132,15 +165,17 @@ def compare(
 def comparison_files(title: str, rows: Sequence[RunScore], runs: Sequence[Any] = ()) -> dict[str, str | bytes]:
     """The tables and the page of a comparison, by file name."""
     from embasis.report.page import comparison_page
+    from embasis.report.paper_layout import paper_markdown
     from embasis.report.tables import as_csv, as_markdown, summarise
     from embasis.storage import table_bytes
 
     summaries = summarise(rows)
-    plain = [asdict(row) for row in rows]
-    columns = {name: [row[name] for row in plain] for name in plain[0]}
+    plain = [row.cells() for row in rows]
+    columns = {name: [row.get(name) for row in plain] for name in dict.fromkeys(name for row in plain for name in row)}
+    layouts = [paper_markdown(dataset, rows) for dataset in dict.fromkeys(row.dataset for row in rows)]
     return {
         "compare.csv": as_csv(summaries),
-        "compare.md": as_markdown(summaries),
+        "compare.md": "\n".join([as_markdown(summaries), *(layout for layout in layouts if layout is not None)]),
         "runs.csv": table_bytes(columns, ".csv"),
         "report.html": comparison_page(title, summaries, runs),
     }

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from embasis.cli.running import train
 from embasis.cli.scoring import FIVE, comparison_files
 from embasis.cli.terminal import progress_bar, say, write_into
-from embasis.cli.training import train
 from embasis.errors import ConfigError, InputDataError, require
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def demo(output: str, seed: int) -> None:
     with one_thread():
         run, progress = train_somewhere(problem, config, out, mine)
     seconds = sum(float(row["seconds"]) for row in run.timings)
-    rows.append(score_of("digits", "", mine, seed, progress.records[-1], seconds))
+    rows.append(score_of("digits", "", mine, seed, progress.records[-1], seconds, problem.schema.names))
     views.append(view_of(run.folder.path))
     write_into(out, comparison_files("Five methods on digits", rows, views))
     say(f"\n{as_text(summarise(rows))}")

@@ -47,6 +47,10 @@ class Progress:
     restored_optimiser: dict[int, Any] | None = None
     records: list[RoundRecord] = field(default_factory=list)
 
+    def at_start(self) -> bool:
+        """Whether nothing has been done yet."""
+        return (self.round, self.epoch, self.step) == (0, 0, 0) and self.status == "running"
+
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by name, detached."""
         named = {**dict(prefixed("network", self.network.state_dict())), **dict(prefixed("labeller", self.labeller))}

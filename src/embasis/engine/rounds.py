@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from embasis.engine.domains import begin_scales, matched
 from embasis.engine.evaluate import evaluate, join
 from embasis.engine.extract import extract, label_chunk
 from embasis.engine.progress import Progress
@@ -73,6 +74,8 @@ def walk(
     progress = progress or begin(network, method, plan)
     last = plan.rounds if method.rounds is None else min(plan.rounds, method.rounds)
     last = last if len(problem.unlabelled) else 0
+    if progress.at_start():
+        begin_scales(progress.network, problem, plan)
     while progress.status == "running":
         for _ in train_round(problem, method, plan, progress):
             yield Moment(progress)
@@ -97,12 +100,13 @@ def begin(network: nn.Module, method: Method, plan: Plan) -> Progress:
 
 def close_round(problem: Problem, method: Method, plan: Plan, progress: Progress) -> tuple[RoundRecord, Verdict]:
     """Features → label distribution → selection → record; the collapse guard has the last word."""
-    labelled = extract(progress.network, problem.labelled, labelled=True)
-    unlabelled = extract(progress.network, problem.unlabelled, labelled=False)
+    labelled = extract(progress.network, problem.labelled, plan, labelled=True)
+    unlabelled = extract(progress.network, problem.unlabelled, plan, labelled=False)
+    unlabelled = matched(progress.network, labelled, unlabelled, problem)
     start = dict(progress.labeller)
     block = getattr(progress.network, "basis", None)
     if block is not None and progress.round == 0:
-        start["proposal"] = block.weight.detach().clone()
+        start["proposal"] = block.weight.detach().cpu().clone()
     progress.labeller = method.labeller.fit([*labelled, *unlabelled], start, plan.seed, progress.round)
     verdict = decide(unlabelled, method, plan, progress, len(problem.schema))
     scores = label_free_scores(verdict.distribution, unlabelled, labelled)
@@ -114,7 +118,7 @@ def close_round(problem: Problem, method: Method, plan: Plan, progress: Progress
     if status == "collapsed":
         progress.roll_back()
         verdict = decide(
-            extract(progress.network, problem.unlabelled, False), method, plan, progress, len(problem.schema)
+            extract(progress.network, problem.unlabelled, plan, False), method, plan, progress, len(problem.schema)
         )
         progress.pseudo, progress.labels = verdict.pseudo, verdict.distribution.label
     else:
@@ -155,7 +159,7 @@ def decide(unlabelled: list[Features], method: Method, plan: Plan, progress: Pro
 
 def verdict_on(samples: Samples, method: Method, plan: Plan, progress: Progress, round_number: int) -> Verdict:
     """Labels of any samples of the unlabelled side's kind, by what that round has learned; nothing is fitted."""
-    chunks = extract(progress.network, samples, labelled=False)
+    chunks = extract(progress.network, samples, plan, labelled=False)
     parts = [label_chunk(method.labeller, chunk, progress.labeller) for chunk in chunks]
     distribution, ids = join(parts), torch.cat([chunk.ids for chunk in chunks])
     pseudo = method.selector.select(distribution, progress.selector, ids, plan.seed, round_number)

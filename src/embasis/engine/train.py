@@ -11,8 +11,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from embasis.engine.batch import Batch, Part, autocast, device_of, look, moved
 from embasis.engine.progress import Progress
-from embasis.errors import NumericalError
+from embasis.errors import NumericalError, require
 from embasis.methods.retraining import labelled_loss
 from embasis.networks.basis_block import BasisBlock
 from embasis.randomness import permutation, seeded
@@ -33,8 +34,9 @@ def train_round(problem: Problem, method: Method, plan: Plan, progress: Progress
     progress.network.train()
     while progress.epoch < epochs:
         pairs = rows_of_epoch(problem, method, plan, progress)
+        batches = batches_of(problem, plan, progress, pairs[progress.step :])
         while progress.step < len(pairs):
-            progress.loss_sum += take_step(problem, method, plan, progress, optimiser, *pairs[progress.step])
+            progress.loss_sum += take_step(method, plan, progress, optimiser, next(batches))
             progress.loss_count += 1
             progress.step += 1
             if progress.step < len(pairs):
@@ -80,44 +82,35 @@ def cycle(rows: Tensor, step: int, batch: int) -> Tensor:
     return rows[torch.arange(step * batch, (step + 1) * batch) % len(rows)]
 
 
-def take_step(
-    problem: Problem,
-    method: Method,
-    plan: Plan,
-    progress: Progress,
-    optimiser: torch.optim.Optimizer,
-    left: Tensor,
-    right: Tensor,
-) -> float:
+def batches_of(problem: Problem, plan: Plan, progress: Progress, pairs: list[tuple[Tensor, Tensor]]) -> Iterator[Batch]:
+    """What each step sees, read ahead where the data are files."""
+    draw, device = (plan.seed, progress.round, progress.epoch), device_of(progress.network)
+    left = problem.labelled.stream([rows for rows, _ in pairs], draw)
+    right = problem.unlabelled.stream([rows for _, rows in pairs if len(rows)], draw)
+    for rows, others in pairs:
+        inputs, y = next(left).to(device), problem.labelled.labels[rows].to(device)
+        if not len(others) or progress.pseudo is None:
+            yield Batch(inputs, y)
+        else:
+            yield Batch(inputs, y, next(right).to(device), moved(progress.pseudo[others], device))
+
+
+def take_step(method: Method, plan: Plan, progress: Progress, optimiser: torch.optim.Optimizer, batch: Batch) -> float:
     """One step of the optimiser; the loss before it. A loss or gradient that is not finite ends the run."""
     network, cursor = progress.network, (progress.round, progress.epoch, progress.step)
-    inputs, y = problem.labelled.inputs(left), problem.labelled.labels[left]
-    others = problem.unlabelled.inputs(right) if len(right) else None
-    pseudo = progress.pseudo[right] if len(right) and progress.pseudo is not None else None
 
     def closure() -> Tensor:
         optimiser.zero_grad()
+        loss = torch.zeros(())
         with seeded(plan.seed, "step", *cursor):
-            output = network(inputs)
-            if others is None or pseudo is None:
-                loss = labelled_loss(output, y)
-            else:
-                loss = method.loss(output, y, network(others), pseudo)
-        if progress.round == 0:
-            loss = loss + basis_loss(network, method, output, y)
-        loss = loss + plan.weight_decay / 2 * weight_norm(network)
-        if not bool(torch.isfinite(loss)):
-            raise NumericalError(
-                "the loss is {} in round {} epoch {} step {}; the last saved state is kept; "
-                "try a smaller plan.lr or check the scale of the features".format(float(loss.detach()), *cursor)
-            )
-        torch.autograd.backward(loss)
-        if not gradient_is_finite(network):
-            raise NumericalError(
-                "a gradient is not finite in round {} epoch {} step {}; the last saved state is kept; "
-                "try a smaller plan.lr or check the scale of the features".format(*cursor)
-            )
-        return loss.detach()
+            for number, part in enumerate(batch.parts(plan.accumulate, method.loss)):
+                value = loss_of(network, method, plan, part, first_stage=progress.round == 0)
+                if number == 0:
+                    value = value + plan.weight_decay / 2 * weight_norm(network)
+                torch.autograd.backward(value)
+                loss = loss + value.detach().cpu()
+        refuse_broken(network, loss, cursor)
+        return loss
 
     # L-BFGS asks for the loss with weights on trial; only those of a finished step may stay.
     trials = list(network.parameters()) if plan.optimiser == "lbfgs" else []
@@ -129,6 +122,28 @@ def take_step(
             for parameter, value in zip(trials, before, strict=True):
                 parameter.copy_(value)
         raise
+
+
+def loss_of(network: nn.Module, method: Method, plan: Plan, part: Part, first_stage: bool) -> Tensor:
+    """The loss of a part of a batch, as its share of the whole."""
+    with autocast(network, plan):
+        output = look(network, part.inputs, 0)
+        other = None if part.others is None else look(network, part.others, 1)
+    loss = part.share * labelled_loss(output, part.y)
+    if other is not None and part.pseudo is not None:
+        loss = loss + part.other_share * method.loss(other, part.pseudo)
+    if first_stage:
+        loss = loss + part.share * basis_loss(network, method, output, part.y)
+    return loss
+
+
+def refuse_broken(network: nn.Module, loss: Tensor, cursor: tuple[int, int, int]) -> None:
+    """A NumericalError for a loss or a gradient that is not finite."""
+    where = "in round {} epoch {} step {}; the last saved state is kept; ".format(*cursor)
+    advice = "try a smaller plan.lr or check the scale of the features"
+    finite = bool(torch.isfinite(loss))
+    require(finite, f"the loss is {float(loss)} {where}{advice}", NumericalError)
+    require(gradient_is_finite(network), f"a gradient is not finite {where}{advice}", NumericalError)
 
 
 def gradient_is_finite(network: nn.Module) -> bool:

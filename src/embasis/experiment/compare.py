@@ -9,16 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from torch import nn
 
 from embasis import config as settings
 from embasis.config import Config
 from embasis.data.domain_sets import PAIRS
+from embasis.engine.domains import begin_scales
 from embasis.engine.progress import Progress
 from embasis.engine.rounds import walk
 from embasis.engine.train import train_round
 from embasis.errors import ConfigError, InputDataError, known, require
 from embasis.experiment.build import Built, build
+from embasis.experiment.front import Front, is_images, open_front
 from embasis.report.tables import RunScore
 from embasis.types import Evaluation, Problem, RoundRecord
 
@@ -49,14 +52,24 @@ def compare(
     for key in given:
         require(key in names, f"unknown method setting {key!r}; known: {known(names) or 'none'}", ConfigError)
     for seed in seeds:
-        for pair, problem in problems(dataset, seed, root, config.data):
+        front: Front | None = None
+        for pair, found in problems(dataset, seed, root, config.data):
+            front = front or open_front(msgspec.structs.replace(config, seed=seed)) if is_images(found) else None
+            problem = found if front is None else read(found, front)
             sources: dict[bool, tuple[nn.Module, Progress, float]] = {}
             for name in methods:
                 own = {key: value for key, value in given.items() if key in known_settings(name)}
                 run = Config(seed, config.standardise, config.save_seconds, {}, {"name": name, **own}, config.network,
-                             config.plan)  # fmt: skip
-                built = build(problem, run)
+                             config.plan, config.images)  # fmt: skip
+                built = build(problem, run, front)
                 yield run_one(dataset, pair, name, seed, built, sources)
+
+
+def read(problem: Problem, front: Front) -> Problem:
+    """The problem with its images read, from the feature cache where they were read before."""
+    for _ in front.fill(problem):
+        pass
+    return front.problem(problem)
 
 
 def known_settings(method: str) -> tuple[str, ...]:
@@ -113,20 +126,30 @@ def run_one(
     seconds = before + time.perf_counter() - start
     assert progress is not None
     kept = records[progress.best_round] if progress.status == "collapsed" else records[-1]
-    return Outcome(score_of(dataset, pair, method, seed, kept, seconds), tuple(records), built, kept.round)
+    score = score_of(dataset, pair, method, seed, kept, seconds, built.problem.schema.names)
+    return Outcome(score, tuple(records), built, kept.round)
 
 
 def train_source(built: Built) -> tuple[nn.Module, Progress, float]:
     """The network after source training, with the cursor at its end."""
     start, network = time.perf_counter(), copy.deepcopy(built.network)
     progress = Progress(network)
+    begin_scales(network, built.problem, built.plan)
     for _ in train_round(built.problem, built.method, built.plan, progress):
         pass
     progress.optimiser = None
     return network, progress, time.perf_counter() - start
 
 
-def score_of(dataset: str, pair: str, method: str, seed: int, record: RoundRecord, seconds: float) -> RunScore:
+def score_of(
+    dataset: str,
+    pair: str,
+    method: str,
+    seed: int,
+    record: RoundRecord,
+    seconds: float,
+    classes: tuple[str, ...] = (),
+) -> RunScore:
     """The row of the table: on the test rows if there are any, else on the hidden labels of the unlabelled rows."""
     judged: Evaluation | None = record.test or record.evaluation
     if judged is None:
@@ -145,4 +168,11 @@ def score_of(dataset: str, pair: str, method: str, seed: int, record: RoundRecor
         trusted_precision=judged.trusted_precision,
         network_accuracy=judged.network_accuracy,
         seconds=seconds,
+        class_names=classes,
+        class_accuracy=class_accuracy(judged) if classes else (),
     )
+
+
+def class_accuracy(judged: Evaluation) -> tuple[float | None, ...]:
+    """The share of each class's rows that got their own label; None for a class without rows."""
+    return tuple(line[number] / sum(line) if any(line) else None for number, line in enumerate(judged.confusion))

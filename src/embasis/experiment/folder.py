@@ -9,26 +9,30 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from embasis.config import Config
+from embasis.data.image.samples import Images
+from embasis.engine.batch import device_of
 from embasis.engine.progress import Progress
 from embasis.engine.rounds import Moment, begin, walk
-from embasis.errors import EmbasisError, InputDataError, require
+from embasis.errors import ConfigError, EmbasisError, InputDataError, require
 from embasis.experiment.build import Built, build, fingerprint, refuse_changed_config
-from embasis.experiment.model import Model, finished, label_columns
+from embasis.experiment.front import Front
+from embasis.experiment.model import BACKBONE, Model, finished, label_columns
 from embasis.methods.em_basis import EMBasisLabeller
 from embasis.report.page import run_page
 from embasis.report.records import RunView, record_from_json, record_to_json
 from embasis.storage import Generation, RunFolder, read_json, read_jsonl, read_newest, read_table
-from embasis.types import Problem
+from embasis.types import Problem, Refusal
 
-PACKAGES = ("embasis", "torch", "numpy", "scikit-learn", "safetensors", "pyarrow")
+PACKAGES = ("embasis", "torch", "numpy", "scikit-learn", "safetensors", "pyarrow", "pillow", "timm", "simplejpeg")
 
 
 @dataclass
@@ -38,6 +42,7 @@ class FolderRun:
     problem: Problem
     config: Config
     folder: RunFolder
+    front: Front | None = None
     resumed: Generation | None = None
     model: Model | None = None
     timings: list[dict[str, Any]] = field(default_factory=list)
@@ -50,7 +55,7 @@ class FolderRun:
     def prepare(self) -> Built:
         """Build everything; what is wrong with config or data is said here, before the folder is touched."""
         if self._built is None:
-            self._built, self._data = build(self.problem, self.config), fingerprint(self.problem)
+            self._built, self._data = build(self.problem, self.config, self.front), fingerprint(self.problem)
             labeller = self._built.method.labeller
             if isinstance(labeller, EMBasisLabeller):  # refuses more components than rows
                 labeller.centres_of_a_class(len(self.problem.labelled) + len(self.problem.unlabelled))
@@ -85,19 +90,7 @@ class FolderRun:
         built = self._built
         require(built is not None, "nothing has been built yet: iterate over moments() first", EmbasisError)
         assert built is not None
-        tensors = progress.tensors()
-        if built.standardiser is not None:
-            tensors |= {"input/centre": built.standardiser.centre, "input/scale": built.standardiser.scale}
-        facts = {
-            "classes": list(built.problem.schema.names),
-            "shape": list(built.problem.labelled.inputs(torch.tensor([0])).shape[1:]),
-            "columns": None if self.problem.columns is None else list(self.problem.columns),
-            "config": built.resolved,
-            "data": self._data,
-            "progress": progress.facts(),
-            "records": [record_to_json(record) for record in progress.records],
-            "timings": self.timings,
-        }
+        tensors, facts = contents(built, self.problem, self._data, progress, self.timings)
         self.saved = self.folder.publish(tensors, facts)
 
     def _open(self, built: Built, data: dict[str, str]) -> Progress:
@@ -105,11 +98,13 @@ class FolderRun:
         progress = begin(built.network, built.method, built.plan)
         self.resumed = self.folder.newest()
         if self.resumed is None:
-            self.folder.write_json("config.json", built.resolved)
-            self.folder.write_json("environment.json", environment(built.plan.seed))
+            begin_folder(self.folder, built)
             return progress
         facts = self.resumed.facts
         refuse_changed_config(facts["config"], built.resolved)
+        same = built.front is None or built.front.backbone.identity == facts["backbone"]
+        rule = "the run folder was begun with other weights of the backbone; use another folder, or the old weights"
+        require(same, rule, ConfigError)
         changed = sorted(name for name in {*facts["data"], *data} if facts["data"].get(name) != data.get(name))
         require(
             not changed,
@@ -135,15 +130,66 @@ class FolderRun:
         record, verdict = moment.record, moment.verdict
         if record is None or verdict is None:
             return
-        ids = self.problem.unlabelled.ids.tolist()
+        ids = self.problem.row_names or self.problem.unlabelled.ids.tolist()
         name = f"labels/round-{record.round:03d}.parquet"
         self.folder.write_table(name, label_columns(verdict, ids, self.problem.schema))
         self.folder.write_jsonl("rounds.jsonl", [record_to_json(row) for row in moment.progress.records])
         self.folder.write_jsonl("timings.jsonl", self.timings)
+        self._write_ledger()
 
     def _write_report(self, progress: Progress) -> None:
-        self.folder.write_jsonl("quarantine.jsonl", [])
+        self._write_ledger()
         self.folder.write_text("report.html", run_page(view_of(self.folder.path)))
+
+    def _write_ledger(self) -> None:
+        self.folder.write_jsonl("quarantine.jsonl", [asdict(item) for item in self.refused()])
+
+    def refused(self) -> list[Refusal]:
+        """The ledger of what could not be used, up to now."""
+        sides = {"labelled": self.problem.labelled, "unlabelled": self.problem.unlabelled, "test": self.problem.test}
+        late = [
+            replace(item, side=name)
+            for name, side in sides.items()
+            if isinstance(side, Images)
+            for item in side.refused
+        ]
+        return [*self.problem.refused, *late]
+
+
+def contents(
+    built: Built, problem: Problem, data: dict[str, str], progress: Progress, timings: list[dict[str, Any]]
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and facts of a generation: everything that is needed to go on, or to label other rows."""
+    tensors = progress.tensors()
+    if built.standardiser is not None:
+        tensors |= {"input/centre": built.standardiser.centre, "input/scale": built.standardiser.scale}
+    return tensors, {
+        "classes": list(built.problem.schema.names),
+        "shape": list(built.shape),
+        "columns": None if problem.columns is None else list(problem.columns),
+        "config": built.resolved,
+        "data": data,
+        "notes": [*problem.notes, *refused_note(problem)],
+        "backbone": None if built.front is None else built.front.backbone.identity,
+        "progress": progress.facts(),
+        "records": [record_to_json(record) for record in progress.records],
+        "timings": timings,
+    }
+
+
+def refused_note(problem: Problem) -> list[str]:
+    """One sentence about files that are not used."""
+    count = len(problem.refused)
+    what = "1 file is" if count == 1 else f"{count:,} files are"
+    return [f"{what} not used; quarantine.jsonl names each with its reason"] if count else []
+
+
+def begin_folder(folder: RunFolder, built: Built) -> None:
+    """What a run folder has before its first generation."""
+    folder.write_json("config.json", built.resolved)
+    folder.write_json("environment.json", environment(built.plan.seed, device_of(built.network).type))
+    if built.front is not None and built.front.stem is not None:
+        folder.write_tensors(BACKBONE, built.front.backbone.state())
 
 
 def view_of(path: Path) -> RunView:
@@ -162,6 +208,7 @@ def view_of(path: Path) -> RunView:
         status=str(facts["progress"]["status"]),
         best_round=kept_round(facts),
         classes=tuple(facts["classes"]),
+        notes=tuple(str(note) for note in facts.get("notes", ())),
     )
 
 
@@ -172,13 +219,13 @@ def kept_round(facts: dict[str, Any]) -> int:
     return max(len(facts["records"]) - 1, 0)
 
 
-def environment(seed: int) -> dict[str, Any]:
+def environment(seed: int, device: str = "cpu") -> dict[str, Any]:
     """Versions, machine type, threads and seed: what bit-identical results depend on. No names of people or hosts."""
     return {
         "python": platform.python_version(),
         "machine": platform.machine(),
         "system": platform.system(),
-        "device": "cpu",
+        "device": device,
         "threads": torch.get_num_threads(),
         "packages": {name: version_of(name) for name in PACKAGES},
         "commit": commit(),

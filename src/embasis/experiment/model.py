@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
 from embasis.config import Config
+from embasis.data.image.files import ImageFile
 from embasis.data.standard import Standardiser
+from embasis.engine.extract import CHUNK
 from embasis.engine.progress import Progress
 from embasis.engine.rounds import Verdict, begin, verdict_on
 from embasis.errors import CorruptError, InputDataError, require
 from embasis.experiment.build import Built, build
+from embasis.experiment.front import PIECE, Front, open_front
+from embasis.networks.backbone import Backbone
 from embasis.types import Arrays, LabelSchema, Method, Plan, Problem
+
+BACKBONE = "backbone.safetensors"
+"""The weights of the frozen part, in the run folder: a run needs nothing else to label images."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +37,7 @@ class Model:
     schema: LabelSchema
     standardiser: Standardiser | None
     shape: tuple[int, ...]
+    front: Front | None = None
 
     def verdict(self, x: Tensor, ids: Tensor | None = None) -> Verdict:
         """Label distribution, trust and scores of the rows of x, in their order."""
@@ -44,15 +54,33 @@ class Model:
         verdict = verdict_on(samples, self.method, self.plan, self.progress, last)
         return verdict.rows(torch.argsort(order))
 
+    def files(self, files: Sequence[ImageFile]) -> Iterator[tuple[list[ImageFile], Verdict | None, dict[str, str]]]:
+        """Labels of image files, chunk by chunk: those that could be read, their verdict, and why not the others."""
+        require(self.front is not None, "the run was trained on arrays, not on images", InputDataError)
+        assert self.front is not None
+        rows, good, broken = list[Tensor](), list[ImageFile](), dict[str, str]()
+        for number, (part, bad) in enumerate(self.front.rows(files)):
+            piece = files[number * PIECE : (number + 1) * PIECE]
+            broken.update({piece[at].name: reason for at, reason in bad.items()})
+            kept = [at for at in range(len(piece)) if at not in bad]
+            good += [piece[at] for at in kept]
+            rows.append(part[kept])
+            if len(good) >= CHUNK or (number + 1) * PIECE >= len(files):
+                ids = torch.tensor([file.id for file in good], dtype=torch.int64)
+                yield good, self.verdict(torch.cat(rows), ids) if good else None, broken
+                rows, good, broken = [], [], {}
+
 
 def finished(built: Built, progress: Progress) -> Model:
     """The model of a run that has just ended."""
-    shape = tuple(built.problem.labelled.inputs(torch.tensor([0])).shape[1:])
-    return Model(progress, built.method, built.plan, built.problem.schema, built.standardiser, shape)
+    schema = built.problem.schema
+    return Model(progress, built.method, built.plan, schema, built.standardiser, built.shape, built.front)
 
 
-def stored(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Model:
-    """The model of a run folder's generation."""
+def stored(
+    facts: Mapping[str, Any], tensors: Mapping[str, Tensor], home: Path, backbone: Backbone | None = None
+) -> Model:
+    """The model of a run folder's generation; `home` is the folder, for the backbone's weights."""
     try:
         schema = LabelSchema(tuple(str(name) for name in facts["classes"]))
         shape = tuple(int(size) for size in facts["shape"])
@@ -64,13 +92,34 @@ def stored(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Model:
     # An empty problem of the right shape gives the same objects as the run had; weights come from the tensors.
     side = Arrays.of(torch.zeros(1, *shape), torch.zeros(1, dtype=torch.int64))
     problem = Problem(side, Arrays.of(torch.zeros(0, *shape)), schema)
-    built = build(problem, config)
+    front = stored_front(facts, config, home, backbone) if facts.get("backbone") else None
+    built = build(problem, config, front)
     progress = begin(built.network, built.method, built.plan)
     progress = Progress.restore(progress.network, tensors, facts["progress"], [])
     standardiser = None
     if "input/centre" in tensors:
         standardiser = Standardiser(tensors["input/centre"], tensors["input/scale"])
-    return Model(progress, built.method, built.plan, schema, standardiser, shape)
+    return Model(progress, built.method, built.plan, schema, standardiser, shape, front)
+
+
+def stored_front(facts: Mapping[str, Any], config: Config, home: Path, backbone: Backbone | None) -> Front:
+    """The front of a stored run. A frozen part has its first weights; those of full depth are in the tensors."""
+    frozen = config.images.get("depth") != "full"
+    if config.network.get("name") == "own module":
+        rule = f"{home}: the run was made with a module of your own; give it again: load({str(home)!r}, backbone=…)"
+        require(backbone is not None, rule, InputDataError)
+        front = open_front(config, backbone, kept=False)
+        other = f"{home}: the module that is given is not the one the run was made with: its weights differ"
+        require(not frozen or front.backbone.identity == facts["backbone"], other, InputDataError)
+        return front
+    require(not frozen or (home / BACKBONE).is_file(), f"{home / BACKBONE} is missing", CorruptError)
+    given = {**config.network, "weights": str(home / BACKBONE) if frozen else ""}
+    if not frozen and "pretrained" in given:
+        given["pretrained"] = False
+    front = open_front(msgspec.structs.replace(config, network=given), kept=False)
+    same = front.backbone.identity == facts["backbone"] or not frozen
+    require(same, f"{home / BACKBONE} holds other weights than the run was trained with", CorruptError)
+    return front
 
 
 def describe(shape: Sequence[int]) -> str:

@@ -1,10 +1,9 @@
-"""The losses of a round: labelled cross-entropy beside what a method makes of the unlabelled rows."""
+"""The losses of a round: labelled cross-entropy, and what a method makes of the unlabelled rows beside it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from embasis.errors import ConfigError, require
@@ -12,7 +11,7 @@ from embasis.functional import losses, sites
 from embasis.types import Output, PseudoLabels
 
 REGULARISERS = {
-    "none": lambda logits: torch.zeros(len(logits)),
+    "none": lambda logits: logits.new_zeros(len(logits)),
     "kld": losses.kld_regulariser,
     "entropy": losses.entropy_regulariser,
     "l2": losses.l2_regulariser,
@@ -27,7 +26,7 @@ def labelled_loss(output: Output, y: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class TrustedLabels:
-    """CE(labelled) + weight · Σ w (CE + α · r) / Σ w over trusted rows; r is the model regulariser."""
+    """weight · Σ w (CE + α · r) / Σ w over trusted rows; r is the model regulariser."""
 
     weight: float = 1.0
     regulariser: str = "none"
@@ -43,7 +42,7 @@ class TrustedLabels:
             ConfigError,
         )
 
-    def __call__(self, labelled: Output, y: Tensor, unlabelled: Output, pseudo: PseudoLabels) -> Tensor:
+    def __call__(self, unlabelled: Output, pseudo: PseudoLabels) -> Tensor:
         """A scalar to minimise."""
         logits = sites.to_sites(unlabelled.logits)
         target = losses.one_hot(pseudo.label, logits.shape[1]) if pseudo.target is None else pseudo.target
@@ -51,12 +50,16 @@ class TrustedLabels:
         if self.regulariser != "none":
             extra = REGULARISERS[self.regulariser](logits)
             loss = loss + self.alpha * (pseudo.weight * extra).sum() / pseudo.weight.sum().clamp_min(1e-12)
-        return labelled_loss(labelled, y) + self.weight * loss
+        return self.weight * loss
+
+    def mass(self, pseudo: PseudoLabels) -> float:
+        """Σ w."""
+        return float(pseudo.weight.double().sum())
 
 
 @dataclass(frozen=True)
 class MinimumEntropy:
-    """CE(labelled) + weight · mean entropy of all unlabelled rows."""
+    """weight · mean entropy of all unlabelled rows."""
 
     weight: float = 0.1
     reads_untrusted: bool = True
@@ -64,6 +67,10 @@ class MinimumEntropy:
     def __post_init__(self) -> None:
         require(self.weight >= 0, f"weight must be at least 0, got {self.weight}", ConfigError)
 
-    def __call__(self, labelled: Output, y: Tensor, unlabelled: Output, pseudo: PseudoLabels) -> Tensor:
+    def __call__(self, unlabelled: Output, pseudo: PseudoLabels) -> Tensor:
         """A scalar to minimise."""
-        return labelled_loss(labelled, y) + self.weight * losses.entropy(sites.to_sites(unlabelled.logits)).mean()
+        return self.weight * losses.entropy(sites.to_sites(unlabelled.logits)).mean()
+
+    def mass(self, pseudo: PseudoLabels) -> float:
+        """The number of rows."""
+        return float(len(pseudo))

@@ -36,6 +36,8 @@ class RunView:
     status: str
     best_round: int
     classes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    """what was found in the data before training"""
 
     def __post_init__(self) -> None:
         n = len(self.classes)

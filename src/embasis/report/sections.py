@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from embasis.types import Evaluation, RoundRecord
 
 _PRIVATE = ("host", "hostname", "node", "user", "username", "home", "cwd", "argv", "executable")
-_ASKED = ("dataset", "data", "labelled", "unlabelled", "pair", "method", "backbone", "network", "rounds", "seed")
+_ASKED = ("dataset", "data", "labelled", "unlabelled", "pair", "method", "backbone", "network", "depth", "rounds", "seed")
 
 MOST_RUNS = 12
 """A comparison draws at most so many runs."""
@@ -146,8 +146,8 @@ def run_cards(view: RunView) -> list[Card]:
 
 
 def run_warnings(view: RunView) -> list[str]:
-    """Collapse, rounds without trust, classes that vanished, and the notes of every round."""
-    found: list[str] = []
+    """Notes on the data, collapse, rounds without trust, classes that vanished, and the notes of every round."""
+    found: list[str] = list(view.notes)
     says = {"collapsed": "collapsed: nearly all labels are of one class", "no_change": "nothing was trusted"}
     for record in view.rounds:
         if record.status != "ok":

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from embasis.errors import require
 from embasis.report.records import visible
@@ -55,6 +56,15 @@ class RunScore:
     trusted_precision: float | None
     network_accuracy: float
     seconds: float
+    class_names: tuple[str, ...] = ()
+    class_accuracy: tuple[float | None, ...] = ()
+    """by class of `class_names`; None where the class has no rows"""
+
+    def cells(self) -> dict[str, Any]:
+        """One line of a table of runs: every value by its name, then `accuracy of <class>` for each class."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if not name.startswith("class_")}
+        classes = zip(self.class_names, self.class_accuracy, strict=True)
+        return plain | {f"accuracy of {name}": accuracy for name, accuracy in classes}
 
 
 @dataclass(frozen=True)
@@ -217,16 +227,17 @@ def _grid(summaries: Sequence[Summary], name: Callable[[str], str], bold: Callab
     return rows
 
 
+def escaped(text: str) -> str:
+    """Text as Markdown shows it."""
+    return re.sub(r"([\\`*_\[\]<>|&#~])", r"\\\1", visible(text))
+
+
 def as_markdown(summaries: Sequence[Summary]) -> str:
     """A Markdown table, the best accuracy of each data set in bold."""
-
-    def name(text: str) -> str:
-        return re.sub(r"([\\`*_\[\]<>|&#~])", r"\\\1", visible(text))
-
     header = ["data set", "method", *METRICS.values()]
-    rows = [header, ["---", "---", *["---:"] * len(METRICS)], *_grid(summaries, name, lambda text: f"**{text}**")]
+    rows = [header, ["---", "---", *["---:"] * len(METRICS)], *_grid(summaries, escaped, lambda text: f"**{text}**")]
     table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    return f"{table}\n\n{name(caption(summaries))}\n"
+    return f"{table}\n\n{escaped(caption(summaries))}\n"
 
 
 def as_csv(summaries: Sequence[Summary]) -> str:

@@ -6,6 +6,7 @@ manifest.json are sealed: they hold the hash of their own content. `.embasis-tmp
 beside its target; the next owner of the lock removes left-overs.
 """
 
+from embasis.storage.cache import FeatureCache, cache_folder
 from embasis.storage.files import Disk, read_json, read_jsonl, write_output
 from embasis.storage.folder import RunFolder
 from embasis.storage.generations import SCHEMA, Generation, read_newest
@@ -14,8 +15,10 @@ from embasis.storage.tables import neutral_cell, read_table, restore_cell, table
 __all__ = [
     "SCHEMA",
     "Disk",
+    "FeatureCache",
     "Generation",
     "RunFolder",
+    "cache_folder",
     "neutral_cell",
     "read_json",
     "read_jsonl",

@@ -150,6 +150,10 @@ class RunFolder:
         self._rotate()
         return number
 
+    def write_tensors(self, name: str, tensors: Mapping[str, Tensor]) -> Path:
+        """Named tensors as safetensors."""
+        return self._put(name, self._tensor_bytes(tensors))
+
     def _tensor_bytes(self, tensors: Mapping[str, Tensor]) -> bytes:
         """Copies, because safetensors refuses views and shared storage."""
         import torch

@@ -1,0 +1,160 @@
+"""A run in its folder, with a bar, a line for each round, and an ear for signals: the step ends, the run is saved."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from embasis.cli.looking import round_line
+from embasis.cli.pictures import read_images, say_notes
+from embasis.cli.terminal import failure, progress_bar, say
+from embasis.errors import CheckpointError, ConfigError, EmbasisError, Interrupted, NumericalError, require
+
+if TYPE_CHECKING:
+    from embasis.config import Config
+    from embasis.engine.progress import Progress
+    from embasis.experiment.folder import FolderRun
+    from embasis.types import Plan, Problem
+
+
+def train(problem: Problem, config: Config, path: Path) -> tuple[FolderRun, Progress]:
+    """The run in its folder, from wherever it stands to its end; a signal stops it after the step, saved."""
+    from embasis.experiment.build import rehearse
+    from embasis.experiment.folder import FolderRun
+    from embasis.experiment.front import is_images, open_front
+    from embasis.storage import RunFolder
+
+    refuse_foreign(path)
+    with Stop() as stop:
+        front = None
+        if is_images(problem):
+            front = open_front(config)
+            refuse_other_settings(path, rehearse(problem, config, front))
+            problem = read_images(problem, front, config, stop)
+        say_notes(problem)
+        run = FolderRun(problem, config, RunFolder(path), front)
+        run.prepare()
+        with run.folder:
+            progress = go_on(run, stop)
+    return run, progress
+
+
+def go_on(run: FolderRun, stop: Stop) -> Progress:
+    """All that is left of the run; saved and left when the user wants to stop."""
+    path, built = run.folder.path, run.prepare()
+    progress = run.open()
+    say(opening(run, progress))
+    try:
+        with progress_bar("training", epochs_of(built.plan, built.plan.rounds + 1)) as show:
+            for moment in run.moments():
+                progress = moment.progress
+                words = f"round {progress.round}" if progress.status == "running" else "writing the report"
+                show(epochs_of(built.plan, progress.round) + progress.epoch, words)
+                if moment.record is not None:
+                    say(round_line(moment.record))
+                if stop.code:
+                    if moment.record is None:
+                        run.save(progress)
+                    where = f"round {progress.round} epoch {progress.epoch} step {progress.step} in {path}"
+                    raise Interrupted(f"interrupted; saved {where}; the same command goes on", stop.code)
+        refuse_collapse(progress, path)
+    except Interrupted:
+        raise
+    except Exception as error:
+        note_error(run, error, progress)
+        raise
+    settle_error(run)
+    return progress
+
+
+class Stop:
+    """SIGINT, SIGTERM and SIGHUP only set `code`; a second one leaves at once, with the last saved state on disk."""
+
+    def __init__(self) -> None:
+        self.code = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Stop:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and the shell's & want it so
+                    self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _: object) -> None:
+        if self.code:
+            os._exit(self.code)
+        self.code = 130 if number == signal.SIGINT else 143
+
+
+def refuse_foreign(path: Path) -> None:
+    """A run folder is new, empty, or one of ours."""
+    if path.exists():
+        require(path.is_dir(), f"output {path} is a file; name a folder for the run", ConfigError)
+        names = {entry.name for entry in os.scandir(path)}
+        ours = not names or names & {"HEAD", "lock", "generations"}
+        require(ours, f"output {path} holds files and is not a run folder; name a new one", ConfigError)
+
+
+def refuse_other_settings(path: Path, resolved: dict[str, Any]) -> None:
+    """A run folder that was begun with other settings is refused before minutes of reading."""
+    from embasis.experiment.build import refuse_changed_config
+    from embasis.storage import read_newest
+
+    with suppress(CheckpointError):  # no generation yet, or a damaged one: opening the folder says more
+        refuse_changed_config(read_newest(path).facts["config"], resolved)
+
+
+def epochs_of(plan: Plan, rounds: int) -> int:
+    """Epochs before that round begins."""
+    return plan.source_epochs + (rounds - 1) * plan.epochs if rounds else 0
+
+
+def opening(run: FolderRun, progress: Progress) -> str:
+    """What goes in, or where the run goes on."""
+    path, found = run.folder.path, run.resumed
+    built = run.prepare()
+    removed = run.folder.ignored
+    ignored = f"; ignored {removed} incomplete publish{'' if removed == 1 else 'es'}" if removed else ""
+    if found is None:
+        rows = f"{len(run.problem.labelled):,} labelled and {len(run.problem.unlabelled):,} unlabelled rows"
+        names = f"{built.resolved['method']['name']} with {built.resolved['network']['name']}"
+        return f"{rows}, {len(run.problem.schema)} classes\n{names}, seed {built.plan.seed}{ignored}"
+    if progress.status != "running":
+        return f"{path} had ended ({progress.status}) with generation {found.number}; nothing is left to train{ignored}"
+    at = f"epoch {progress.epoch}, step {progress.step}"
+    return f"resumed round {progress.round} from generation {found.number}; {at}{ignored}"
+
+
+def refuse_collapse(progress: Progress, path: Path) -> None:
+    """A collapsed run is kept and reported, and is not a success."""
+    if progress.status == "collapsed":
+        notes = "; ".join(progress.records[-1].notes)
+        raise NumericalError(f"{notes}; everything is in {path}, its report says more")
+
+
+def note_error(run: FolderRun, error: Exception, progress: Progress) -> None:
+    """The same facts as on stderr, for machines, if the disk still allows it."""
+    sentence, code = failure(error)
+    facts = {"kind": type(error).__name__, "message": sentence, "exit_code": code, "resolved": False}
+    at = {"round": progress.round, "epoch": progress.epoch, "step": progress.step, "generation": run.saved}
+    with suppress(OSError, EmbasisError):
+        run.folder.write_json("error.json", {**facts, **at})
+
+
+def settle_error(run: FolderRun) -> None:
+    """An error that an earlier attempt noted is no longer in the way."""
+    from embasis.storage import read_json
+
+    path = run.folder.path / "error.json"
+    with suppress(EmbasisError):
+        if path.exists() and isinstance(facts := read_json(path), dict):
+            run.folder.write_json("error.json", {**facts, "resolved": True})

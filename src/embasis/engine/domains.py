@@ -1,0 +1,60 @@
+"""Both domains alike before the classifier: the unlabelled side's features are matched to the labelled side's.
+
+| symbol | shape | meaning |
+| --- | --- | --- |
+| c, s | d | centre and scale of the labelled side, fixed when training begins |
+| m, v | d | mean and deviation of a side's features now |
+| centre, scale | d | of the unlabelled side: (x − centre) / scale is distributed as (x − c) / s on the labelled side |
+
+"Distributed" means mean and deviation of each feature; they need no labels. Only networks with `domains` have this:
+those of images.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from embasis.engine.extract import extract, rescored
+from embasis.functional.sites import centre_and_scale, domain_sums
+from embasis.networks.model import DomainScale, Network
+from embasis.types import Features, Plan, Problem
+
+
+def scales_of(network: nn.Module) -> DomainScale | None:
+    """The network's scales by domain, if it has any."""
+    return network.domains if isinstance(network, Network) else None
+
+
+def begin_scales(network: nn.Module, problem: Problem, plan: Plan) -> None:
+    """Before the first step: each side's own mean and deviation."""
+    scales = scales_of(network)
+    if scales is None:
+        return
+    mean, deviation = statistics(extract(network, problem.labelled, plan, labelled=True))
+    scales.centre[0], scales.scale[0] = mean, deviation
+    scales.centre[1], scales.scale[1] = mean, deviation
+    if len(problem.unlabelled) and not problem.shared:
+        scales.centre[1], scales.scale[1] = statistics(extract(network, problem.unlabelled, plan, labelled=False))
+
+
+def matched(
+    network: nn.Module, labelled: list[Features], unlabelled: list[Features], problem: Problem
+) -> list[Features]:
+    """The unlabelled features with scores by scales that are new: the sides are alike again after training."""
+    scales = scales_of(network)
+    if not isinstance(network, Network) or scales is None or not unlabelled or problem.shared:
+        return unlabelled
+    (mean, deviation), (other, spread) = statistics(labelled), statistics(unlabelled)
+    centre, scale = scales.centre[0].cpu().double(), scales.scale[0].cpu().double()
+    width = spread * scale / deviation
+    scales.scale[1] = width
+    scales.centre[1] = other - width * (mean - centre) / scale
+    return [rescored(network, chunk, problem.unlabelled) for chunk in unlabelled]
+
+
+def statistics(chunks: list[Features]) -> tuple[Tensor, Tensor]:
+    """(d) mean and deviation over all chunks."""
+    parts = [domain_sums(chunk.x) for chunk in chunks]
+    count, total, square = (torch.stack([part[index] for part in parts]).sum(0) for index in range(3))
+    return centre_and_scale(count, total, square)
