@@ -33,6 +33,8 @@ OTHER_TWINS = {
     "rank_bin": "threshold_of",
     "ranks": "threshold_of",
     "is_trusted": "threshold_of",
+    # The same sums, of a stream of parts.
+    "summed": "domain_sums",
     # Found by bisection: its test asks `mean_perplexity`, the function it inverts.
     "sharpness_for_perplexity": "mean_perplexity",
 }

@@ -358,6 +358,11 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
             5,
             "not enough memory; fewer rows, fewer features or a smaller plan.batch need less",
         ),
+        (
+            RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+            5,
+            "not enough memory; fewer rows, fewer features or a smaller plan.batch need less",
+        ),
         (OSError(5, "Input/output error", "disk"), 5, "disk: Input/output error"),
     ],
 )

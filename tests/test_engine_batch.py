@@ -16,6 +16,7 @@ from embasis.engine.progress import Progress
 from embasis.engine.rounds import begin
 from embasis.engine.train import make_optimiser, take_step
 from embasis.errors import ConfigError
+from embasis.functional.basis import orthogonality
 from embasis.methods import METHODS
 from embasis.methods.retraining import TrustedLabels
 from embasis.networks.model import Network
@@ -174,6 +175,12 @@ def test_a_plan_that_cannot_be_is_refused(settings: dict[str, Any], sentence: st
 def test_a_gpu_that_is_not_there_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^plan\.device = cuda, but torch finds no GPU$"):
         built_for(toy(), plan={"device": "cuda"})
+
+
+def test_the_basis_block_is_where_the_network_is() -> None:
+    block = network().to("meta").add_basis(3)
+    assert block.weight.device.type == "meta"
+    assert orthogonality(block.weight).device.type == "meta"
 
 
 # --- streams and pieces

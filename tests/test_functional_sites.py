@@ -13,7 +13,7 @@ from jaxtyping import TypeCheckError
 
 import reference
 from embasis.functional.em import responsibilities
-from embasis.functional.sites import centre_and_scale, domain_sums, standardise, to_sites, unit_rows
+from embasis.functional.sites import centre_and_scale, domain_sums, standardise, summed, to_sites, unit_rows
 
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.integers(1, 9)
@@ -54,6 +54,9 @@ def test_sums_of_shards_add_up_to_those_of_the_whole(seed, cuts):
     parts = [domain_sums(x[a:b]) for a, b in itertools.pairwise(edges)]
     for whole, pieces in zip(domain_sums(x), zip(*parts, strict=True), strict=True):
         torch.testing.assert_close(sum(pieces), whole, atol=1e-12, rtol=1e-12)
+    found = summed((x[a:b] for a, b in itertools.pairwise(edges)), len(parts), 3)
+    stacked = [torch.stack(pieces).sum(0) for pieces in zip(*parts, strict=True)]
+    assert all(torch.equal(one, other) for one, other in zip(found, stacked, strict=True))
 
 
 @given(seed=seeds, n=st.integers(2, 40), scale=st.sampled_from([1e-30, 1e-3, 1.0, 1e30]))

@@ -127,6 +127,15 @@ def test_one_image_a_list_and_a_parquet_file_give_the_same_labels(here: Path) ->
     assert found["probability"][found["id"].index(name)] == float(expected["probability"])
 
 
+def test_links_in_a_list_are_followed_when_that_is_asked_for(here: Path) -> None:
+    Path("linked.png").symlink_to(here / "neu" / "a b" / "4 ö.png")
+    Path("links.csv").write_text("path\nlinked.png\nneu/a b/0 ö.png\n")
+    for flags, labelled in (((), 1), (("--follow-links",), 2)):
+        result = embasis("predict", "run", "links.csv", "-o", "links.out.csv", "--workers", 0, *flags)
+        assert result.exit_code == 0, result.output
+        assert sum(row["label"] != "" for row in table("links.out.csv")) == labelled
+
+
 def test_predict_refuses_what_holds_no_image(here: Path) -> None:
     Path("leer").mkdir()
     Path("nur.png").write_bytes(b"no image")

@@ -15,7 +15,7 @@ import torch
 
 from embasis import fit_images
 from embasis.data.image.samples import Images
-from embasis.errors import InputDataError
+from embasis.errors import ConfigError, InputDataError, NumericalError
 from embasis.experiment import folder
 from embasis.experiment.compare import compare
 from embasis.experiment.front import PIECE, Kept
@@ -231,6 +231,56 @@ def test_more_unreadable_images_than_the_budget_allows_end_the_run_before_traini
         fit_images(tmp_path / "photos", tmp_path / "paintings", backbone="timm:test_efficientnet", **words)
     assert str(caught.value).startswith("12 of 36 files unreadable (33.3 %), 10 are tolerated; first: ")
     assert str(caught.value).endswith("; `embasis check` lists all, data.budget=0.3334 allows more")
+
+
+def test_a_comparison_has_the_same_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sides(tmp_path)
+    for path in sorted((tmp_path / "paintings").rglob("*.png"))[:12]:
+        path.write_bytes(garbled(path.read_bytes()))
+    config = settings(tmp_path / "cache")
+    problem, _ = begun(tmp_path, config)
+    monkeypatch.setattr("embasis.experiment.compare.problems", lambda *_: iter([("one", problem)]))
+    with pytest.raises(InputDataError, match=r"^12 of 36 files unreadable \(33\.3 %\), 10 are tolerated; first: "):
+        next(compare("any", ["source_only"], [0], config))
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_a_class_of_which_nothing_can_be_read_is_refused(tmp_path: Path, depth: str) -> None:
+    sides(tmp_path)
+    for path in (tmp_path / "photos" / CLASSES[1]).iterdir():
+        path.write_bytes(garbled(path.read_bytes()))
+    problem, front = begun(tmp_path, settings(tmp_path / "cache", depth))
+    with pytest.raises(InputDataError) as caught:
+        read(problem, front)
+    assert str(caught.value) == (
+        "labelled: classes without an image that can be read: 'buntes Tuch'; repair their images, or take these "
+        "classes out"
+    )
+
+
+@pytest.mark.parametrize("depth", ["partial", "full"])
+def test_only_rows_in_memory_are_standardised(home: Path, depth: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        begun(home, settings(home / "cache", depth, "standardise=domain"))
+    assert str(caught.value) == (
+        "standardise = domain is for rows in memory; at depth partial and full the network scales by itself: leave "
+        "standardise out"
+    )
+
+
+def test_maps_that_half_precision_cannot_hold_are_not_kept(home: Path, tmp_path: Path) -> None:
+    problem, front = begun(home, settings(tmp_path / "cache", "partial"))
+    stem = front.stem
+    assert stem is not None
+    stem.register_forward_hook(lambda module, given, found: found * 1e9)
+    with pytest.raises(NumericalError) as caught:
+        read(problem, front)
+    assert str(caught.value) == (
+        "timm:test_efficientnet: features of an image are not finite in half precision; choose another depth or "
+        "backbone"
+    )
+    assert front.cache is not None
+    assert len(front.cache) == 0
 
 
 def test_a_side_of_which_nothing_can_be_read_is_refused(tmp_path: Path) -> None:

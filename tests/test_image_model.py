@@ -102,6 +102,17 @@ def test_a_picture_has_one_label_in_every_form(home: Path, model: Any, depth: st
     assert same(model(depth).predict(torch.stack(tensors)), expected)
 
 
+def test_pictures_are_labelled_chunk_by_chunk_as_all_at_once(
+    home: Path, model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays = [np.array(Image.open(path)) for path in paths(home)]
+    expected = model("frozen").predict(arrays)
+    monkeypatch.setattr("embasis.image_model.CHUNK", 2)
+    found = model("frozen").predict(arrays)
+    assert found.names == expected.names
+    assert same(found, expected)
+
+
 def test_order_and_repeats_of_paths_are_kept(home: Path, model: Any) -> None:
     order = [3, 0, 3, 4, 1, 0]
     expected = model("frozen").predict(home / "new")
@@ -191,6 +202,16 @@ def test_a_module_of_ones_own_is_trained_saved_and_given_again(home: Path, tmp_p
     assert str(caught.value) == (
         f"{path}: the run was made with a module of your own; give it again: load({str(path)!r}, backbone=…)"
     )
+
+
+def test_a_module_without_weights_is_a_backbone_too(home: Path, tmp_path: Path) -> None:
+    def quarters() -> Any:
+        body = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten())
+        return own(body, 12, Preparation(size=32), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+
+    found = fitted(home, backbone=quarters())
+    found.save(path := tmp_path / "saved")
+    assert same(loaded(path, backbone=quarters()).predict(home / "new"), found.predict(home / "new"))
 
 
 def test_another_module_than_the_frozen_one_is_refused(home: Path, tmp_path: Path) -> None:

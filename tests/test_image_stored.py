@@ -13,8 +13,9 @@ from safetensors.torch import load_file, save_file
 
 from embasis.errors import CheckpointError, ConfigError, CorruptError, InputDataError
 from embasis.experiment import folder
+from embasis.experiment.folder import FolderRun
 from embasis.experiment.model import Model, stored
-from embasis.storage import read_newest
+from embasis.storage import RunFolder, read_newest
 from image_runs import CLASSES, DEPTHS, begun, folder_run, picture, read, settings, sides, whole_run
 from storage_runs import do_not_wait, tree
 
@@ -165,3 +166,27 @@ def test_a_changed_image_is_other_data(tmp_path: Path, depth: str) -> None:
     assert str(caught.value) == (
         "the data have changed since the run began: labelled; use another folder, or the old data"
     )
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_a_run_that_was_trained_on_a_gpu_labels_without_one(home: Path, depth: str) -> None:
+    found = read_newest(home / depth)
+    found.facts["config"]["plan"]["device"] = "cuda"
+    model = stored(found.facts, found.tensors, home / depth)
+    assert model.front is not None
+    model.front.reader.workers = 0
+    if not torch.cuda.is_available():
+        assert torch.equal(means(model, home), torch.load(home / f"{depth}.pt", weights_only=True))
+
+
+@pytest.mark.parametrize("depth", ["partial", "full"])
+def test_a_run_in_half_precision_labels_an_image_as_its_last_round_did(tmp_path: Path, depth: str) -> None:
+    sides(tmp_path)
+    config = settings(tmp_path / "cache", depth, plan={"precision": "bfloat16"})
+    problem, front = begun(tmp_path, config)
+    ready = read(problem, front)
+    run = FolderRun(ready, config, RunFolder(tmp_path / "run"), front)
+    with front.reader, run.folder:
+        *_, last = run.moments()
+    assert last.verdict is not None
+    assert torch.equal(means(loaded(tmp_path / "run"), tmp_path), last.verdict.distribution.mean)

@@ -48,6 +48,14 @@ for line in sys.stdin.buffer:
         if name.startswith("half"):
             send({"reason": None}, b"half")
             os.kill(os.getpid(), signal.SIGKILL)
+        if name.startswith("long"):
+            os.write(1, b"\\xff" * 4)
+        if name.startswith("text"):
+            os.write(1, b"\\0\\0\\0\\4text")
+        if name.startswith("list"):
+            send([])
+        if name.startswith("number"):
+            send({"reason": 3})
         if name.startswith("exit"):
             os.write(2, b"out of luck\\n")
             os._exit(3)
@@ -234,6 +242,16 @@ def test_a_worker_that_dies_costs_the_file_it_read(
     assert torch.equal(batch, expected)
     ((_, again),) = quick.batches(files, [[4, 5]], PREPARATION)
     assert again == {1: f"the decoder died with {HOW[name]} on it"}
+
+
+@pytest.mark.parametrize("name", ["long", "text", "list", "number"])
+def test_an_answer_that_is_none_costs_the_file_and_no_memory(
+    name: str, files: list[ImageFile], tmp_path: Path, quick: Reader
+) -> None:
+    files[5] = image_file(tmp_path / f"{name}.png")
+    ((batch, refused),) = quick.batches(files, [list(range(8))], PREPARATION)
+    assert refused == {5: "the decoder sent what is no answer on it"}
+    assert batch[[4, 6, 7], 0, 0, 0].tolist() == shades([files[row] for row in (4, 6, 7)])
 
 
 def test_the_second_worker_lost_in_one_pass_ends_it(files: list[ImageFile], tmp_path: Path, quick: Reader) -> None:

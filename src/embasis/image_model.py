@@ -25,6 +25,7 @@ from embasis.data.image.files import ImageFile, name_of
 from embasis.data.image.folders import ImageOptions, load_images, require_budget, without_folders
 from embasis.data.image.scan import scan_file, scan_folder
 from embasis.data.image.views import centre
+from embasis.engine.extract import CHUNK
 from embasis.engine.rounds import Moment, Verdict, walk
 from embasis.errors import ConfigError, InputDataError, NumericalError, require
 from embasis.experiment.build import Built, build, fingerprint, rehearse
@@ -147,10 +148,13 @@ class ImageModel:
         front = self.model.front
         require(front is not None, "the model was trained on arrays, not on images", InputDataError)
         assert front is not None
-        views = [centre(pixels_of(item), front.backbone.preparation) for item in items]
-        rows = torch.cat([front.through(torch.stack(views[at : at + PIECE])) for at in range(0, len(views), PIECE)])
-        verdict = self.model.verdict(rows)
-        return labels_of([label_columns(verdict, [str(row) for row in range(len(items))], self.model.schema)], {})
+        parts = []
+        for numbers in torch.arange(len(items)).split(CHUNK):  # so many views are in memory, however many pictures
+            views = [centre(pixels_of(items[row]), front.backbone.preparation) for row in numbers.tolist()]
+            rows = torch.cat([front.through(torch.stack(views[at : at + PIECE])) for at in range(0, len(views), PIECE)])
+            names = [str(row) for row in numbers.tolist()]
+            parts.append(label_columns(self.model.verdict(rows, numbers), names, self.model.schema))
+        return labels_of(parts, {})
 
 
 def is_picture(images: Any) -> bool:
@@ -162,7 +166,8 @@ def labels_of(parts: Iterable[dict[str, list[Any]]], reasons: dict[str, str]) ->
     """Columns as one value; names without a label at the end."""
     columns: dict[str, list[Any]] = {}
     for part in parts:
-        columns = {name: columns.get(name, []) + column for name, column in part.items()}
+        for name, column in part.items():
+            columns.setdefault(name, []).extend(column)
     missing = len(reasons)
 
     def numbers(name: str) -> NDArray[np.float64]:

@@ -133,7 +133,7 @@ def files_of(path: str, follow_links: bool) -> tuple[list[ImageFile], dict[str, 
     if os.path.isdir(path):
         scan = scan_folder(path, follow_links=follow_links)
     elif os.path.isfile(path) and is_image_side(path):
-        scan = scan_list(path)[0]
+        scan = scan_list(path, follow_links=follow_links)[0]
     else:
         scan = scan_file(path)
     refused = {item.name: item.reason for item in scan.refused}
@@ -157,7 +157,8 @@ def label_files(model: Model, path: str, follow_links: bool) -> dict[str, list[A
             show(done / len(files), f"labelling images: {done:,} of {len(files):,}")
             if verdict is not None:
                 part = label_columns(verdict, [file.name for file in good], model.schema)
-                columns = {name: columns.get(name, []) + column for name, column in part.items()}
+                for name, column in part.items():
+                    columns.setdefault(name, []).extend(column)
     require(columns, f"{path}: no image can be read; first: {next(iter(refused.items()), '')}", InputDataError)
     for name in refused:
         for key, column in columns.items():

@@ -37,6 +37,7 @@ def train(problem: Problem, config: Config, path: Path) -> tuple[FolderRun, Prog
             problem = read_images(problem, front, config, stop)
         say_notes(problem)
         run = FolderRun(problem, config, RunFolder(path), front)
+        del problem  # its features are standardised in a copy
         run.prepare()
         with run.folder:
             progress = go_on(run, stop)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -87,7 +88,8 @@ def failure(error: BaseException) -> tuple[str, int]:
         return str(error), error.exit_code
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", 130
-    if isinstance(error, MemoryError) or "not enough memory" in str(error):  # the latter is torch's RuntimeError
+    short = re.search("not enough memory|out of memory", str(error))  # torch's RuntimeError, for the CPU and for a GPU
+    if isinstance(error, MemoryError) or short:
         return "not enough memory; fewer rows, fewer features or a smaller plan.batch need less", 5
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""

@@ -44,8 +44,10 @@ class Standardiser:
 
     def apply(self, x: Tensor, side: int) -> Tensor:
         """(x − centre) / scale in float64, returned as float32 in x's shape."""
-        parts = [((part.flatten(1).double() - self.centre[side]) / self.scale[side]).float() for part in x.split(CHUNK)]
-        return torch.cat(parts).view(x.shape) if parts else x.float()
+        out = torch.empty(x.shape)  # filled part by part: no second copy of all rows is ever there
+        for part, place in zip(x.split(CHUNK), out.split(CHUNK), strict=True):
+            place.copy_(((part.flatten(1).double() - self.centre[side]) / self.scale[side]).view(part.shape))
+        return out
 
     def transform(self, problem: Problem) -> Problem:
         """The problem with both sides (and the test rows, as unlabelled ones) standardised."""
@@ -57,7 +59,7 @@ class Standardiser:
         )
 
     def _samples(self, samples: Samples, side: int) -> Samples:
-        x = samples.inputs(torch.arange(len(samples)))
+        x = samples.x if isinstance(samples, Arrays) else samples.inputs(torch.arange(len(samples)))
         return Arrays(self.apply(x, side), samples.labels, samples.ids)
 
 

@@ -88,5 +88,5 @@ def autocast(network: nn.Module, plan: Plan) -> AbstractContextManager[object]:
 
 
 def has_bfloat16() -> bool:
-    """Whether the GPU computes in bfloat16."""
-    return bool(torch.cuda.is_bf16_supported())
+    """Whether the GPU computes in bfloat16 itself; older ones would imitate it, slowly."""
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))

@@ -12,11 +12,10 @@ those of images.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from embasis.engine.extract import extract, rescored
-from embasis.functional.sites import centre_and_scale, domain_sums
+from embasis.functional.sites import centre_and_scale, summed
 from embasis.networks.model import DomainScale, Network
 from embasis.types import Features, Plan, Problem
 
@@ -39,7 +38,7 @@ def begin_scales(network: nn.Module, problem: Problem, plan: Plan) -> None:
 
 
 def matched(
-    network: nn.Module, labelled: list[Features], unlabelled: list[Features], problem: Problem
+    network: nn.Module, labelled: list[Features], unlabelled: list[Features], problem: Problem, plan: Plan
 ) -> list[Features]:
     """The unlabelled features with scores by scales that are new: the sides are alike again after training."""
     scales = scales_of(network)
@@ -50,11 +49,9 @@ def matched(
     width = spread * scale / deviation
     scales.scale[1] = width
     scales.centre[1] = other - width * (mean - centre) / scale
-    return [rescored(network, chunk, problem.unlabelled) for chunk in unlabelled]
+    return [rescored(network, chunk, problem.unlabelled, plan) for chunk in unlabelled]
 
 
 def statistics(chunks: list[Features]) -> tuple[Tensor, Tensor]:
     """(d) mean and deviation over all chunks."""
-    parts = [domain_sums(chunk.x) for chunk in chunks]
-    count, total, square = (torch.stack([part[index] for part in parts]).sum(0) for index in range(3))
-    return centre_and_scale(count, total, square)
+    return centre_and_scale(*summed((chunk.x for chunk in chunks), len(chunks), chunks[0].x.shape[1]))

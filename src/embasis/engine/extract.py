@@ -63,10 +63,14 @@ def passes(network: nn.Module, samples: Samples, plan: Plan, side: int) -> Itera
 
 
 @torch.no_grad()
-def rescored(network: Network, chunk: Features, samples: Samples) -> Features:
+def rescored(network: Network, chunk: Features, samples: Samples, plan: Plan) -> Features:
     """The chunk's features with the unlabelled side's scores as they are now, computed in the shape of a pass."""
     size, device = rows_at_once(samples), device_of(network)
-    parts = [network.judge(fill(rows, size).to(device), 1)[: len(rows)].float().cpu() for rows in chunk.x.split(size)]
+    parts = []
+    for rows in chunk.x.split(size):
+        with autocast(network, plan):
+            scores = network.judge(fill(rows, size).to(device), 1)
+        parts.append(scores[: len(rows)].float().cpu())
     return Features(chunk.x, torch.cat(parts), chunk.y, chunk.ids)
 
 

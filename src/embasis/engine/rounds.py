@@ -102,7 +102,7 @@ def close_round(problem: Problem, method: Method, plan: Plan, progress: Progress
     """Features → label distribution → selection → record; the collapse guard has the last word."""
     labelled = extract(progress.network, problem.labelled, plan, labelled=True)
     unlabelled = extract(progress.network, problem.unlabelled, plan, labelled=False)
-    unlabelled = matched(progress.network, labelled, unlabelled, problem)
+    unlabelled = matched(progress.network, labelled, unlabelled, problem, plan)
     start = dict(progress.labeller)
     block = getattr(progress.network, "basis", None)
     if block is not None and progress.round == 0:

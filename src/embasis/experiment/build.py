@@ -60,6 +60,9 @@ def build(problem: Problem, config: Config, front: Front | None = None) -> Built
     mode = config.standardise
     if mode == "auto":
         mode = ("joint" if problem.shared else "domain") if len(shape) == 1 else "none"
+    rows = mode == "none" or front is None or front.plan.depth == "frozen"
+    deep = "is for rows in memory; at depth partial and full the network scales by itself: leave standardise out"
+    require(rows, f"standardise = {mode} {deep}", ConfigError)
     plan_keys = [name for name in Plan.__dataclass_fields__ if name != "seed"]
     kind, network, network_settings = make_network(shape, classes, config, front)
     plan_settings = settings.bind("plan", Plan, {**PLANS[kind], **config.plan}, plan_keys)

@@ -15,6 +15,7 @@ from torch import nn
 from embasis import config as settings
 from embasis.config import Config
 from embasis.data.domain_sets import PAIRS
+from embasis.data.image.folders import ImageOptions, require_budget
 from embasis.engine.domains import begin_scales
 from embasis.engine.progress import Progress
 from embasis.engine.rounds import walk
@@ -67,9 +68,10 @@ def compare(
 
 def read(problem: Problem, front: Front) -> Problem:
     """The problem with its images read, from the feature cache where they were read before."""
-    for _ in front.fill(problem):
-        pass
-    return front.problem(problem)
+    seen = max(total for _, total in front.fill(problem))
+    ready = front.problem(problem)
+    require_budget(ready.refused, seen + len(problem.refused), ImageOptions().budget)
+    return ready
 
 
 def known_settings(method: str) -> tuple[str, ...]:

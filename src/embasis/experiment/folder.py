@@ -59,6 +59,7 @@ class FolderRun:
             labeller = self._built.method.labeller
             if isinstance(labeller, EMBasisLabeller):  # refuses more components than rows
                 labeller.centres_of_a_class(len(self.problem.labelled) + len(self.problem.unlabelled))
+            self.problem = self._built.problem  # the rows as they came are not needed any more
         return self._built
 
     def open(self) -> Progress:

@@ -27,8 +27,9 @@ from embasis.config import Config
 from embasis.data.image.files import ImageFile
 from embasis.data.image.loading import Reader
 from embasis.data.image.samples import Images
+from embasis.data.problem import listed
 from embasis.engine.extract import fill
-from embasis.errors import ConfigError, InputDataError, require
+from embasis.errors import ConfigError, InputDataError, NumericalError, require
 from embasis.networks import PRETRAINED
 from embasis.networks.backbone import Backbone
 from embasis.networks.model import Network
@@ -109,9 +110,13 @@ class Front:
         """The frozen part's output for at most PIECE prepared images, rounded as it is kept."""
         if self.stem is None:
             return images
-        device = next(self.stem.parameters()).device
+        device = next(self.stem.buffers()).device  # those of its pixels: a module of the user's own may have no weights
         out: Tensor = self.stem(fill(images, PIECE).to(device))[: len(images)].cpu()
-        return out.half().float() if self.trained else out
+        out = out.half().float() if self.trained else out
+        kept = "half" if self.trained else "single"
+        broken = f"{self.backbone.name}: features of an image are not finite in {kept} precision"
+        require(torch.isfinite(out).all(), f"{broken}; choose another depth or backbone", NumericalError)
+        return out
 
     def fill(self, problem: Problem) -> Iterator[tuple[int, int]]:
         """Read every image that is not in the cache yet, with a pause after each piece: (images done, images in all).
@@ -152,6 +157,9 @@ class Front:
         """The problem that is trained on: rows in place of files, without those that could not be read."""
         refused = list(problem.refused)
         labelled, _ = self._side(problem.labelled, "labelled", refused)
+        gone = {*problem.labelled.labels.tolist()} - {*labelled.labels.tolist()}
+        empty = f"labelled: classes without an image that can be read: {listed(problem.schema.names[c] for c in gone)}"
+        require(not gone, f"{empty}; repair their images, or take these classes out", InputDataError)
         unlabelled, kept = self._side(problem.unlabelled, "unlabelled", refused)
         test = None if problem.test is None else self._side(problem.test, "test", refused)[0]
         return replace(
@@ -223,8 +231,9 @@ def make_backbone(network: Mapping[str, Any]) -> Backbone:
 
 
 def key(backbone: Backbone, trained: int) -> str:
-    """What features depend on beside the image: the weights, the preparation, the cut."""
-    parts = (backbone.identity, repr(backbone.preparation), str(trained), str(PIECE), str(PIXELS))
+    """What features depend on beside the image: the weights, the preparation, the cut, and a GPU's coarser products."""
+    parts = [backbone.identity, repr(backbone.preparation), str(trained), str(PIECE), str(PIXELS)]
+    parts += ["cuda"] if torch.cuda.is_available() else []
     return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
 
 

@@ -86,6 +86,8 @@ def stored(
         shape = tuple(int(size) for size in facts["shape"])
         resolved = dict(facts["config"])
         resolved["data"] = {}
+        if not torch.cuda.is_available():  # a model that was trained on a GPU labels without one, too
+            resolved["plan"] = {**resolved["plan"], "device": "auto"}
         config = Config(**resolved)
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptError(f"the run's facts do not describe a model: {error}") from error

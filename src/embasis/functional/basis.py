@@ -20,7 +20,7 @@ from torch import Tensor
 def orthogonality(w: Float[Tensor, "k d"]) -> Float[Tensor, ""]:
     """‖w wᵀ − I_k‖² / k². (For k < d the paper's μᵀμ = I is impossible; rows can be orthonormal.)"""
     w = w.float()
-    return (w @ w.T - torch.eye(len(w))).square().mean()
+    return (w @ w.T - torch.eye(len(w), device=w.device)).square().mean()
 
 
 def reconstruction(x: Float[Tensor, "n d"], w: Float[Tensor, "k d"]) -> Float[Tensor, ""]:

@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
@@ -28,6 +30,17 @@ def domain_sums(x: Float[Tensor, "n d"]) -> tuple[Float64[Tensor, ""], Float64[T
     """count, total and square of these rows; float64, so that features × 10^30 do not overflow."""
     wide = x.double()
     return torch.tensor(float(len(x)), dtype=torch.float64), wide.sum(0), wide.square().sum(0)
+
+
+def summed(
+    parts: Iterable[Float[Tensor, "n d"]], number: int, width: int
+) -> tuple[Float64[Tensor, ""], Float64[Tensor, " d"], Float64[Tensor, " d"]]:
+    """count, total and square over `number` parts; sums of parts lie in one block, so that no gap in memory stays."""
+    counts = torch.empty(number, dtype=torch.float64)
+    totals, squares = torch.empty(2, number, width, dtype=torch.float64)
+    for row, x in enumerate(parts):
+        counts[row], totals[row], squares[row] = domain_sums(x)
+    return counts.sum(0), totals.sum(0), squares.sum(0)
 
 
 def centre_and_scale(

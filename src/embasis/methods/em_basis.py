@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -99,7 +99,7 @@ class EMBasisLabeller:
         if not float(all_sum(torch.tensor(0.0 if same else 1.0))):
             return {name: value for name, value in start.items() if name != "proposal"}
         centre, scale = self._domains(stream)
-        rows = [self._prepare(part, centre, scale) for part in stream]
+        rows = self._prepared(stream, centre, scale)
         labelled = [part.y >= 0 for part in stream]
         per_class = self.centres_of_a_class(sum(len(row) for row in rows))
         mu = self._first_basis(rows, stream, start, per_class)
@@ -146,11 +146,11 @@ class EMBasisLabeller:
 
     def _domains(self, stream: Stream) -> tuple[Tensor, Tensor]:
         """(2, d) centres and scales: of each side, of both together, or none."""
-        width = stream[0].x.shape[1]
+        width, rows = stream[0].x.shape[1], [(part.x, part.y) for part in stream]
         if self.centring == "none":
             return torch.zeros(2, width, dtype=torch.float64), torch.ones(2, width, dtype=torch.float64)
         sums = [
-            [sum_up([sites.domain_sums(part.x[(part.y < 0) == side]) for part in stream], i) for i in range(3)]
+            [all_sum(value) for value in sites.summed((x[(y < 0) == side] for x, y in rows), len(stream), width)]
             for side in (False, True)
         ]
         if self.centring == "joint" or not float(sums[1][0]):
@@ -163,6 +163,15 @@ class EMBasisLabeller:
         side = (features.y < 0).long()
         side = side[:1] if bool((side == side[:1]).all()) else side
         return sites.unit_rows(((features.x.double() - centre[side]) / scale[side]).float())
+
+    def _prepared(self, stream: Stream, centre: Tensor, scale: Tensor) -> list[Tensor]:
+        """Every chunk prepared, all in one block of memory: by themselves they lie between gaps of their own size."""
+        sizes = [-(-len(part) // ALIGNED) * ALIGNED for part in stream]
+        places = torch.empty(sum(sizes), stream[0].x.shape[1]).split(sizes)
+        return [
+            place[: len(part)].copy_(self._prepare(part, centre, scale))
+            for place, part in zip(places, stream, strict=True)
+        ]
 
     def centres_of_a_class(self, rows: int) -> int:
         """Components of each class: as asked for, or as the rows allow."""
@@ -187,8 +196,8 @@ class EMBasisLabeller:
         if self.sharpness > 0:
             return self.sharpness
         target = self.perplexity or max(float(per_class), 2.0)
-        sample = torch.cat([row[~flag] for row, flag in zip(rows, labelled, strict=True)])[:SHARPNESS_ROWS]
-        sample = sample if len(sample) else torch.cat(rows)[:SHARPNESS_ROWS]
+        sample = leading(row[~flag] for row, flag in zip(rows, labelled, strict=True))
+        sample = sample if len(sample) else leading(rows)
         return em.sharpness_for_perplexity(sample @ mu.T, min(target, len(mu) * 0.9))
 
     def _em(
@@ -248,14 +257,22 @@ class EMBasisLabeller:
 
 SHARPNESS_ROWS = 4096
 """Unlabelled rows by which the sharpness is set."""
+ALIGNED = 16
+"""Chunks begin at a multiple of so many rows, as memory of their own would: a product may round by where rows lie."""
 HEAD_STEPS = 30
 LITERAL_DRAWS = 64
 """Draws of the literal reading where none are asked for."""
 
 
-def sum_up(parts: list[tuple[Tensor, Tensor, Tensor]], index: int) -> Tensor:
-    """The sum over chunks and processes of one of the three domain sums."""
-    return all_sum(torch.stack([part[index] for part in parts]).sum(0))
+def leading(parts: Iterable[Tensor]) -> Tensor:
+    """The first SHARPNESS_ROWS rows; hardly more than these are copied."""
+    taken, count = list[Tensor](), 0
+    for part in parts:
+        taken.append(part)
+        count += len(part)
+        if count >= SHARPNESS_ROWS:
+            break
+    return torch.cat(taken)[:SHARPNESS_ROWS]
 
 
 def fingerprint(stream: Stream) -> Tensor:

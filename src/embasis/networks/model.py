@@ -60,5 +60,5 @@ class Network(nn.Module):
 
     def add_basis(self, components: int) -> BasisBlock:
         """The attention block of Stage I, orthonormal at the start."""
-        self.basis = BasisBlock(components, self.classifier.in_features)
+        self.basis = BasisBlock(components, self.classifier.in_features).to(self.classifier.weight.device)
         return self.basis

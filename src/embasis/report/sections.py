@@ -15,7 +15,19 @@ if TYPE_CHECKING:
     from embasis.types import Evaluation, RoundRecord
 
 _PRIVATE = ("host", "hostname", "node", "user", "username", "home", "cwd", "argv", "executable")
-_ASKED = ("dataset", "data", "labelled", "unlabelled", "pair", "method", "backbone", "network", "depth", "rounds", "seed")
+_ASKED = (
+    "dataset",
+    "data",
+    "labelled",
+    "unlabelled",
+    "pair",
+    "method",
+    "backbone",
+    "network",
+    "depth",
+    "rounds",
+    "seed",
+)
 
 MOST_RUNS = 12
 """A comparison draws at most so many runs."""

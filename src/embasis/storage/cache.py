@@ -126,6 +126,8 @@ class FeatureCache:
             raise ResourceError(f"cannot read {path}: {error.strerror}; the same command makes it again") from error
         try:
             for position, shard, row in wanted:
+                alike = shard.shape == out.shape[1:]
+                require(alike, f"{path}: rows of another shape than in other shards", CorruptError)
                 data = os.pread(handle, shard.row_bytes, shard.offset + row * shard.row_bytes)
                 require(len(data) == shard.row_bytes, f"{path}: the file is cut off", CorruptError)
                 out[position] = np.frombuffer(data, shard.dtype).reshape(shard.shape)

@@ -32,6 +32,9 @@ START_SECONDS = 60.0
 """A worker must be ready by then; importing torch alone takes 2 to 20 s."""
 PIPE_BYTES = 2**20
 CLOSED = "image workers: the reader was closed before all its images were read"
+NONSENSE = "sent what is no answer"
+LONGEST_ANSWER = 2**16
+"""Bytes of an answer without its pixels: a worker that went mad cannot ask for gigabytes."""
 LAST_WORDS = 2000
 """Bytes of a worker's standard error that are kept."""
 
@@ -138,17 +141,27 @@ class Link:
 
     def answer(self, item: Item, seconds: float) -> str | None:
         """The next image, written where it belongs, or the reason why there is none."""
-        reason: str | None = self._frame(seconds)["reason"]
+        found = self._frame(seconds)
+        reason = found.get("reason", NONSENSE) if isinstance(found, dict) else NONSENSE
         if reason is None:
             self._fill(item.pixels.data, seconds)
+            return None
+        if not isinstance(reason, str) or reason == NONSENSE:
+            raise Lost(NONSENSE)
         return reason
 
     def _frame(self, seconds: float) -> Any:
         length = bytearray(4)
         self._fill(memoryview(length), seconds)
-        text = bytearray(int.from_bytes(length, "big"))
+        size = int.from_bytes(length, "big")
+        if size > LONGEST_ANSWER:
+            raise Lost(NONSENSE)
+        text = bytearray(size)
         self._fill(memoryview(text), seconds)
-        return json.loads(text)
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            raise Lost(NONSENSE) from None
 
     def _fill(self, target: memoryview, seconds: float) -> None:
         """Read exactly this many bytes; what the worker says on standard error is drained meanwhile."""
