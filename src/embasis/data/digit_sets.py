@@ -1,8 +1,9 @@
 """Handwritten digits of two origins as arrays: MNIST (28×28) and USPS (16×16).
 
 Both packs are white on black, 0 … 255, and normalised in size: MNIST's digits lie in a box of 20×20 in the middle of
-their frame, USPS's fill theirs. So USPS's are enlarged to 20×20 and framed: a digit has the same size on both sides
-(enlarged to 28×28 it does not, and a network of MNIST reads 0.3 instead of 0.75 of them). A row's id is its number in the pack, so a subset keeps its identities.
+their frame, USPS's fill theirs. So USPS's are enlarged to 20×20 and framed: a digit has the same size on both sides.
+(Enlarged to 28×28 it does not, and a network of MNIST reads 0.3 instead of 0.75 of them.) A row's id is its number in
+the pack, so a subset keeps its identities.
 """
 
 from __future__ import annotations
