@@ -156,7 +156,7 @@ def test_ctrl_c_at_a_terminal_reaches_the_whole_group_and_loses_nothing(home: Pa
         assert process.stdout.readline() == first
         os.killpg(process.pid, signal.SIGINT)
         said = process.stderr.read()
-        assert process.wait(60) == 130
+        assert process.wait(60) == 130, said
     assert said.startswith("embasis: interrupted while reading images; ")
     assert said.endswith(" of 100 images are in the feature cache; the same command goes on\n")
     assert len(said.splitlines()) == 1

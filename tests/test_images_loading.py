@@ -19,6 +19,7 @@ import pytest
 import torch
 from PIL import Image
 
+from embasis.data.image.link import Link
 from embasis.data.image.loading import Reader
 from embasis.data.image.samples import Images
 from embasis.data.image.scan import ImageFile
@@ -453,3 +454,18 @@ def test_a_row_that_cannot_be_read_is_written_down_once(files: list[ImageFile], 
         next(images.stream([torch.tensor([3])], (0, 0, 0)))
     assert bool((batch[[0, 2]] == 128).all())
     assert images.refused == [Refusal(images.names[3], "changed since the scan", "train")]
+
+
+def test_a_worker_is_born_with_the_signals_of_a_terminal_blocked(tmp_path):
+    """A Ctrl-C to the group in the instant of the fork must not kill it before it can ignore signals."""
+    seen = tmp_path / "mask"
+    program = (
+        f"import signal; open({str(seen)!r}, 'w').write(str(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))))"
+    )
+    link = Link(0, [sys.executable, "-c", program])
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    with pytest.raises(ResourceError):
+        link.start()
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        assert name in seen.read_text()

@@ -109,12 +109,16 @@ class Link:
         paths = os.pathsep.join(path for path in sys.path if path)
         environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
         pipe = subprocess.PIPE
+        # Until it has that group, a signal to ours reaches it too, and would kill it before it can ignore signals.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
         try:
             process = subprocess.Popen(
                 self._command, bufsize=0, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, process_group=0
             )
         except (OSError, subprocess.SubprocessError) as error:
             raise ResourceError(f"image worker {self.number} cannot be started: {error}; set workers to 0") from error
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         # Room for some images, so that worker and thread wake each other less often; where the system allows it.
         with suppress(OSError, AttributeError):
             assert process.stdout is not None
