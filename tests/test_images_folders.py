@@ -208,7 +208,7 @@ def test_more_than_the_budget_is_refused_with_what_would_do(labelled, unlabelled
     assert text == (
         "11 of 18 files unreadable (61.1 %), 10 are tolerated; first: bad00.png (the file is empty), "
         "bad01.png (the file is empty), bad02.png (the file is empty), …; "
-        "`embasis check` lists all, data.budget=0.6112 allows more"
+        "`embasis check` lists all, data.budget=0.6112 (check: --budget) allows more"
     )
     assert len(load_images(labelled, unlabelled, options=ImageOptions(budget=0.6112)).refused) == 11
 
@@ -312,7 +312,7 @@ def test_everything_is_found_at_once(labelled, tmp_path):
         "remove them, or data.allow_empty_class=true leaves those classes out",
         "24 of 33 files unreadable (72.7 %), 10 are tolerated; first: cat/bad00.png (the file is empty), "
         "cat/bad01.png (the file is empty), cat/bad02.png (the file is empty), …; "
-        "`embasis check` lists all, data.budget=0.7273 allows more",
+        "`embasis check` lists all, data.budget=0.7273 (check: --budget) allows more",
     ]
     assert texts["warning"][:20] == [f"{labelled}: cat/bad{number:02}.png: the file is empty" for number in range(20)]
     assert texts["warning"][20:] == [
@@ -343,6 +343,12 @@ def test_class_sets_without_a_common_name_are_noted_and_a_different_case_is_a_wa
     assert check(labelled, upper)[0] == Finding(
         "warning", f"{upper}: {text}: 'Cat', 'Dog'; upper and lower case matter"
     )
+
+
+def test_a_file_in_two_classes_is_said_by_loading_too(labelled, unlabelled):
+    plant(labelled, {"dog/again.png": picture(0)})
+    text = f"{labelled}: 1 file is in two classes at once; first: dog/again.png = cat/1.png"
+    assert text in load_images(labelled, unlabelled).notes
 
 
 def test_a_check_goes_on_when_a_side_is_missing(labelled, tmp_path):

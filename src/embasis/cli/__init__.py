@@ -21,10 +21,11 @@ Examples:
   embasis check labelled.csv unlabelled.csv
   embasis fit labelled.csv unlabelled.csv -o run
   embasis predict run new.csv -o labels.csv
+  embasis fit photos paintings -o run
 
 Exit codes: 0 done, 1 a bug of ours, 2 usage or settings, 3 input refused, 4 run
 folder damaged, 5 disk or memory, 6 collapse or bad numbers, 7 run folder busy,
-130 and 143 interrupted and saved.
+8 a peer process died, 130 and 143 interrupted and saved.
 """
 
 
@@ -39,7 +40,8 @@ folder damaged, 5 disk or memory, 6 collapse or bad numbers, 7 run folder busy,
 def main() -> None:
     """Adapt a model to unlabelled data, and know which of its labels to trust.
 
-    LABELLED and UNLABELLED are tables: .csv, .parquet, .npz or .npy.
+    LABELLED and UNLABELLED are folders of images (LABELLED with a sub-folder for
+    each class), or tables: .csv, .parquet, .npz or .npy.
     """
 
 

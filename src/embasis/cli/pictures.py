@@ -34,7 +34,6 @@ class Signal(Protocol):
 def image_flags(command: F) -> F:
     """The options of commands that take folders of images."""
     for name, text in (
-        ("--forbid-leakage", "Images: a test image that is a labelled one too is an error."),
         ("--allow-missing-class", "Images: labels of classes that LABELLED lacks are ignored."),
         ("--allow-empty-class", "Images: a class folder without images is no class."),
         ("--follow-links", "Images: follow symbolic links."),
@@ -163,6 +162,8 @@ def label_files(model: Model, path: str, follow_links: bool) -> dict[str, list[A
     for name in refused:
         for key, column in columns.items():
             column.append({"id": name, "trusted": False}.get(key))
+    order = sorted(range(len(columns["id"])), key=columns["id"].__getitem__)
+    columns = {name: [column[row] for row in order] for name, column in columns.items()}
     if refused:
         named = "; ".join(f"{name}: {reason}" for name, reason in list(refused.items())[:MOST_NAMED])
         count = "1 file" if len(refused) == 1 else f"{len(refused):,} files"

@@ -45,7 +45,8 @@ def predict(
     INPUT is a table; for a run on images it is a folder, one image, or a .csv
     with a column path. Writes id (for images the path), label, probability, its
     variance in two parts (between, within), uncertainty, and whether the label
-    is trusted. Columns of tables are matched by name.
+    is trusted. Columns of tables are matched by name; images come in the order
+    of their names, and one that cannot be read has no label.
 
     \b
     Examples:
@@ -72,7 +73,7 @@ def predict(
     del columns["drawn"]
     write_output(output, table_bytes(columns, suffix))
     rows, trusted = len(columns["id"]), sum(columns["trusted"])
-    say(f"wrote {output}: {rows:,} rows, {trusted:,} of them trusted ({trusted / rows:.0%})")
+    say(f"wrote {output}: {rows:,} row{'' if rows == 1 else 's'}, {trusted:,} of them trusted ({trusted / rows:.0%})")
 
 
 def least_sure_first(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:

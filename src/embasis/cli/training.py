@@ -37,7 +37,9 @@ TABLES = ("labelled", "unlabelled", "test")
 @click.option("--label", metavar="COLUMN", help="The column of classes.  [default: label]")
 @click.option("--id", "id_", metavar="COLUMN", help="The column of row ids.  [default: id, if there is one]")
 @click.option("--seed", type=int, help="[default: 0]")
+@click.option("--root", metavar="DIR", help="Folder of data packs, for --dataset.  [default: $EMBASIS_DATA]")
 @image_flags
+@click.option("--forbid-leakage", is_flag=True, help="Images: a test image that is a labelled one too is an error.")
 def fit(
     labelled: str | None,
     unlabelled: str | None,
@@ -52,13 +54,15 @@ def fit(
     label: str | None,
     id_: str | None,
     seed: int | None,
+    root: str | None,
     **flags: bool,
 ) -> None:
     """Train on LABELLED, adapt to UNLABELLED, round by round.
 
     Both are tables, or both are images: LABELLED a folder with a sub-folder for
     each class, UNLABELLED a folder of images at any depth; or .csv files with
-    columns path and label. Images go through a pretrained backbone, once.
+    columns path and label. Settings of images: images.depth=frozen, partial or
+    full, images.cache=DIR, network.weights=FILE, data.budget=SHARE.
 
     The same command again goes on where the run was. Labels in UNLABELLED, if
     there are any, are used for scores only. Settings are key=value words; they
@@ -70,13 +74,13 @@ def fit(
       embasis fit labelled.npz unlabelled.npz -o run --method cbst rounds=3
       embasis fit a.csv b.csv -o run --test c.csv --backbone mlp hidden=64
       embasis fit photos paintings -o run
-      embasis fit photos paintings -o run --backbone timm:resnet50 depth=full
+      embasis fit photos paintings -o run --backbone timm:resnet50 images.depth=full
       embasis fit --dataset digits -o run
     """
     from embasis import config as settings
 
     given = tuple(word for word in (labelled, unlabelled) if word is not None)
-    tables: dict[str, Any] = {"dataset": dataset}
+    tables: dict[str, Any] = {"dataset": dataset, "root": root}
     if dataset is not None or (preset is not None and all("=" in word for word in given)):
         words = (*given, *words)
     elif len(given) == 1:

@@ -15,12 +15,12 @@ from embasis.data.image.sides import (
     gather,
     gather_labelled,
     hidden_notes,
-    repeats,
     repeats_text,
     require_budget,
     require_filled,
     require_other_files,
     require_other_place,
+    two_classes_text,
     with_hidden,
 )
 from embasis.data.problem import listed, order, require_classes, require_known, require_labels
@@ -102,17 +102,9 @@ def _about_classes(side: ImageSide, options: ImageOptions, findings: list[Findin
     found.append(Finding("note", f"{side.name}: {len(counts)} classes: {text}"))
     if few := [name for name in counts if counts[name] < 2]:
         found.append(Finding("warning", f"{side.name}: classes with under 2 images: {listed(few)}"))
-    if text := _two_classes(side):
+    if text := two_classes_text(side):
         found.append(Finding("warning", text))
     return found
-
-
-def _two_classes(side: ImageSide) -> str:
-    """A sentence about files of one content that have two labels, or nothing."""
-    label = {file.name: mark for file, mark in zip(side.scan.files, side.labels or (), strict=True)}
-    pairs = [pair for pair in repeats(side) if label[pair[0]] != label[pair[1]]]
-    files = "1 file is" if len(pairs) == 1 else f"{len(pairs):,} files are"
-    return f"{side.name}: {files} in two classes at once; first: {' = '.join(pairs[0])}" if pairs else ""
 
 
 def _about_folders(side: ImageSide, classes: set[str]) -> list[Finding]:

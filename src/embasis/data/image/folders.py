@@ -19,6 +19,7 @@ from embasis.data.image.sides import (
     require_filled,
     require_other_files,
     require_other_place,
+    two_classes_text,
     with_hidden,
     without_folders,
 )
@@ -63,7 +64,8 @@ def load_images(
 
 def _leaks(first: ImageSide, second: ImageSide) -> list[str]:
     """Notes on files that are twice on a side, or on both sides."""
-    return [text for text in (repeats_text(first), repeats_text(second), common_text(first, second)) if text]
+    texts = (repeats_text(first), two_classes_text(first), repeats_text(second), common_text(first, second))
+    return [text for text in texts if text]
 
 
 def _test_side(side: ImageSide, names: list[str], options: ImageOptions) -> tuple[ImageSide, list[str]]:

@@ -150,6 +150,14 @@ def common(one: ImageSide, two: ImageSide) -> list[tuple[str, str]]:
     return [(file.name, held[file.digest]) for file in two.scan.files if file.digest in held]
 
 
+def two_classes_text(side: ImageSide) -> str:
+    """A sentence about files of one content that have two labels, or nothing."""
+    label = {file.name: mark for file, mark in zip(side.scan.files, side.labels or (), strict=True)}
+    pairs = [pair for pair in repeats(side) if label[pair[0]] != label[pair[1]]]
+    files = "1 file is" if len(pairs) == 1 else f"{len(pairs):,} files are"
+    return f"{side.name}: {files} in two classes at once; first: {' = '.join(pairs[0])}" if pairs else ""
+
+
 def repeats_text(side: ImageSide) -> str:
     """A sentence about files that are twice on one side, or nothing."""
     pairs = repeats(side)
@@ -191,7 +199,8 @@ def require_budget(refused: Sequence[Refusal], seen: int, budget: float) -> None
     require(
         len(refused) <= most,
         f"{len(refused):,} of {seen:,} files unreadable ({100 * share:.1f} %), {most:,} are tolerated; "
-        f"first: {first_of(tuple(refused))}; `embasis check` lists all, data.budget={enough:g} allows more",
+        f"first: {first_of(tuple(refused))}; `embasis check` lists all, "
+        f"data.budget={enough:g} (check: --budget) allows more",
     )
 
 
