@@ -74,7 +74,7 @@ def fit(
       embasis fit labelled.npz unlabelled.npz -o run --method cbst rounds=3
       embasis fit a.csv b.csv -o run --test c.csv --backbone mlp hidden=64
       embasis fit photos paintings -o run
-      embasis fit photos paintings -o run --backbone timm:resnet50 images.depth=full
+      embasis fit photos paintings -o run images.depth=full
       embasis fit --dataset digits -o run
     """
     from embasis import config as settings
