@@ -9,6 +9,7 @@ from typing import Any
 
 from embasis.config import Config, load
 from embasis.experiment.folder import FolderRun
+from embasis.experiment.front import Front
 from embasis.storage import RunFolder, read_newest
 from embasis.types import Problem
 from training_runs import toy
@@ -30,10 +31,16 @@ def config(*words: str, method: str = "em_basis", save_seconds: float = 0.0) -> 
     )
 
 
-def go(path: Path, settings: Config, stop_after: int | None = None, problem: Problem | None = None) -> FolderRun:
+def go(
+    path: Path,
+    settings: Config,
+    stop_after: int | None = None,
+    problem: Problem | None = None,
+    front: Front | None = None,
+) -> FolderRun:
     """The run until its end, or until the caller walks away after so many moments."""
     with RunFolder(path) as folder:
-        run = FolderRun(problem or toy(), settings, folder)
+        run = FolderRun(problem or toy(), settings, folder, front)
         moments = run.moments()
         for number, _ in enumerate(moments, start=1):
             if number == stop_after:

@@ -17,8 +17,8 @@ from embasis.data.image.loading import Reader
 from embasis.experiment.build import rehearse
 from embasis.experiment.folder import FolderRun
 from embasis.experiment.front import Front, open_front
-from embasis.storage import RunFolder
 from embasis.types import Problem
+from folder_runs import go
 from image_trees import plant
 
 CLASSES = ("amsel", "buntes Tuch", "Möwe")
@@ -81,14 +81,8 @@ def read(problem: Problem, front: Front) -> Problem:
 
 def folder_run(path: Path, config: Config, problem: Problem, front: Front, stop_after: int | None = None) -> FolderRun:
     """The run in its folder until its end, or until the caller walks away after so many moments."""
-    with front.reader, RunFolder(path) as folder:
-        run = FolderRun(problem, config, folder, front)
-        moments = run.moments()
-        for number, _ in enumerate(moments, start=1):
-            if number == stop_after:
-                moments.close()  # type: ignore[attr-defined]
-                break
-    return run
+    with front.reader:
+        return go(path, config, stop_after, problem, front)
 
 
 def whole_run(path: Path, root: Path, config: Config, **options: Any) -> FolderRun:

@@ -486,3 +486,16 @@ def tempering(scores, entropy):
         if sum(-sum(value * math.log(value) for value in row if value > 0) for row in rows) / len(rows) >= entropy:
             return power
     return 1e-4
+
+
+def matched_scale(centre, scale, here, there):
+    """Feature by feature: the line that takes `there` to the mean and deviation of (here − centre) / scale."""
+    centres, scales = [], []
+    for c, s, a, b in zip(centre.tolist(), scale.tolist(), here.T.tolist(), there.T.tolist(), strict=True):
+        wanted = [(value - c) / s for value in a]
+        mean, other = sum(wanted) / len(wanted), sum(b) / len(b)
+        spread = math.sqrt(sum((value - mean) ** 2 for value in wanted) / len(wanted))
+        width = math.sqrt(sum((value - other) ** 2 for value in b) / len(b)) / spread
+        scales.append(width)
+        centres.append(other - width * mean)
+    return centres, scales

@@ -13,7 +13,15 @@ from jaxtyping import TypeCheckError
 
 import reference
 from embasis.functional.em import responsibilities
-from embasis.functional.sites import centre_and_scale, domain_sums, standardise, summed, to_sites, unit_rows
+from embasis.functional.sites import (
+    centre_and_scale,
+    domain_sums,
+    matched_scale,
+    standardise,
+    summed,
+    to_sites,
+    unit_rows,
+)
 
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.integers(1, 9)
@@ -135,3 +143,16 @@ def test_shapes_are_checked_while_tests_run():
         unit_rows(torch.zeros(3))
     with pytest.raises(TypeCheckError):
         responsibilities(torch.zeros(3, 4), torch.zeros(2, 5), 1.0)
+
+
+@given(seed=st.integers(0, 10**6), d=st.integers(1, 5))
+def test_matched_rows_have_the_mean_and_deviation_that_the_others_have_under_the_fixed_scale(seed, d):
+    draw = torch.Generator().manual_seed(seed)
+    here, there = (torch.randn(50, d, generator=draw) * 3 + 5 * torch.randn(d, generator=draw) for _ in range(2))
+    fixed = torch.randn(d, generator=draw).double(), torch.rand(d, generator=draw).double() + 0.5
+    centre, scale = matched_scale(fixed, *(centre_and_scale(*domain_sums(x)) for x in (here, there)))
+    found, wanted = (there.double() - centre) / scale, (here.double() - fixed[0]) / fixed[1]
+    assert torch.allclose(found.mean(0), wanted.mean(0), atol=1e-8)
+    assert torch.allclose(found.std(0), wanted.std(0), atol=1e-8)
+    slow = reference.matched_scale(*fixed, here.double(), there.double())
+    assert torch.allclose(torch.stack([centre, scale]), torch.tensor(np.array(slow)), atol=1e-8)

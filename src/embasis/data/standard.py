@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from embasis.errors import ConfigError, require
-from embasis.functional.sites import centre_and_scale, domain_sums
+from embasis.functional.sites import centre_and_scale, domain_sums, summed
 from embasis.types import Arrays, Problem, Samples
 
 MODES = ("domain", "joint", "none")
@@ -67,6 +67,6 @@ def side_sums(samples: Samples) -> tuple[Tensor, Tensor, Tensor]:
     """Count, total and square over all rows, chunk by chunk."""
     if not len(samples):
         return domain_sums(torch.zeros(0, 1))
-    parts = [domain_sums(samples.inputs(rows).flatten(1).float()) for rows in torch.arange(len(samples)).split(CHUNK)]
-    count, total, square = (torch.stack([part[i] for part in parts]).sum(0) for i in range(3))
-    return count, total, square
+    chunks = torch.arange(len(samples)).split(CHUNK)
+    width = samples.inputs(chunks[0][:1]).numel()
+    return summed((samples.inputs(rows).flatten(1).float() for rows in chunks), len(chunks), width)

@@ -3,7 +3,6 @@
 | symbol | shape | meaning |
 | --- | --- | --- |
 | c, s | d | centre and scale of the labelled side, fixed when training begins |
-| m, v | d | mean and deviation of a side's features now |
 | centre, scale | d | of the unlabelled side: (x − centre) / scale is distributed as (x − c) / s on the labelled side |
 
 "Distributed" means mean and deviation of each feature; they need no labels. Only networks with `domains` have this:
@@ -15,7 +14,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from embasis.engine.extract import extract, rescored
-from embasis.functional.sites import centre_and_scale, summed
+from embasis.functional.sites import centre_and_scale, matched_scale, summed
 from embasis.networks.model import DomainScale, Network
 from embasis.types import Features, Plan, Problem
 
@@ -44,11 +43,8 @@ def matched(
     scales = scales_of(network)
     if not isinstance(network, Network) or scales is None or not unlabelled or problem.shared:
         return unlabelled
-    (mean, deviation), (other, spread) = statistics(labelled), statistics(unlabelled)
-    centre, scale = scales.centre[0].cpu().double(), scales.scale[0].cpu().double()
-    width = spread * scale / deviation
-    scales.scale[1] = width
-    scales.centre[1] = other - width * (mean - centre) / scale
+    fixed = scales.centre[0].cpu().double(), scales.scale[0].cpu().double()
+    scales.centre[1], scales.scale[1] = matched_scale(fixed, statistics(labelled), statistics(unlabelled))
     return [rescored(network, chunk, problem.unlabelled, plan) for chunk in unlabelled]
 
 

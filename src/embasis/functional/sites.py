@@ -55,6 +55,19 @@ def centre_and_scale(
     return centre, torch.where(constant, centre.abs().clamp_min(1), scale)
 
 
+def matched_scale(
+    fixed: tuple[Float64[Tensor, " d"], Float64[Tensor, " d"]],
+    here: tuple[Float64[Tensor, " d"], Float64[Tensor, " d"]],
+    there: tuple[Float64[Tensor, " d"], Float64[Tensor, " d"]],
+) -> tuple[Float64[Tensor, " d"], Float64[Tensor, " d"]]:
+    """(centre, scale) by which rows of mean and deviation `there` get those that `fixed` gives rows of `here`.
+
+    With fixed = (c, s), here = (m, v), there = (m', v'): scale = v' s / v, centre = m' − scale (m − c) / s.
+    """
+    scale = there[1] * fixed[1] / here[1]
+    return there[0] - scale * (here[0] - fixed[0]) / fixed[1], scale
+
+
 def standardise(
     x: Float[Tensor, "n d"], centre: Float64[Tensor, " d"], scale: Float64[Tensor, " d"]
 ) -> Float[Tensor, "n d"]:
