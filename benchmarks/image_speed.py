@@ -73,7 +73,8 @@ def main() -> None:
         front = open_front(config)
         model = untrained(front, config)
         samples = Images.of(files).prepared(front.backbone.preparation, front.reader)
-        pixels = torch.cat(list(samples.stream(torch.arange(len(files)).split(PIECE))))  # starts the workers, too
+        views = samples.stream(torch.arange(len(files)).split(PIECE))  # starts the workers, too
+        pixels = torch.cat([view.inputs for view in views])
         bare(front, pixels[: 2 * PIECE])
         ratios: dict[str, list[float]] = {"extraction": [], "predict": []}
         for _ in range(given.repeats):

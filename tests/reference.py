@@ -499,3 +499,78 @@ def matched_scale(centre, scale, here, there):
         scales.append(width)
         centres.append(other - width * mean)
     return centres, scales
+
+
+# maps
+
+
+def corners(place, grid):
+    """A place that is a thousandth of a site away from a row or column of centres lies on it."""
+    index, share = [], []
+    for row, column in wide(place):
+        down = min(max(row * grid[0] - 0.5, 0.0), grid[0] - 1.0)
+        right = min(max(column * grid[1] - 0.5, 0.0), grid[1] - 1.0)
+        down, right = (float(round(at)) if abs(at - round(at)) < 1 / 1024 else at for at in (down, right))
+        top, left = int(down), int(right)
+        bottom, beside = min(top + 1, grid[0] - 1), min(left + 1, grid[1] - 1)
+        down, right = down - top, right - left
+        index.append([r * grid[1] + c for r in (top, bottom) for c in (left, beside)])
+        share.append([a * b for a in (1 - down, down) for b in (1 - right, right)])
+    return np.array(index), np.array(share)
+
+
+def mixtures(mean, between, score, index, share):
+    """By the latent: a place's z is the mixture of its sites' z, and between + mean² is a second moment of z."""
+    mean, between, score, share = wide(mean), wide(between), wide(score), wide(share)
+    means, betweens, scores = [], [], []
+    for sites, parts in zip(index, share, strict=True):
+        mixed = sum(part * mean[int(site)] for site, part in zip(sites, parts, strict=True))
+        second = sum(
+            part * (between[int(site)] + mean[int(site)] ** 2) for site, part in zip(sites, parts, strict=True)
+        )
+        squares = sum(part * mean[int(site)] ** 2 for site, part in zip(sites, parts, strict=True))
+        means.append(mixed)
+        betweens.append(np.minimum(second - mixed**2, mixed - mixed**2))
+        scores.append(
+            sum(part * score[int(site)] for site, part in zip(sites, parts, strict=True)) + (squares - mixed**2).sum()
+        )
+    return np.array(means), np.array(betweens), np.array(scores)
+
+
+def enlarged(mean, score, grid, size):
+    places = [((r + 0.5) / size[0], (c + 0.5) / size[1]) for r in range(size[0]) for c in range(size[1])]
+    index, share = corners(np.array(places), grid)
+    means, _, scores = mixtures(mean, 0 * wide(mean), score, index, share)
+    return means, scores
+
+
+def packed(mean, between):
+    return np.float16(wide(mean)), np.array(
+        [[round(min(max(b, 0), 0.25) * 1020) for b in row] for row in wide(between)]
+    )
+
+
+def unpacked(mean, between):
+    rows = [row / sum(row) for row in wide(mean)]
+    found = [
+        [min(b / 1020, m - m * m) for b, m in zip(line, row, strict=True)]
+        for line, row in zip(wide(between), rows, strict=True)
+    ]
+    return np.array(rows), np.array(found)
+
+
+def class_reliability_bins(confidence, right, label, classes, bins=15):
+    out = np.zeros((classes, bins, 3))
+    for value, hit, number in zip(wide(confidence), wide(right), whole(label), strict=True):
+        place = min(max(math.ceil(value * bins) - 1, 0), bins - 1)
+        out[number, place] += (1, value, hit)
+    return out
+
+
+def mean_dataset_iou(counts):
+    counts = wide(counts)
+    values = []
+    for c in range(len(counts)):
+        if sum(counts[c]) > 0:
+            values.append(counts[c, c] / (sum(counts[c]) + sum(counts[:, c]) - counts[c, c]))
+    return sum(values) / len(values) if values else 0.0

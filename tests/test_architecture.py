@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -169,3 +170,44 @@ def test_the_exceptions_are_still_needed() -> None:
 @pytest.mark.parametrize("path", FILES, ids=short)
 def test_every_module_says_what_it_is_for(path: Path) -> None:
     assert ast.get_docstring(tree_of(path))
+
+
+TASKS = re.compile(r"\b(task|classification|segmentation|segment|is_map\w*|MapFiles|MapArrays|Images|scenes)\b", re.I)
+ROOMS = ("engine", "methods", "functional")
+
+
+def words_of_code(path: Path) -> str:
+    """All names and texts of a module but its docstrings: what can decide anything."""
+    tree = tree_of(path)
+    told = {
+        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    words = [
+        *(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)),
+        *(node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)),
+        *(
+            alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+        ),
+        *(
+            str(node.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told
+        ),
+    ]
+    return "\n".join(words)
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.relative_to(PACKAGE).parts[0] in ROOMS], ids=short)
+def test_engine_methods_and_equations_know_sites_and_no_task(path: Path) -> None:
+    """Shapes may decide, names of tasks and of kinds of data may not."""
+    assert TASKS.findall(words_of_code(path)) == []
+
+
+def test_the_search_for_tasks_sees_one(tmp_path: Path) -> None:
+    path = tmp_path / "bad.py"
+    for code in ('if kind == "segmentation": pass', "from x import MapFiles", "if plan.task: pass"):
+        path.write_text(code, encoding="utf-8")
+        assert TASKS.findall(words_of_code(path))

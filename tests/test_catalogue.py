@@ -14,12 +14,12 @@ from embasis.catalogue import REGISTRIES, entries
 from embasis.data import DATASETS
 from embasis.functional.metrics import METRICS
 from embasis.methods import METHODS
-from embasis.networks import BACKBONES, PRETRAINED
+from embasis.networks import BACKBONES, PRETRAINED, SEGMENTERS
 
 LIVE: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "methods": METHODS,
     "datasets": DATASETS,
-    "backbones": {**BACKBONES, **PRETRAINED},
+    "backbones": {**BACKBONES, **PRETRAINED, **SEGMENTERS},
     "metrics": METRICS,
 }
 

@@ -19,15 +19,16 @@ from embasis.storage import RunFolder, read_newest
 
 KNOWN_METHODS = "cbst, em_basis, entropy, lrent, lrl2, mrent, mrkld, mrkld_lrent, mrl2, pseudo_label, source_only"
 KNOWN_SETS = (
-    "blobs, digits, mnist_usps, moons, office31, office_caltech10, office_caltech10_googlenet, office_caltech10_surf, "
-    "pacs, visda17"
+    "blobs, carla_camvid, digits, gta5_cityscapes, mnist_usps, moons, office31, office_caltech10, "
+    "office_caltech10_googlenet, office_caltech10_surf, pacs, scenes, synthia_cityscapes, visda17"
 )
-KNOWN_NETWORKS = "efficientnet_lite0, linear, mlp, small_cnn, timm"
-FOR_IMAGES = "allow_empty_class, allow_missing_class, budget"
+KNOWN_NETWORKS = "deeplab_v2, efficientnet_lite0, fast_segment, linear, mlp, small_cnn, small_fcn, timm"
+FOR_IMAGES = "allow_empty_class, allow_missing_class, budget, classes"
 PLAN_KEYS = (
-    "accumulate, batch, collapse_share, device, epochs, lr, momentum, optimiser, precision, rounds, source_epochs, "
-    "source_lr, weight_decay"
+    "accumulate, batch, collapse_share, decay, device, epochs, lr, momentum, optimiser, precision, reservoir, rounds, "
+    "source_epochs, source_lr, weight_decay"
 )
+MAP_KEYS = "blur, colour, crop_height, crop_width, flip, least_scale, most_scale, rare, size, window, workers"
 EXPECTED = "a table is expected: .csv, .npy, .npz or .parquet"
 
 
@@ -88,11 +89,12 @@ FIT = ("fit", "labelled.csv", "judged.csv", "-o", "new")
             (*FIT, "--method", "source_only", "--backbone", "linear", "round=3"),
             "unknown key 'round'; known keys: save_seconds, seed, standardise; "
             f"data: {FOR_IMAGES}, dataset, follow_links, forbid_leakage, id, label, labelled, test, unlabelled; "
-            f"method: name; network: name; plan: {PLAN_KEYS}; images: augment, cache, depth, head, stages, workers",
+            f"method: name; network: name; plan: {PLAN_KEYS}; images: augment, cache, depth, head, stages, workers; "
+            f"maps: {MAP_KEYS}",
         ),
         ((*FIT, "plan.rounds=few"), "plan.rounds must be a whole number, got 'few'"),
         ((*FIT, "plan.rounds=-1"), "plan.rounds must be at least 0, got -1"),
-        ((*FIT, "paln.rounds=1"), "unknown table 'paln'; known: data, images, method, network, plan"),
+        ((*FIT, "paln.rounds=1"), "unknown table 'paln'; known: data, images, maps, method, network, plan"),
         ((*FIT, "rounds"), "settings are written key=value, got 'rounds'"),
         (
             (*FIT, "data.columns=1"),
@@ -145,7 +147,7 @@ def test_wrong_usage_is_refused_with_code_2(here: Path, words: tuple[str, ...]) 
         (
             "sead = 3",
             "config: Object contains unknown field `sead`; "
-            "known keys: data, images, method, network, plan, save_seconds, seed, standardise",
+            "known keys: data, images, maps, method, network, plan, save_seconds, seed, standardise",
         ),
         ("[plan]\nround = 3", None),
     ],
@@ -340,7 +342,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
     usual, errors = rounds.close_round, list[BaseException]()
 
     def close_round(*arguments: Any) -> object:
-        if errors and arguments[-1].round == 1:
+        if errors and arguments[3].round == 1:
             raise errors.pop()
         return usual(*arguments)
 

@@ -17,19 +17,21 @@ from embasis.methods import METHODS
 from embasis.methods.em_basis import EMBasisLabeller
 from embasis.methods.retraining import MinimumEntropy, TrustedLabels
 from embasis.methods.selectors import ClassBalanced, OneThreshold
-from embasis.networks import BACKBONES, PRETRAINED
+from embasis.networks import BACKBONES, PRETRAINED, SEGMENTERS
 from embasis.types import Plan
+from map_runs import little_streets
 from training_runs import little_digits, toy
 
-TOP_KEYS = "data, images, method, network, plan, save_seconds, seed, standardise"
+TOP_KEYS = "data, images, maps, method, network, plan, save_seconds, seed, standardise"
 PLAN_KEYS = (
-    "accumulate, batch, collapse_share, device, epochs, lr, momentum, optimiser, precision, rounds, source_epochs, "
-    "source_lr, weight_decay"
+    "accumulate, batch, collapse_share, decay, device, epochs, lr, momentum, optimiser, precision, reservoir, rounds, "
+    "source_epochs, source_lr, weight_decay"
 )
 IMAGE_KEYS = "augment, cache, depth, head, stages, workers"
+MAP_KEYS = "blur, colour, crop_height, crop_width, flip, least_scale, most_scale, rare, size, window, workers"
 DATA_KEYS = (
-    "allow_empty_class, allow_missing_class, budget, dataset, follow_links, forbid_leakage, id, label, labelled, test, "
-    "unlabelled"
+    "allow_empty_class, allow_missing_class, budget, classes, dataset, follow_links, forbid_leakage, id, label, "
+    "labelled, test, unlabelled"
 )
 
 
@@ -94,7 +96,7 @@ def test_an_unknown_key_is_answered_with_all_known_keys() -> None:
     assert says(lambda: load(None, ["round=3"], method={"name": "pseudo_label"}, network={"name": "mlp"})) == (
         "unknown key 'round'; known keys: save_seconds, seed, standardise; "
         f"data: {DATA_KEYS}; method: name, threshold, weight; network: dropout, hidden, layers, name; "
-        f"plan: {PLAN_KEYS}; images: {IMAGE_KEYS}"
+        f"plan: {PLAN_KEYS}; images: {IMAGE_KEYS}; maps: {MAP_KEYS}"
     )
 
 
@@ -105,7 +107,7 @@ def test_an_unknown_key_is_answered_with_all_known_keys() -> None:
         (["rounds"], "settings are written key=value, got 'rounds'"),
         (["=3"], "settings are written key=value, got '=3'"),
         (["plan.rounds.x=3"], "a key has at most one dot, got 'plan.rounds.x'"),
-        (["plans.rounds=3"], "unknown table 'plans'; known: data, images, method, network, plan"),
+        (["plans.rounds=3"], "unknown table 'plans'; known: data, images, maps, method, network, plan"),
         (["save_seconds=-1"], "save_seconds must be at least 0, got -1.0"),
         (["seed=abc"], f"config: Expected `int`, got `str` - at `$.seed`; known keys: {TOP_KEYS}"),
         (["standardise=3"], f"config: Expected `str`, got `int` - at `$.standardise`; known keys: {TOP_KEYS}"),
@@ -144,7 +146,7 @@ def test_a_file_that_is_not_there_is_named() -> None:
         ({"method": {"name": "em_bases"}}, f"unknown method 'em_bases'; known: {', '.join(sorted(METHODS))}"),
         (
             {"network": {"name": "vgg"}},
-            f"unknown network 'vgg'; known: {', '.join(sorted({**BACKBONES, **PRETRAINED}))}",
+            f"unknown network 'vgg'; known: {', '.join(sorted({**BACKBONES, **PRETRAINED, **SEGMENTERS}))}",
         ),
         (
             {"method": {"name": "pseudo_label", "keep": 0.2}},
@@ -184,10 +186,9 @@ def test_a_resolved_config_has_every_default(method: str) -> None:
 
 @pytest.mark.parametrize("network", list(BACKBONES))
 def test_each_network_brings_its_plan_and_the_users_own_keys_win(network: str) -> None:
-    problem = little_digits() if network == "small_cnn" else toy()
+    problem = {"small_cnn": little_digits, "small_fcn": little_streets}.get(network, toy)()
     resolved = build(problem, load(network={"name": network}, plan={"rounds": 9})).resolved
-    assert resolved["plan"].items() >= PLANS[network].items()
-    assert resolved["plan"]["rounds"] == 9
+    assert resolved["plan"].items() >= {**PLANS[network], "rounds": 9}.items()
 
 
 def test_images_get_a_convolutional_network_and_keep_their_values() -> None:
@@ -216,6 +217,9 @@ def test_equal_settings_are_written_equally() -> None:
         ({"momentum": 1.0}, "plan.momentum must be in [0, 1), got 1.0"),
         ({"weight_decay": -0.1}, "plan.weight_decay must be at least 0, got -0.1"),
         ({"collapse_share": 0.0}, "plan.collapse_share must be in (0, 1], got 0.0"),
+        ({"decay": -0.5}, "plan.decay must be at least 0, got -0.5"),
+        ({"reservoir": -1}, "plan.reservoir must be at least 0, got -1"),
+        ({"reservoir": 1023}, "plan.reservoir must be 0 (no limit) or at least 1024, got 1023"),
         (
             {"optimiser": "lbfgs", "batch": 8},
             "plan.optimiser = lbfgs needs plan.batch = 0 (all rows in one batch), got 8",

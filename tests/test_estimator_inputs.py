@@ -69,10 +69,14 @@ def test_rows_of_another_width_are_refused() -> None:
         ({"sharpness": -1.0}, "sharpness must be at least 0, got -1.0"),
         ({"weight_decay": -1.0}, "plan.weight_decay must be at least 0, got -1.0"),
         ({"standardise": "both"}, "standardise must be one of domain, joint, none, got 'both'"),
-        ({"network": "lstm"}, "unknown network 'lstm'; known: efficientnet_lite0, linear, mlp, small_cnn, timm"),
+        (
+            {"network": "lstm"},
+            "unknown network 'lstm'; known: deeplab_v2, efficientnet_lite0, fast_segment, linear, mlp, small_cnn, "
+            "small_fcn, timm",
+        ),
         ({"network": "small_cnn"}, "small_cnn needs images (channels, height, width), got shape (8,)"),
         ({"settings": {"plan.seed": 3}}, None),
-        ({"settings": {"plans.rounds": 3}}, "unknown table 'plans'; known: data, images, method, network, plan"),
+        ({"settings": {"plans.rounds": 3}}, "unknown table 'plans'; known: data, images, maps, method, network, plan"),
     ],
 )
 def test_a_setting_out_of_its_range_is_refused_in_one_sentence(options: dict[str, Any], sentence: str | None) -> None:

@@ -261,7 +261,8 @@ def test_check_finds_class_sets_that_differ(here: Path) -> None:
 def test_the_list_of_backbones_names_those_for_images_with_their_settings() -> None:
     lines = embasis("list", "backbones").stdout.splitlines()
     names = [line.strip() for line in lines if line.startswith("  ") and not line.startswith("   ")]
-    assert names == ["linear", "mlp", "small_cnn", "efficientnet_lite0", "timm"]
+    assert names[:6] == ["linear", "mlp", "small_cnn", "small_fcn", "efficientnet_lite0", "timm"]
+    assert names[6:] == ["deeplab_v2", "fast_segment", "what deeplab_v2 and fast_segment are built on"]
     assert "      size=0, weights=''" in lines
     assert all(len(line) <= 80 for line in lines)
 

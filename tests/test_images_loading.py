@@ -430,20 +430,20 @@ def test_the_training_view_depends_on_seed_round_epoch_and_id_alone(
     files: list[ImageFile], readers: list[Reader]
 ) -> None:
     images = Images.of(files).prepared(PREPARATION, readers[0], "strong")
-    first = next(images.stream([torch.arange(23)], (1, 2, 3)))
+    first = next(images.stream([torch.arange(23)], (1, 2, 3))).inputs
     for reader in readers:
         other = Images.of(files[::-1]).prepared(PREPARATION, reader, "strong")
-        assert torch.equal(next(other.stream([torch.tensor([9, 4])], (1, 2, 3))), first[[9, 4]])
+        assert torch.equal(next(other.stream([torch.tensor([9, 4])], (1, 2, 3))).inputs, first[[9, 4]])
     few = images.take(torch.tensor([4, 9]))
-    assert torch.equal(next(few.stream([torch.tensor([1])], (1, 2, 3))), first[[9]])
+    assert torch.equal(next(few.stream([torch.tensor([1])], (1, 2, 3))).inputs, first[[9]])
     for arguments in ((0, 2, 3), (1, 0, 3), (1, 2, 0)):
-        assert not torch.equal(next(images.stream([torch.arange(23)], arguments)), first)
+        assert not torch.equal(next(images.stream([torch.arange(23)], arguments)).inputs, first)
 
 
 def test_without_augmentation_training_sees_what_evaluation_sees(files: list[ImageFile], readers: list[Reader]) -> None:
     images = Images.of(files).prepared(PREPARATION, readers[1], "none")
     rows = torch.tensor([3, 0, 3])
-    assert torch.equal(next(images.stream([rows], (1, 2, 3))), images.inputs(rows))
+    assert torch.equal(next(images.stream([rows], (1, 2, 3))).inputs, images.inputs(rows))
 
 
 def test_a_row_that_cannot_be_read_is_written_down_once(files: list[ImageFile], readers: list[Reader]) -> None:

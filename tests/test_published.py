@@ -11,6 +11,7 @@ import pytest
 from cli_tables import embasis
 from embasis import config
 from embasis.config import load
+from embasis.data.maps.official import SYNTHIA_13, SYNTHIA_16, class_names
 from embasis.errors import ConfigError
 from embasis.experiment.compare import class_accuracy, score_of
 from embasis.report import paper_layout, published
@@ -229,9 +230,64 @@ def test_the_tables_of_the_paper_fit_80_columns(dataset: str) -> None:
     assert " – " not in text.partition("published, not run by us:")[0]
 
 
-def test_tables_that_accuracies_cannot_fill_are_left_out() -> None:
+def test_tables_that_our_runs_cannot_fill_are_left_out() -> None:
     assert paper_table("gta5_cityscapes", []) is None
+    assert paper_markdown("gta5_cityscapes", [run("gta5_cityscapes", "", "cbst", 0, 0.5)]) is None
     assert paper_markdown("digits", []) is None
+
+
+def street_runs(dataset: str, keys: tuple[str, ...], seeds: int = 1) -> list[RunScore]:
+    """Two methods with an IoU of 0.10, 0.11, … of the classes, 0.02 more with each seed."""
+    rows = [run(dataset, "", method, seed, 0.9) for method in ("source_only", "em_basis") for seed in range(seeds)]
+    ious = {seed: tuple(0.10 + 0.01 * i + 0.02 * seed for i in range(len(keys))) for seed in range(seeds)}
+    return [dataclasses.replace(row, class_names=keys, class_accuracy=(None,) * len(keys), class_iou=ious[row.seed])
+            for row in rows]  # fmt: skip
+
+
+@pytest.mark.parametrize("dataset", ["gta5_cityscapes", "synthia_cityscapes"])
+def test_the_tables_of_street_scenes_are_printed_in_blocks_of_80_columns(dataset: str) -> None:
+    table = table_of(dataset)
+    text = paper_table(dataset, street_runs(dataset, table.keys, seeds=3))
+    assert text is not None
+    assert max(map(len, text.splitlines())) <= 80
+    heads = [line.split()[1:] for line in text.splitlines() if line.startswith("method ")]
+    assert len(heads) == 2
+    assert [name for head in heads for name in head] == [*table.columns, *table.means]
+    assert text.count("\nem_basis ") == text.count("\nOurs (paper), DeepLabv2 ") == 2
+    assert text.count("\nDAFormer ") == 1
+    assert text.index("\nem_basis ") < text.index("\npublished, not run by us:\n") < text.index("\nOurs (paper)")
+    assert "Columns: SW sidewalk, Build building, TL traffic light, TS traffic sign" in text
+
+
+def test_a_street_table_shows_iou_in_per_cent_and_both_means() -> None:
+    keys = table_of("synthia_cityscapes").keys
+    markdown = paper_markdown("synthia_cityscapes", street_runs("synthia_cityscapes", keys))
+    assert markdown is not None
+    ours = next(line for line in markdown.splitlines() if line.startswith("| em\\_basis |"))
+    without = [10 + i for i in range(16) if i not in (3, 4, 5)]
+    means = [sum(range(10, 26)) / 16, sum(without) / 13]
+    assert ours.split(" | ")[1:] == [*(f"{10 + i}.0" for i in range(16)), f"{means[0]:.1f}", f"{means[1]:.1f} |"]
+    assert " | Wall\\* | " in markdown
+    assert "| Ours (paper), DeepLabv2 | 68.0 | 29.9 |" in markdown
+    assert " | 42.6 | 48.9 |" in markdown
+
+
+def test_thirteen_classes_have_the_starred_mean_alone() -> None:
+    table = table_of("synthia_cityscapes")
+    keys = tuple(k for k, name in zip(table.keys, table.columns, strict=True) if name not in table.without)
+    markdown = paper_markdown(table.dataset, street_runs(table.dataset, keys))
+    assert markdown is not None
+    ours = next(line for line in markdown.splitlines() if line.startswith("| em\\_basis |"))
+    assert ours.split(" | ")[4:7] == ["–"] * 3
+    assert ours.endswith(" | – | 16.0 |")
+
+
+def test_columns_of_street_tables_are_the_classes_of_the_data_sets() -> None:
+    assert table_of("gta5_cityscapes").keys == class_names()
+    assert table_of("synthia_cityscapes").keys == class_names(SYNTHIA_16)
+    table = table_of("synthia_cityscapes")
+    starred = [k for k, name in zip(table.keys, table.columns, strict=True) if name not in table.without]
+    assert tuple(starred) == class_names(SYNTHIA_13)
 
 
 def test_the_accuracy_of_a_class_is_the_share_of_its_rows_on_the_diagonal() -> None:
@@ -265,7 +321,7 @@ def test_compare_prints_the_layout_after_its_own_table_and_writes_both(
 
 
 def test_the_presets_are_the_papers_numbers() -> None:
-    assert config.presets() == ("paper-office31", "paper-visda17")
+    assert {"paper-office31", "paper-visda17"} <= {*config.presets()}
     plan = {"optimiser": "sgd", "source_lr": 1e-4, "lr": 5e-4, "weight_decay": 5e-5, "momentum": 0.8, "batch": 32}
     for dataset, network in (("office31", "timm:resnet50"), ("visda17", "timm:resnet101")):
         found = load(preset=f"paper-{dataset}")
@@ -288,7 +344,8 @@ def test_tables_of_the_user_stand_in_for_the_data_set_of_a_preset() -> None:
 
 
 def test_an_unknown_preset_is_named_with_the_known_ones() -> None:
-    sentence = "unknown preset 'paper'; known: paper-office31, paper-visda17"
+    known = "paper-gta5-cityscapes, paper-office31, paper-synthia-cityscapes, paper-visda17, street-cpu"
+    sentence = f"unknown preset 'paper'; known: {known}"
     with pytest.raises(ConfigError) as caught:
         load(preset="paper")
     assert str(caught.value) == sentence

@@ -14,7 +14,8 @@ from torch import Tensor
 from embasis.config import load
 from embasis.data.virtual import blobs, digits
 from embasis.engine.progress import Progress
-from embasis.engine.rounds import Verdict, begin, walk
+from embasis.engine.rounds import begin, walk
+from embasis.engine.verdict import Verdict
 from embasis.experiment.build import Built, build
 from embasis.experiment.model import Model, finished
 from embasis.report.records import record_from_json, record_to_json
@@ -92,7 +93,7 @@ def run_built(built: Built, progress: Progress | None = None) -> Run:
     progress = progress or begin(built.network, built.method, built.plan)
     verdicts = []
     for moment in walk(built.problem, built.network, built.method, built.plan, progress):
-        if moment.verdict is not None:
+        if isinstance(moment.verdict, Verdict):
             verdicts.append(moment.verdict)
     return Run(built, progress, verdicts)
 

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent
 REGISTRIES = {
     "methods": ("methods/recipes.py", ("METHODS",)),
     "datasets": ("data/__init__.py", ("DATASETS",)),
-    "backbones": ("networks/__init__.py", ("BACKBONES", "PRETRAINED")),
+    "backbones": ("networks/__init__.py", ("BACKBONES", "PRETRAINED", "SEGMENTERS")),
     "metrics": ("functional/metrics.py", ("METRICS",)),
 }
 """The module of each kind, and its dicts there."""

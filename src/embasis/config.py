@@ -6,9 +6,10 @@
 | [data] | labelled, unlabelled, test, label, id — or dataset and the settings of that data set; for image folders also
   the fields of data.folders.ImageOptions |
 | [method] | name and the arguments of METHODS[name] |
-| [network] | name and the arguments of BACKBONES[name] |
+| [network] | name and the arguments of BACKBONES[name]; for label maps also backbone, weights, pretrained |
 | [plan] | the fields of types.Plan |
 | [images] | the fields of types.ImagePlan |
+| [maps] | the fields of types.MapPlan |
 """
 
 from __future__ import annotations
@@ -39,13 +40,18 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     network: Table = {}
     plan: Table = {}
     images: Table = {}
+    maps: Table = {}
 
 
-TABLES = ("data", "method", "network", "plan", "images")
+TABLES = ("data", "method", "network", "plan", "images", "maps")
 TOP = ("seed", "standardise", "save_seconds")
 PRESETS = Path(__file__).parent / "presets"
 IMAGE_DATA = ("follow_links", "allow_empty_class", "allow_missing_class", "forbid_leakage", "budget")
-DATA_KEYS = ("labelled", "unlabelled", "test", "label", "id", "dataset", *IMAGE_DATA)
+OF_BACKBONE = ("backbone", "weights", "pretrained")
+"""Settings of [network] that choose what a network for label maps is built on."""
+MAP_SETS = ("embasis.data.scenes", "embasis.data.street_sets")
+"""Modules of data sets with label maps."""
+DATA_KEYS = ("labelled", "unlabelled", "test", "label", "id", "classes", "dataset", *IMAGE_DATA)
 
 
 def load(
@@ -137,6 +143,8 @@ def home_of(raw: Table, key: str) -> str:
     """The one table that knows `key`."""
     keys = known_keys(raw)
     homes = [table for table in TABLES if key in keys[table]]
+    if len(homes) > 1 and "maps" in homes:  # as in size and workers: the data say which is meant
+        homes = ["maps"] if has_maps(raw) else [home for home in homes if home != "maps"]
     if not homes:
         listing = "; ".join(f"{table}: {known(keys[table])}" for table in TABLES if keys[table])
         raise ConfigError(f"unknown key {key!r}; known keys: {known(TOP)}; {listing}")
@@ -146,18 +154,31 @@ def home_of(raw: Table, key: str) -> str:
     return homes[0]
 
 
+def has_maps(raw: Table) -> bool:
+    """Whether the data that are asked for have label maps."""
+    from embasis.data.maps.folders import is_map_folder
+
+    data = raw.get("data", {})
+    if "labelled" in data:
+        return is_map_folder(str(data["labelled"]))
+    return getattr(registry("data").get(str(data.get("dataset"))), "__module__", "") in MAP_SETS
+
+
 def known_keys(raw: Table) -> dict[str, tuple[str, ...]]:
     """The keys of each table, given the method, network and data set that are asked for."""
-    from embasis.types import ImagePlan, Plan
+    from embasis.networks import SEGMENTERS
+    from embasis.types import ImagePlan, MapPlan, Plan
 
     keys = {"plan": tuple(field for field in Plan.__dataclass_fields__ if field != "seed")}
-    keys["images"] = tuple(ImagePlan.__dataclass_fields__)
+    keys |= {"images": tuple(ImagePlan.__dataclass_fields__), "maps": tuple(MapPlan.__dataclass_fields__)}
     # Without a name the data decide between the defaults for tables and for images, so the keys of both are known.
     for table, default in (("method", "em_basis"), ("network", "linear,efficientnet_lite0")):
         # A comparison names several methods, with commas between them.
         names = str(raw.get(table, {}).get("name", default)).split(",")
         entries = [registry(table).get(family(name) if table == "network" else name) for name in names]
         keys[table] = ("name", *dict.fromkeys(key for entry in entries if entry for key in settings_of(entry)))
+    if raw.get("network", {}).get("name") in SEGMENTERS:
+        keys["network"] += OF_BACKBONE
     entry = registry("data").get(str(raw.get("data", {}).get("dataset")))
     return {**keys, "data": (*DATA_KEYS, *(inspect.signature(entry).parameters if entry else ()))}
 
@@ -166,9 +187,9 @@ def registry(table: str) -> Mapping[str, Callable[..., Any]]:
     """The registry behind a table's name."""
     from embasis.data import DATASETS
     from embasis.methods import METHODS
-    from embasis.networks import BACKBONES, PRETRAINED
+    from embasis.networks import BACKBONES, PRETRAINED, SEGMENTERS
 
-    networks: Mapping[str, Any] = {**BACKBONES, **PRETRAINED}
+    networks: Mapping[str, Any] = {**BACKBONES, **PRETRAINED, **SEGMENTERS}
     datasets: Mapping[str, Any] = DATASETS
     tables: dict[str, Mapping[str, Callable[..., Any]]] = {"method": METHODS, "network": networks, "data": datasets}
     return tables[table]

@@ -19,7 +19,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from embasis import config as settings
-from embasis.engine.rounds import Verdict, begin, walk
+from embasis.engine.rounds import begin, walk
+from embasis.engine.verdict import Verdict
 from embasis.errors import EmbasisWarning, InputDataError, require
 from embasis.experiment.build import build
 from embasis.experiment.model import Model, finished
@@ -156,7 +157,7 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         verdicts = []
         progress = begin(built.network, built.method, built.plan)
         for moment in walk(built.problem, built.network, built.method, built.plan, progress):
-            if moment.verdict is not None:
+            if isinstance(moment.verdict, Verdict):
                 verdicts.append(moment.verdict)
         self.records_: list[RoundRecord] = progress.records
         self._model: Model = finished(built, progress)

@@ -26,7 +26,8 @@ from embasis.data.image.folders import ImageOptions, load_images, require_budget
 from embasis.data.image.scan import scan_file, scan_folder
 from embasis.data.image.views import centre
 from embasis.engine.extract import CHUNK
-from embasis.engine.rounds import Moment, Verdict, walk
+from embasis.engine.rounds import Moment, walk
+from embasis.engine.verdict import Verdict
 from embasis.errors import ConfigError, InputDataError, NumericalError, require
 from embasis.experiment.build import Built, build, fingerprint, rehearse
 from embasis.experiment.folder import FolderRun, begin_folder, contents
@@ -242,7 +243,8 @@ def in_memory(built: Built, problem: Problem) -> ImageModel:
         last = moment
     assert last is not None
     tensors, facts = contents(built, problem, fingerprint(problem), last.progress, [])
-    return made(finished(built, last.progress), tensors, facts, last.progress.records, last.verdict, problem)
+    verdict = last.verdict if isinstance(last.verdict, Verdict) else None
+    return made(finished(built, last.progress), tensors, facts, last.progress.records, verdict, problem)
 
 
 def in_folder(run: FolderRun) -> ImageModel:
@@ -256,7 +258,7 @@ def in_folder(run: FolderRun) -> ImageModel:
     if run.model is None:
         raise NumericalError(f"{run.folder.path}: the run has not ended")
     found = read_newest(run.folder.path)
-    verdict = last.verdict if last is not None else None
+    verdict = last.verdict if last is not None and isinstance(last.verdict, Verdict) else None
     return made(run.model, found.tensors, found.facts, run.model.progress.records, verdict, run.problem)
 
 

@@ -49,6 +49,13 @@ def uniforms(ids: Tensor, seed: int, purpose: str, *keys: int) -> Tensor:
     return torch.from_numpy((z >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 
+def site_ids(ids: Tensor, sites: int) -> Tensor:
+    """(N · sites) ids of all sites of rows, row after row; a row with one site lends it its own id."""
+    if sites == 1:
+        return ids
+    return (ids.unsqueeze(1) * 0x5851F42D4C957F2D + torch.arange(sites)).flatten()
+
+
 @contextmanager
 def seeded(seed: int, purpose: str, *keys: int) -> Iterator[None]:
     """Torch's global generator set for this block (module initialisation, dropout), and given back as it was."""

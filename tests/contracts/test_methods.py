@@ -11,8 +11,23 @@ from typing import Any
 import pytest
 import torch
 
+from embasis.data.maps.samples import MapArrays
+from embasis.engine.label import labelled_parts
 from embasis.methods import METHODS
-from embasis.types import Arrays
+from embasis.methods.retraining import labelled_loss
+from embasis.types import Arrays, Output
+from map_runs import (
+    CLASSES,
+    NOTHING,
+    SITES,
+    MapRun,
+    all_sites,
+    built_maps,
+    little_streets,
+    run_maps,
+    streets,
+    with_hidden,
+)
 from training_runs import Run, blind, parts, problem_for, run, same, same_verdicts, toy
 
 VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -183,3 +198,108 @@ def test_methods_differ_in_nothing_when_the_unlabelled_rows_weigh_nothing(varian
     without, plain = (run(toy(), "linear", name, **more, weight=0.0) for name, more in ((method, own), ("cbst", {})))
     assert same(plain.weights, without.weights)
     assert without.records[-1].round == 2
+
+
+# --- the same on maps: a picture is a row with many sites, and no method knows
+
+
+MAPS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    **{name: (name, {}) for name in METHODS},
+    "pseudo_label": ("pseudo_label", {"threshold": 0.4}),
+    **{name: VARIANTS[name] for name in ("stage1", "drawn labels", "soft labels", "inverse variance", "literal")},
+}
+
+
+@functools.cache
+def undisturbed_maps(variant: str) -> MapRun:
+    method, own = MAPS[variant]
+    return run_maps(None, method, **own)
+
+
+@pytest.mark.parametrize("variant", MAPS)
+def test_on_maps_the_same_seed_gives_the_same_verdict_whatever_the_hidden_maps_are(variant: str) -> None:
+    """Also with maps of one class alone, and with shuffled ones."""
+    method, own = MAPS[variant]
+    problem, first = little_streets(), undisturbed_maps(variant)
+    assert problem.hidden is not None
+    changed = torch.stack([problem.hidden[(row + 4) % 9] for row in range(9)]).clamp_min(0).to(torch.uint8)
+    moved = run_maps(with_hidden(problem, changed), method, **own)
+    assert same(first.progress.tensors(), moved.progress.tensors())
+    assert all(same(left, right) for left, right in zip(first.sites, moved.sites, strict=True))
+    assert blind(first.records) == blind(moved.records)
+    assert [r.evaluation for r in first.records] != [r.evaluation for r in moved.records]
+
+
+@pytest.mark.parametrize("variant", MAPS)
+def test_on_maps_a_weight_is_positive_exactly_where_a_label_is_trusted(variant: str) -> None:
+    done = undisturbed_maps(variant)
+    assert len(done.records) == (1 if variant == "source_only" else 3)
+    assert (done.records[0].trusted > 0) == (variant not in ("source_only", "entropy"))
+    for sites, record in zip(done.sites, done.records, strict=True):
+        assert torch.equal(sites["weight"] > 0, sites["label"] >= 0)
+        assert torch.isfinite(sites["weight"]).all()
+        assert int(sites["label"].min()) >= -1
+        assert int(sites["label"].max()) < CLASSES
+        assert record.trusted == int((sites["label"] >= 0).sum()) == sum(record.trusted_counts)
+        assert sum(record.class_counts) == record.unlabelled == 9 * SITES
+        values = [record.loss, record.changed, *record.scores.values(), *record.facts.values()]
+        assert all(math.isfinite(value) for value in values)
+        assert record.evaluation is not None
+        assert record.evaluation.rows == sum(int((little_streets().hidden[row] >= 0).sum()) for row in range(9))  # type: ignore[index]
+
+
+@pytest.mark.parametrize("variant", [name for name in MAPS if name != "stage1"])
+def test_on_maps_zero_rounds_are_supervised_training(variant: str) -> None:
+    method, own = MAPS[variant]
+    none = run_maps(None, method, **own, plan={"rounds": 0})
+    assert len(none.records) == 1
+    assert same(none.weights, undisturbed_maps("source_only").weights)
+    assert variant == "source_only" or not same(undisturbed_maps(variant).weights, none.weights)
+
+
+@pytest.mark.parametrize("variant", MAPS)
+def test_on_maps_the_batch_a_picture_comes_in_changes_no_bit_of_its_verdict(variant: str) -> None:
+    done = undisturbed_maps(variant)
+    samples, progress = done.built.problem.unlabelled, done.progress
+    assert isinstance(samples, MapArrays)
+    settings = (done.built.method, done.built.plan, progress, progress.round - 1)
+    whole = all_sites(labelled_parts(samples, *settings))
+    assert same(whole, done.sites[-1]) or done.records[-1].status == "collapsed"
+    for rows in ([8], [0, 1], [2, 5, 6, 7]):
+        some = all_sites(labelled_parts(samples.take(torch.tensor(rows)), *settings))
+        at = torch.cat([torch.arange(row * SITES, (row + 1) * SITES) for row in rows])
+        assert same(some, {name: value[at] for name, value in whole.items()})
+
+
+@pytest.mark.parametrize("variant", ["em_basis", "cbst"])
+def test_on_maps_the_order_of_pictures_changes_nothing_when_their_ids_go_with_them(variant: str) -> None:
+    problem, first = little_streets(), undisturbed_maps(variant)
+    assert isinstance(problem.unlabelled, MapArrays)
+    order = torch.randperm(9, generator=torch.Generator().manual_seed(5))
+    moved = MapArrays.of(problem.unlabelled.pictures[order], None, ids=problem.unlabelled.ids[order])
+    again = run_maps(replace(problem, unlabelled=moved), *MAPS[variant][:1])
+    assert same(first.progress.tensors(), again.progress.tensors())
+    assert first.records == again.records
+
+
+@pytest.mark.parametrize("variant", ["em_basis", "cbst", "entropy"])
+def test_on_maps_without_unlabelled_pictures_every_method_is_supervised_training(variant: str) -> None:
+    problem = little_streets()
+    assert isinstance(problem.unlabelled, MapArrays)
+    nothing = replace(problem, unlabelled=problem.unlabelled.take(torch.arange(0)), hidden=None)
+    alone, plain = (run_maps(nothing, method) for method in (variant, "source_only"))
+    assert alone.progress.status == "finished"
+    assert same(alone.weights, plain.weights)
+
+
+def test_on_maps_sites_without_a_class_are_never_trained_on() -> None:
+    labelled = built_maps(streets(labelled=4), "source_only").problem.labelled
+    assert isinstance(labelled, MapArrays)
+    assert labelled.maps is not None
+    assert bool((labelled.maps == NOTHING).any())
+    y = next(iter(labelled.stream([torch.arange(4)]))).y
+    logits = torch.randn(4, CLASSES, *y.shape[1:], requires_grad=True)
+    labelled_loss(Output(logits, logits), y.flatten()).backward()
+    assert logits.grad is not None
+    assert int((y < 0).sum()) > 0
+    assert torch.equal(logits.grad.abs().sum(1) > 0, y >= 0)

@@ -12,7 +12,9 @@ from embasis.networks.model import Network
 from embasis.randomness import seeded
 from embasis.types import Output
 
-SHAPES = {"linear": (9,), "mlp": (9,), "small_cnn": (1, 8, 8)}
+SHAPES = {"linear": (9,), "mlp": (9,), "small_cnn": (1, 8, 8), "small_fcn": (3, 32, 48)}
+GRIDS = {"small_fcn": (8, 12)}
+"""Sites of those that say something of each part of a picture; they take bytes."""
 CLASSES, ROWS = 5, 6
 
 
@@ -22,7 +24,10 @@ def network(name: str, seed: int = 0) -> Network:
 
 
 def inputs(name: str) -> torch.Tensor:
-    return torch.randn(ROWS, *SHAPES[name], generator=torch.Generator().manual_seed(1))
+    draw = torch.Generator().manual_seed(1)
+    if name in GRIDS:
+        return torch.randint(0, 256, (ROWS, *SHAPES[name]), dtype=torch.uint8, generator=draw)
+    return torch.randn(ROWS, *SHAPES[name], generator=draw)
 
 
 @pytest.fixture(params=list(BACKBONES))
@@ -31,8 +36,8 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 def test_every_backbone_has_a_plan_that_it_trains_well_with() -> None:
-    """Those for image files, trained in part or in full, share one."""
-    assert PLANS.keys() == {*BACKBONES, "images"}
+    """Those for image files, trained in part or in full, share one; so do those for label maps."""
+    assert PLANS.keys() == {*BACKBONES, "images", "maps"}
     assert BACKBONES.keys() == SHAPES.keys()
 
 
@@ -40,15 +45,24 @@ def test_an_output_has_features_and_one_logit_a_class(name: str) -> None:
     made = network(name)
     output = made(inputs(name))
     assert isinstance(output, Output)
-    assert output.features.shape == (ROWS, made.classifier.in_features)
-    assert output.logits.shape == (ROWS, CLASSES)
+    assert output.features.shape == (ROWS, made.classifier.in_features, *GRIDS.get(name, ()))
+    assert output.logits.shape == (ROWS, CLASSES, *GRIDS.get(name, ()))
+
+
+def test_a_grid_has_a_site_for_each_square_of_the_stride(name: str) -> None:
+    made, sides = network(name), SHAPES[name][1:] if name in GRIDS else ()
+    assert tuple(side // made.stride for side in sides) == GRIDS.get(name, ())
+    assert all(side % made.multiple == 0 for side in sides)
+    assert made.multiple % made.stride == 0
+    assert name in GRIDS or (made.stride, made.multiple) == (1, 1)
 
 
 def test_logits_are_the_classifier_of_the_features(name: str) -> None:
     made = network(name).eval()
     torch.nn.init.normal_(made.classifier.weight)
     output = made(inputs(name))
-    assert torch.allclose(output.logits, made.classifier(output.features), atol=1e-5)
+    expected = made.classifier(output.features.movedim(1, -1)).movedim(-1, 1)
+    assert torch.allclose(output.logits, expected, atol=1e-5)
 
 
 def test_sites_keep_their_places() -> None:
@@ -62,7 +76,9 @@ def test_sites_keep_their_places() -> None:
 def test_gradients_reach_every_parameter(name: str) -> None:
     made = network(name).eval()
     torch.nn.init.normal_(made.classifier.weight)
-    labelled_loss(made(inputs(name)), torch.arange(ROWS) % CLASSES).backward()
+    output, classes = made(inputs(name)), torch.arange(ROWS) % CLASSES
+    y = classes.view(ROWS, *[1 for _ in output.logits.shape[2:]]).expand(ROWS, *output.logits.shape[2:])
+    labelled_loss(output, y.flatten()).backward()
     for key, parameter in made.named_parameters():
         assert parameter.grad is not None, key
         assert parameter.grad.abs().sum() > 0, key

@@ -10,13 +10,18 @@ import click
 
 from embasis.cli.pictures import given_flags, image_flags, is_image_side
 from embasis.cli.terminal import say
+from embasis.errors import ConfigError, require
 
 if TYPE_CHECKING:
-    from embasis.types import RoundRecord
+    from embasis.types import Evaluation, RoundRecord
 
 KINDS = ("methods", "datasets", "backbones", "metrics")
 WIDTH = 80
 LAST_ROUNDS = 10
+BUILT_ON = (
+    "network.backbone=efficientnet_lite0 or timm:MODEL, and its network.weights='' and network.pretrained=true; "
+    "small_fcn, deeplab_v2 and fast_segment are for label maps"
+)
 
 
 @click.command()
@@ -28,6 +33,7 @@ LAST_ROUNDS = 10
 @click.option(
     "--budget", type=float, default=0.001, show_default=True, help="Images: share of unreadable files allowed."
 )
+@click.option("--classes", metavar="FILE", help="Label maps: what they mean.  [default: LABELLED/classes.toml]")
 @image_flags
 @click.pass_context
 def check(
@@ -39,11 +45,13 @@ def check(
     id_: str | None,
     workers: int,
     budget: float,
+    classes: str | None,
     **flags: bool,
 ) -> None:
     """Say all that could go wrong with two sides before training.
 
-    For tables, and for folders or lists of images: every image is decoded.
+    For tables, and for folders or lists of images: every image is decoded, and
+    every label map, if LABELLED has images/ and labels/.
     Prints errors, warnings and notes. The exit code is 3 if there is an error.
 
     \b
@@ -56,13 +64,20 @@ def check(
     if what == "images":
         from embasis.data.image.folders import ImageOptions, check_images
         from embasis.data.image.loading import Reader
+        from embasis.data.maps.folders import are_map_folders, maps_check
 
+        options = ImageOptions(**given_flags(**flags), budget=budget)
         with Reader(workers) as reader:
-            options = ImageOptions(**given_flags(**flags), budget=budget)
-            findings = check_images(labelled, unlabelled, label=label, options=options, reader=reader)
+            if are_map_folders(labelled, unlabelled):
+                what = "pictures and label maps"
+                findings = maps_check(labelled, unlabelled, options=options, reader=reader, classes=classes)
+            else:
+                require(classes is None, "classes are for label maps, the images have none", ConfigError)
+                findings = check_images(labelled, unlabelled, label=label, options=options, reader=reader)
     else:
         from embasis.data.tables import check_pair
 
+        require(classes is None, "classes are for label maps, the tables have none", ConfigError)
         findings = check_pair(labelled, unlabelled, label=label, id=id_)
     for finding in findings:
         say(f"{finding.level}: {finding.text}")
@@ -110,8 +125,15 @@ def round_line(record: RoundRecord) -> str:
     share = record.trusted / record.unlabelled if record.unlabelled else 0.0
     line = f"round {record.round:2d}  trusted {record.trusted:,} ({share:.0%})"
     line += f"  score {record.scores[SELECTION_SCORE]:.3f}"
-    line += f"  accuracy {record.evaluation.accuracy:.3f}" if record.evaluation else ""
-    return line + (f"  test {record.test.accuracy:.3f}" if record.test else "")
+    line += f"  {figure(record.evaluation)}" if record.evaluation else ""
+    return line + (f"  test {figure(record.test, short=True)}" if record.test else "")
+
+
+def figure(found: Evaluation, short: bool = False) -> str:
+    """What true labels say in one figure: mean IoU where there are maps, else accuracy."""
+    if found.mean_iou is not None:
+        return f"mIoU {found.mean_iou:.3f}"
+    return f"{'' if short else 'accuracy '}{found.accuracy:.3f}"
 
 
 @click.command("list")
@@ -137,6 +159,8 @@ def listing(kind: str) -> str:
     for entry in entries(kind):
         lines += [f"  {entry.name}", *indented(entry.summary)]
         lines += indented(", ".join(entry.settings)) if entry.settings else []
+    if kind == "backbones":
+        lines += ["  what deeplab_v2 and fast_segment are built on", *indented(BUILT_ON)]
     if kind == "metrics":
         lines += ["  columns of compare's table", *indented(LEGEND)]
     return "\n".join(lines)

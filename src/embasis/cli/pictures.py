@@ -134,6 +134,9 @@ def files_of(path: str, follow_links: bool) -> tuple[list[ImageFile], dict[str, 
     elif os.path.isfile(path) and is_image_side(path):
         scan = scan_list(path, follow_links=follow_links)[0]
     else:
+        table = os.path.isfile(path) and path.lower().endswith((".csv", ".npy", ".npz", ".parquet"))
+        hint = "name a folder, an image, or a .csv with a column path"
+        require(not table, f"{path}: is a table without a column path, the run labels images; {hint}", InputDataError)
         scan = scan_file(path)
     refused = {item.name: item.reason for item in scan.refused}
     require(
@@ -158,7 +161,8 @@ def label_files(model: Model, path: str, follow_links: bool) -> dict[str, list[A
                 part = label_columns(verdict, [file.name for file in good], model.schema)
                 for name, column in part.items():
                     columns.setdefault(name, []).extend(column)
-    require(columns, f"{path}: no image can be read; first: {next(iter(refused.items()), '')}", InputDataError)
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in list(refused.items())[:MOST_NAMED])
+    require(columns, f"{path}: no image can be read: {reasons}", InputDataError)
     for name in refused:
         for key, column in columns.items():
             column.append({"id": name, "trusted": False}.get(key))

@@ -24,12 +24,14 @@ FIVE = ("source_only", "pseudo_label", "cbst", "mrkld_lrent", "em_basis")
 @click.command()
 @click.argument("run")
 @click.argument("input_", metavar="INPUT")
-@click.option("-o", "--output", required=True, metavar="FILE", help="Where the labels go: .csv or .parquet.")
+@click.option("-o", "--output", required=True, metavar="FILE", help=".csv or .parquet; for label maps a folder.")
 @click.option("--sort", type=click.Choice(["uncertainty"]), help="Order of the rows: least sure first.")
 @click.option("--label", metavar="COLUMN", help="A column to ignore.  [default: the run's]")
 @click.option("--id", "id_", metavar="COLUMN", help="The column of row ids.  [default: the run's]")
 @click.option("--workers", type=click.IntRange(0, 64), help="Images: processes that read files.  [default: 1]")
 @click.option("--follow-links", is_flag=True, help="Images: follow symbolic links.")
+@click.option("--scales", default="1", show_default=True, metavar="A,B,…", help="Label maps: look at these scales.")
+@click.option("--flip", is_flag=True, help="Label maps: look at each picture turned over, too.")
 def predict(
     run: str,
     input_: str,
@@ -39,6 +41,8 @@ def predict(
     id_: str | None,
     workers: int | None,
     follow_links: bool,
+    scales: str,
+    flip: bool,
 ) -> None:
     """Label the rows of INPUT with the model of a run folder.
 
@@ -48,20 +52,34 @@ def predict(
     is trusted. Columns of tables are matched by name; images come in the order
     of their names, and one that cannot be read has no label.
 
+    For a run with label maps OUTPUT is a folder: labels/, confidence/, variance/
+    and trusted/ get a PNG for each picture, maps.csv a line. Labels have the
+    numbers and colours of the labelled side's maps.
+
     \b
     Examples:
       embasis predict run new.csv -o labels.csv
       embasis predict run new.parquet -o labels.parquet --sort uncertainty
       embasis predict run photos -o labels.csv --sort uncertainty
+      embasis predict run streets -o maps --scales 0.75,1,1.25 --flip
     """
-    suffix = Path(output).suffix
-    require(suffix in (".csv", ".parquet"), f"output must end in .csv or .parquet, got {output!r}", ConfigError)
+    from embasis.cli.mapping import scales_of, write_predictions
+
+    sizes, suffix = scales_of(scales), Path(output).suffix
     from embasis.experiment.model import label_columns, stored
     from embasis.storage import read_newest, table_bytes, write_output
 
     generation = read_newest(run)
     require(generation.facts.get("records"), f"{run}: no round has ended yet; go on with embasis fit", CorruptError)
+    if not generation.facts.get("maps"):
+        require(suffix in (".csv", ".parquet"), f"output must end in .csv or .parquet, got {output!r}", ConfigError)
+        require(sizes == (1.0,) and not flip, "--scales and --flip are for runs with label maps", ConfigError)
     model = stored(generation.facts, generation.tensors, Path(run))
+    if model.maps is not None:
+        require(sort is None, "--sort is for tables; maps.csv has mean_variance to sort by", ConfigError)
+        model.maps.reader.workers = 1 if workers is None else workers
+        write_predictions(model, input_, output, sizes, flip, follow_links)
+        return
     if model.front is not None:
         model.front.reader.workers = 1 if workers is None else workers
         columns = label_files(model, input_, follow_links)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from embasis.cli.looking import counted
+from embasis.cli.mapping import load_mapped
 from embasis.cli.pictures import given_flags, image_flags, is_image_side, named, options_of, refuse_images
 from embasis.cli.running import train
 from embasis.cli.terminal import say
@@ -36,6 +37,7 @@ TABLES = ("labelled", "unlabelled", "test")
 @click.option("--preset", metavar="NAME", help="Settings that come with embasis, such as paper-office31.")
 @click.option("--label", metavar="COLUMN", help="The column of classes.  [default: label]")
 @click.option("--id", "id_", metavar="COLUMN", help="The column of row ids.  [default: id, if there is one]")
+@click.option("--classes", metavar="FILE", help="Label maps: what they mean.  [default: LABELLED/classes.toml]")
 @click.option("--seed", type=int, help="[default: 0]")
 @click.option("--root", metavar="DIR", help="Folder of data packs, for --dataset.  [default: $EMBASIS_DATA]")
 @image_flags
@@ -53,6 +55,7 @@ def fit(
     preset: str | None,
     label: str | None,
     id_: str | None,
+    classes: str | None,
     seed: int | None,
     root: str | None,
     **flags: bool,
@@ -63,6 +66,10 @@ def fit(
     each class, UNLABELLED a folder of images at any depth; or .csv files with
     columns path and label. Settings of images: images.depth=frozen, partial or
     full, images.cache=DIR, network.weights=FILE, data.budget=SHARE.
+
+    With label maps (semantic segmentation) LABELLED has images/ and labels/, a
+    PNG of class numbers or colours for each image, and a classes.toml that names
+    them. Settings: maps.size=PIXELS, maps.crop_height, network.backbone=NAME.
 
     The same command again goes on where the run was. Labels in UNLABELLED, if
     there are any, are used for scores only. Settings are key=value words; they
@@ -75,6 +82,7 @@ def fit(
       embasis fit a.csv b.csv -o run --test c.csv --backbone mlp hidden=64
       embasis fit photos paintings -o run
       embasis fit photos paintings -o run images.depth=full
+      embasis fit rendered streets -o run --classes classes.toml
       embasis fit --dataset digits -o run
     """
     from embasis import config as settings
@@ -87,7 +95,7 @@ def fit(
         raise click.UsageError(f"two are needed, LABELLED and UNLABELLED; got one: {labelled!r}")
     else:
         tables |= {"labelled": labelled, "unlabelled": unlabelled}
-    tables |= {"test": test, "label": label, "id": id_, **given_flags(**flags)}
+    tables |= {"test": test, "label": label, "id": id_, "classes": classes, **given_flags(**flags)}
     config = settings.load(
         config_file,
         words,
@@ -116,7 +124,7 @@ def load_data(config: Config) -> tuple[Problem, Config]:
         _, problem = one_problem(str(data["dataset"]), config.seed, None, data)
         problem = without_folders(problem, where(data.pop("root", None)))
         return problem, msgspec.structs.replace(config, data=data)
-    names = (*TABLES, "label", "id", *IMAGE_DATA)
+    names = (*TABLES, "label", "id", "classes", *IMAGE_DATA)
     for key in data:
         require(key in names, f"unknown data setting {key!r}; known: {known(names)}", ConfigError)
     require(
@@ -124,13 +132,14 @@ def load_data(config: Config) -> tuple[Problem, Config]:
         "name two tables or folders, LABELLED and UNLABELLED, or --dataset",
         ConfigError,
     )
-    plain = {key: named(str(value)) if key in TABLES else value for key, value in data.items()}
+    plain = {key: named(str(value)) if key in (*TABLES, "classes") else value for key, value in data.items()}
     return two_sides(data), msgspec.structs.replace(config, data=plain)
 
 
 def two_sides(data: dict[str, Any]) -> Problem:
     """The problem of two tables, or of two folders or lists of images."""
     from embasis.data.image.folders import load_images, without_folders
+    from embasis.data.maps.folders import are_map_folders
     from embasis.data.tables import load_pair
 
     sides = {key: str(data[key]) for key in TABLES if key in data}
@@ -138,18 +147,26 @@ def two_sides(data: dict[str, Any]) -> Problem:
     kinds = {key: is_image_side(path) for key, path in sides.items()}
     if not any(kinds.values()):
         refuse_images(data)
+        require("classes" not in data, "classes are for label maps, the tables have none", ConfigError)
         return load_pair(**sides, label=label, id=None if id_ is None else str(id_))
     odd = [sides[key] for key, images in kinds.items() if not images and os.path.exists(sides[key])]
     rule = f"images and tables cannot be mixed; no folder or list of images: {', '.join(odd)}"
     require(not odd, rule, InputDataError)
+    if are_map_folders(**sides):
+        odd = [name for name in ("label", "id") if name in data]
+        require(not odd, f"label maps have no columns, so none can be named: {', '.join(odd)}", ConfigError)
+        return load_mapped(data, sides)
+    require("classes" not in data, "classes are for label maps, the images have none", ConfigError)
     return without_folders(load_images(**sides, label=label, options=options_of(data)), *sides.values())
 
 
 def conclude(run: FolderRun, progress: Progress) -> None:
     """What was written, and how to go on."""
-    path, last = run.folder.path, progress.records[-1]
+    path, last, maps = run.folder.path, progress.records[-1], run.prepare().maps is not None
     for note in last.notes:
         say(note)
-    say(f"done: {counted(last.round, 'round')}, {last.trusted:,} of {last.unlabelled:,} labels trusted")
-    say(f"wrote {path / 'report.html'} and {path / 'labels' / f'round-{last.round:03d}.parquet'}")
-    say(f"label other rows with: embasis predict {path} INPUT -o labels.csv")
+    what, suffix = ("sites", "") if maps else ("labels", ".parquet")
+    say(f"done: {counted(last.round, 'round')}, {last.trusted:,} of {last.unlabelled:,} {what} trusted")
+    say(f"wrote {path / 'report.html'} and {path / 'labels' / f'round-{last.round:03d}{suffix}'}")
+    others = f"pictures with: embasis predict {path} PICTURES -o maps"
+    say(f"label other {others if maps else f'rows with: embasis predict {path} INPUT -o labels.csv'}")

@@ -2,12 +2,15 @@
 
 from embasis.data.domain_sets import office_caltech10_googlenet, office_caltech10_surf
 from embasis.data.image_sets import mnist_usps, office31, office_caltech10, pacs, visda17
+from embasis.data.scenes import scenes
+from embasis.data.street_sets import carla_camvid, gta5_cityscapes, synthia_cityscapes
 from embasis.data.virtual import blobs, digits, moons
 
 DATASETS = {
     "digits": digits,
     "blobs": blobs,
     "moons": moons,
+    "scenes": scenes,
     "office_caltech10_surf": office_caltech10_surf,
     "office_caltech10_googlenet": office_caltech10_googlenet,
     "office31": office31,
@@ -15,5 +18,8 @@ DATASETS = {
     "pacs": pacs,
     "visda17": visda17,
     "mnist_usps": mnist_usps,
+    "gta5_cityscapes": gta5_cityscapes,
+    "synthia_cityscapes": synthia_cityscapes,
+    "carla_camvid": carla_camvid,
 }
 """Every named data set: a function that returns a Problem; its settings are its signature."""

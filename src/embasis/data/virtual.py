@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -99,42 +99,51 @@ def render(ids: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     """Virtual digits x (N, 1, 8, 8) in [0, 1] and their classes; each row depends on its id and the seed alone."""
     y = ids % 10
     pose = {name: _between(ids, seed, name, *span) for name, span in POSE.items()}
-    style = uniforms(ids, seed, "virtual digits: style").numpy()
     x = np.zeros((len(ids), SIDE // BLOCK, SIDE // BLOCK), dtype=np.float32)
+    for rows, nearest in drawn(y.numpy(), uniforms(ids, seed, "virtual digits: style").numpy(), pose):
+        ink = nearest <= (pose["stroke width"][rows, None, None] / 2) ** 2
+        blocks = ink.reshape(-1, SIDE // BLOCK, BLOCK, SIDE // BLOCK, BLOCK)
+        x[rows] = blocks.sum((2, 4), dtype=np.float32)
+    return torch.from_numpy(x / BLOCK**2).unsqueeze(1), y
+
+
+def drawn(
+    y: NDArray[np.int64], style: NDArray[np.float64], pose: dict[str, Floats], side: int = SIDE
+) -> Iterator[tuple[NDArray[np.int64], Floats]]:
+    """Some rows after others: their numbers, and (B, s, s) the squared distance of each pixel to the digit's strokes.
+
+    The pose has a number for each row; a pixel within half a stroke width is ink.
+    """
     for digit, styles in enumerate(STYLES):
         chosen = np.floor(style * len(styles)).astype(np.int64)
         for number, strokes in enumerate(styles):
-            rows = np.flatnonzero((y.numpy() == digit) & (chosen == number))
+            rows = np.flatnonzero((y == digit) & (chosen == number))
             for part in np.array_split(rows, max(1, math.ceil(len(rows) / 128))):
-                x[part] = _draw(strokes, {name: values[part] for name, values in pose.items()})
-    return torch.from_numpy(x / BLOCK**2).unsqueeze(1), y
+                yield part, _distances(strokes, {name: values[part] for name, values in pose.items()}, side)
 
 
 def _between(ids: Tensor, seed: int, name: str, low: float, high: float) -> Floats:
     return (low + (high - low) * uniforms(ids, seed, f"virtual digits: {name}").numpy()).astype(np.float32)
 
 
-def _draw(strokes: Sequence[Stroke], pose: dict[str, Floats]) -> Floats:
-    """(B, 8, 8) counts of set pixels: a pixel is set when its centre is within half a stroke width of a segment."""
+def _distances(strokes: Sequence[Stroke], pose: dict[str, Floats], side: int) -> Floats:
+    """(B, s, s) squared, from the centre of each pixel to the nearest segment of the strokes."""
     turn = np.radians(pose["rotation"])
     cos, sin = np.cos(turn)[:, None], np.sin(turn)[:, None]
-    grid = np.arange(SIDE, dtype=np.float32) + 0.5
-    px, py = np.tile(grid, SIDE), np.repeat(grid, SIDE)
-    nearest = np.full((len(turn), SIDE * SIDE), np.inf, dtype=np.float32)
+    grid = np.arange(side, dtype=np.float32) + 0.5
+    px, py = np.tile(grid, side), np.repeat(grid, side)
+    nearest = np.full((len(turn), side * side), np.inf, dtype=np.float32)
     for stroke in strokes:
         points = np.asarray(stroke, dtype=np.float32) - 0.5
         x = points[:, 0] * (pose["height"] * pose["aspect"])[:, None]
         y = points[:, 1] * pose["height"][:, None]
         x = x - pose["shear"][:, None] * y
         x, y = x * cos - y * sin, x * sin + y * cos
-        x, y = x + SIDE / 2 + pose["shift x"][:, None], y + SIDE / 2 + pose["shift y"][:, None]
+        x, y = x + side / 2 + pose["shift x"][:, None], y + side / 2 + pose["shift y"][:, None]
         for end in range(1, len(stroke)):
             distance = _squared_distance(px, py, x[:, end - 1 : end + 1], y[:, end - 1 : end + 1])
             np.minimum(nearest, distance, out=nearest)
-    ink = nearest <= (pose["stroke width"][:, None] / 2) ** 2
-    blocks = ink.reshape(-1, SIDE // BLOCK, BLOCK, SIDE // BLOCK, BLOCK)
-    counts: Floats = blocks.sum((2, 4), dtype=np.float32)
-    return counts
+    return nearest.reshape(-1, side, side)
 
 
 def _squared_distance(px: Floats, py: Floats, x: Floats, y: Floats) -> Floats:

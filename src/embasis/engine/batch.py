@@ -15,7 +15,7 @@ from embasis.types import Output, Plan, PseudoLabels, RoundLoss
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Rows that go through the network together, and their shares of the batch's two means."""
+    """Rows that go through the network together, the labels of all their sites, and their shares of two means."""
 
     inputs: Tensor
     y: Tensor
@@ -27,7 +27,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Labelled inputs with y, and unlabelled ones with their pseudo-labels, if any."""
+    """Labelled inputs with y (B, *S), and unlabelled ones with the pseudo-labels of their sites, if any."""
 
     inputs: Tensor
     y: Tensor
@@ -40,7 +40,7 @@ class Batch:
         Stage I's basis terms compare rows with each other, so with parts they are means over pairs within a part.
         """
         if count == 1:
-            yield Part(self.inputs, self.y, self.others, self.pseudo, 1.0, 1.0)
+            yield Part(self.inputs, self.y.flatten(), self.others, self.pseudo, 1.0, 1.0)
             return
         count = min(count, len(self.y))  # each part has labelled rows
         left = torch.arange(len(self.y)).tensor_split(count)
@@ -51,13 +51,18 @@ class Batch:
             yield self._part(rows.to(self.y.device), other.to(self.y.device), known, mass, loss)
 
     def _part(self, rows: Tensor, other: Tensor, known: int, mass: float, loss: RoundLoss) -> Part:
-        y = self.y[rows]
+        y = self.y[rows].flatten()
         share = int((y >= 0).sum()) / known
         if self.others is None or self.pseudo is None or not len(other):
             return Part(self.inputs[rows], y, None, None, share, 0.0)
-        pseudo = self.pseudo[other]
+        pseudo = self.pseudo[sites_of(other, len(self.pseudo) // len(self.others))]
         other_share = loss.mass(pseudo) / mass if mass else 0.0
         return Part(self.inputs[rows], y, self.others[other], pseudo, share, other_share)
+
+
+def sites_of(rows: Tensor, sites: int) -> Tensor:
+    """Numbers of all sites of rows that have so many each."""
+    return (rows.unsqueeze(1) * sites + torch.arange(sites, device=rows.device)).flatten()
 
 
 def look(network: nn.Module, inputs: Tensor, side: int) -> Output:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from embasis.engine.extract import extract, rescored
+from embasis.engine.extract import rescored
+from embasis.engine.survey import Survey, survey
 from embasis.functional.sites import centre_and_scale, matched_scale, summed
 from embasis.networks.model import DomainScale, Network
 from embasis.types import Features, Plan, Problem
@@ -29,23 +30,24 @@ def begin_scales(network: nn.Module, problem: Problem, plan: Plan) -> None:
     scales = scales_of(network)
     if scales is None:
         return
-    mean, deviation = statistics(extract(network, problem.labelled, plan, labelled=True))
+    mean, deviation = statistics(survey(network, problem.labelled, plan, True, 0, balanced=False).chunks)
     scales.centre[0], scales.scale[0] = mean, deviation
     scales.centre[1], scales.scale[1] = mean, deviation
     if len(problem.unlabelled) and not problem.shared:
-        scales.centre[1], scales.scale[1] = statistics(extract(network, problem.unlabelled, plan, labelled=False))
+        found = survey(network, problem.unlabelled, plan, False, 0, balanced=False)
+        scales.centre[1], scales.scale[1] = statistics(found.chunks)
 
 
-def matched(
-    network: nn.Module, labelled: list[Features], unlabelled: list[Features], problem: Problem, plan: Plan
-) -> list[Features]:
+def matched(network: nn.Module, labelled: Survey, unlabelled: Survey, problem: Problem, plan: Plan) -> Survey:
     """The unlabelled features with scores by scales that are new: the sides are alike again after training."""
     scales = scales_of(network)
-    if not isinstance(network, Network) or scales is None or not unlabelled or problem.shared:
+    if not isinstance(network, Network) or scales is None or not unlabelled.chunks or problem.shared:
         return unlabelled
     fixed = scales.centre[0].cpu().double(), scales.scale[0].cpu().double()
-    scales.centre[1], scales.scale[1] = matched_scale(fixed, statistics(labelled), statistics(unlabelled))
-    return [rescored(network, chunk, problem.unlabelled, plan) for chunk in unlabelled]
+    new = matched_scale(fixed, statistics(labelled.chunks), statistics(unlabelled.chunks))
+    scales.centre[1], scales.scale[1] = new
+    chunks = [rescored(network, chunk, problem.unlabelled, plan) for chunk in unlabelled.chunks]
+    return Survey(chunks, unlabelled.whole)
 
 
 def statistics(chunks: list[Features]) -> tuple[Tensor, Tensor]:

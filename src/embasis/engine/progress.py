@@ -7,7 +7,8 @@ Randomness is a function of (seed, purpose, round, epoch, step, id), so the posi
 | network/…, optimiser/… | weights and buffers; the optimiser's state, lists and numbers included |
 | labeller/…, selector/… | the basis, the head, thresholds |
 | pseudo/label, weight, target | what this round trains on |
-| labels | the last round's labels |
+| pseudo/counts | the same where rows have grids: trusted sites by row and class; the labels are on the shelf |
+| labels | the last round's labels, of rows with one site each |
 | best/network/…, best/labeller/… | the best round by the label-free score, for the collapse guard |
 """
 
@@ -20,8 +21,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from embasis.engine.verdict import MapLabels
 from embasis.errors import CorruptError, require
 from embasis.types import PseudoLabels, RoundRecord, State
+
+Pseudo = PseudoLabels | MapLabels
+"""What a round trains on."""
 
 
 @dataclass
@@ -40,8 +45,10 @@ class Progress:
     best_score: float = float("-inf")
     labeller: State = field(default_factory=dict)
     selector: State = field(default_factory=dict)
-    pseudo: PseudoLabels | None = None
+    pseudo: Pseudo | None = None
     labels: Tensor | None = None
+    counts: Tensor | None = None
+    """Restored with a run whose labels are on a shelf, until they are taken from there."""
     best: dict[str, Tensor] = field(default_factory=dict)
     optimiser: torch.optim.Optimizer | None = None
     restored_optimiser: dict[int, Any] | None = None
@@ -56,10 +63,13 @@ class Progress:
         named = {**dict(prefixed("network", self.network.state_dict())), **dict(prefixed("labeller", self.labeller))}
         named.update(prefixed("selector", self.selector))
         named.update({f"best/{name}": value for name, value in self.best.items()})
-        if self.pseudo is not None:
+        if isinstance(self.pseudo, PseudoLabels):
             named.update({"pseudo/label": self.pseudo.label, "pseudo/weight": self.pseudo.weight})
             if self.pseudo.target is not None:
                 named["pseudo/target"] = self.pseudo.target
+        counts = self.pseudo.counts if isinstance(self.pseudo, MapLabels) else self.counts
+        if counts is not None:
+            named["pseudo/counts"] = counts
         if self.labels is not None:
             named["labels"] = self.labels
         named.update({name: value for name, value in self._optimiser().items() if isinstance(value, Tensor)})
@@ -108,7 +118,10 @@ class Progress:
                 best_score=float("-inf") if score is None else float(score),
                 labeller=dict(below("labeller", tensors)),
                 selector=dict(below("selector", tensors)),
-                pseudo=PseudoLabels(pseudo["label"], pseudo["weight"], pseudo.get("target")) if pseudo else None,
+                pseudo=None
+                if "label" not in pseudo
+                else PseudoLabels(pseudo["label"], pseudo["weight"], pseudo.get("target")),
+                counts=pseudo.get("counts"),
                 labels=tensors.get("labels"),
                 best=dict(below("best", tensors)),
                 restored_optimiser={int(key): value for key, value in optimiser.items()} or None,

@@ -6,49 +6,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from embasis.engine.domains import begin_scales, matched
-from embasis.engine.evaluate import evaluate, join
-from embasis.engine.extract import extract, label_chunk
+from embasis.engine.evaluate import evaluate
+from embasis.engine.label import decide, labelled_parts
 from embasis.engine.progress import Progress
+from embasis.engine.survey import survey
 from embasis.engine.train import train_round
-from embasis.engine.validate import SELECTION_SCORE, label_free_scores
-from embasis.functional.metrics import class_counts
+from embasis.engine.validate import SELECTION_SCORE, Look, label_free_scores
+from embasis.engine.verdict import Choice, Labelled, MapLabels, MemoryShelf, Shelved, Verdict
 from embasis.networks.model import Network
 from embasis.randomness import seeded
-from embasis.types import (
-    Evaluation,
-    Features,
-    LabelDistribution,
-    Method,
-    Plan,
-    Problem,
-    PseudoLabels,
-    RoundRecord,
-    Samples,
-)
-
-
-@dataclass(frozen=True, eq=False)
-class Verdict:
-    """The labels of the unlabelled side: what a round hands to the next one, and the last one to the user."""
-
-    distribution: LabelDistribution
-    pseudo: PseudoLabels
-    scores: Tensor
-
-    def rows(self, order: Tensor) -> Verdict:
-        """These rows, in this order."""
-        parts = self.distribution
-        chosen = LabelDistribution(
-            parts.mean[order], parts.between[order], parts.within[order], parts.uncertainty[order]
-        )
-        return Verdict(chosen, self.pseudo[order], self.scores[order])
+from embasis.types import Evaluation, Method, Plan, Problem, RoundRecord, Samples, Shelf, Truth
 
 
 @dataclass(frozen=True)
@@ -57,7 +30,7 @@ class Moment:
 
     progress: Progress
     record: RoundRecord | None = None
-    verdict: Verdict | None = None
+    verdict: Verdict | Shelved | None = None
 
 
 def self_train(problem: Problem, network: nn.Module, method: Method, plan: Plan) -> Iterator[RoundRecord]:
@@ -68,18 +41,29 @@ def self_train(problem: Problem, network: nn.Module, method: Method, plan: Plan)
 
 
 def walk(
-    problem: Problem, network: nn.Module, method: Method, plan: Plan, progress: Progress | None = None
+    problem: Problem,
+    network: nn.Module,
+    method: Method,
+    plan: Plan,
+    progress: Progress | None = None,
+    shelf: Shelf | None = None,
 ) -> Iterator[Moment]:
-    """The whole run from `progress` (or the start) on, with a pause after every step and every round."""
-    progress = progress or begin(network, method, plan)
+    """The whole run from `progress` (or the start) on, with a pause after every step and every round.
+
+    `shelf` keeps the labels of rows with many sites between rounds; without one they are kept in memory."""
+    progress, shelf = progress or begin(network, method, plan), shelf or MemoryShelf()
     last = plan.rounds if method.rounds is None else min(plan.rounds, method.rounds)
     last = last if len(problem.unlabelled) else 0
     if progress.at_start():
         begin_scales(progress.network, problem, plan)
+    if progress.status == "running" and progress.pseudo is None and progress.counts is not None:
+        choice = Choice(method.selector, progress.selector, plan.seed, progress.round - 1)
+        kept = Shelved(shelf.read(progress.round - 1), problem.unlabelled.ids, choice)
+        progress.pseudo = MapLabels(kept, progress.counts)
     while progress.status == "running":
         for _ in train_round(problem, method, plan, progress):
             yield Moment(progress)
-        record, verdict = close_round(problem, method, plan, progress)
+        record, verdict = close_round(problem, method, plan, progress, shelf)
         progress.records.append(record)
         if record.status != "ok":
             progress.status = record.status
@@ -98,83 +82,71 @@ def begin(network: nn.Module, method: Method, plan: Plan) -> Progress:
     return Progress(network)
 
 
-def close_round(problem: Problem, method: Method, plan: Plan, progress: Progress) -> tuple[RoundRecord, Verdict]:
+def close_round(
+    problem: Problem, method: Method, plan: Plan, progress: Progress, shelf: Shelf
+) -> tuple[RoundRecord, Verdict | Shelved]:
     """Features → label distribution → selection → record; the collapse guard has the last word."""
-    labelled = extract(progress.network, problem.labelled, plan, labelled=True)
-    unlabelled = extract(progress.network, problem.unlabelled, plan, labelled=False)
+    labelled = survey(progress.network, problem.labelled, plan, True, progress.round)
+    unlabelled = survey(progress.network, problem.unlabelled, plan, False, progress.round)
     unlabelled = matched(progress.network, labelled, unlabelled, problem, plan)
     start = dict(progress.labeller)
     block = getattr(progress.network, "basis", None)
     if block is not None and progress.round == 0:
         start["proposal"] = block.weight.detach().cpu().clone()
-    progress.labeller = method.labeller.fit([*labelled, *unlabelled], start, plan.seed, progress.round)
-    verdict = decide(unlabelled, method, plan, progress, len(problem.schema))
-    scores = label_free_scores(verdict.distribution, unlabelled, labelled)
-    notes, status = guard(problem, plan, progress, verdict, scores)
-    if status == "ok" and len(verdict.pseudo) and not bool(verdict.pseudo.trusted.any()) and can_starve(method):
+    stream = [*labelled.chunks, *unlabelled.chunks]
+    progress.labeller = method.labeller.fit(stream, start, plan.seed, progress.round)
+    verdict = decide(problem, unlabelled, method, plan, progress, shelf)
+    seen = look_at(verdict.parts(), len(problem.schema))
+    scores = label_free_scores(seen, labelled.chunks)
+    notes, status = guard(problem, plan, progress, seen, scores)
+    if status == "ok" and seen.sites and not int(seen.trusted.sum()) and can_starve(method):
         status, notes = "no_change", [f"nothing was trusted after round {progress.round}; training stops"]
-    changed = 1.0 if progress.labels is None else mean_of(progress.labels != verdict.distribution.label)
-    progress.pseudo, progress.labels = verdict.pseudo, verdict.distribution.label
+    changed = verdict.changed(progress.pseudo, progress.labels)
+    progress.pseudo, progress.labels = verdict.handed_on(seen.by_part)
     if status == "collapsed":
         progress.roll_back()
-        verdict = decide(
-            extract(progress.network, problem.unlabelled, plan, False), method, plan, progress, len(problem.schema)
-        )
-        progress.pseudo, progress.labels = verdict.pseudo, verdict.distribution.label
+        verdict = decide(problem, None, method, plan, progress, shelf)
+        seen = look_at(verdict.parts(), len(problem.schema))
+        progress.pseudo, progress.labels = verdict.handed_on(seen.by_part)
     else:
         progress.remember_best(scores[SELECTION_SCORE])
+    shelf.keep({progress.round - 1, progress.round})  # the caller has not saved this round yet: it may go back
     record = RoundRecord(
         round=progress.round,
         status=status,
         loss=progress.loss_sum / max(progress.loss_count, 1),
-        unlabelled=len(problem.unlabelled),
-        trusted=int(verdict.pseudo.trusted.sum()),
-        class_counts=counts(verdict.distribution.label, len(problem.schema)),
-        trusted_counts=counts(verdict.pseudo.label, len(problem.schema)),
+        unlabelled=seen.sites,
+        trusted=int(seen.trusted.sum()),
+        class_counts=tuple(seen.counts.tolist()),
+        trusted_counts=tuple(seen.trusted.tolist()),
         changed=changed,
         scores=scores,
         facts={name: float(value) for name, value in progress.labeller.items() if value.ndim == 0},
-        evaluation=judge(verdict, problem.hidden),
-        test=judge_samples(problem.test, method, plan, progress),
+        evaluation=judge(verdict.parts(), problem.hidden, len(problem.schema)),
+        test=judge_samples(problem.test, method, plan, progress, len(problem.schema)),
         notes=tuple(notes),
     )
     return record, verdict
 
 
-def decide(unlabelled: list[Features], method: Method, plan: Plan, progress: Progress, classes: int) -> Verdict:
-    """Label all unlabelled sites, set the thresholds, select."""
-    if not unlabelled:
-        empty = torch.empty(0, classes)
-        nothing = PseudoLabels(torch.empty(0, dtype=torch.int64), torch.empty(0))
-        verdict = Verdict(LabelDistribution(empty, empty, empty, torch.empty(0)), nothing, empty)
-        progress.selector = method.selector.fit([verdict.distribution], progress.round)
-        return verdict
-    parts = [label_chunk(method.labeller, chunk, progress.labeller) for chunk in unlabelled]
-    progress.selector = method.selector.fit(parts, progress.round)
-    distribution = join(parts)
-    ids = torch.cat([chunk.ids for chunk in unlabelled])
-    pseudo = method.selector.select(distribution, progress.selector, ids, plan.seed, progress.round)
-    return Verdict(distribution, pseudo, torch.cat([chunk.scores for chunk in unlabelled]))
-
-
-def verdict_on(samples: Samples, method: Method, plan: Plan, progress: Progress, round_number: int) -> Verdict:
-    """Labels of any samples of the unlabelled side's kind, by what that round has learned; nothing is fitted."""
-    chunks = extract(progress.network, samples, plan, labelled=False)
-    parts = [label_chunk(method.labeller, chunk, progress.labeller) for chunk in chunks]
-    distribution, ids = join(parts), torch.cat([chunk.ids for chunk in chunks])
-    pseudo = method.selector.select(distribution, progress.selector, ids, plan.seed, round_number)
-    return Verdict(distribution, pseudo, torch.cat([chunk.scores for chunk in chunks]))
+def look_at(parts: Iterable[Labelled], classes: int) -> Look:
+    """Sums over all unlabelled sites."""
+    seen = Look(classes)
+    for part in parts:
+        seen.add(part)
+    return seen
 
 
 def guard(
-    problem: Problem, plan: Plan, progress: Progress, verdict: Verdict, scores: dict[str, float]
+    problem: Problem, plan: Plan, progress: Progress, seen: Look, scores: dict[str, float]
 ) -> tuple[list[str], str]:
     """ "collapsed" when one class swallows the unlabelled side although the labelled side does not look like that,
     and the label-free score has fallen; or when that score has fallen below half of the best."""
-    if progress.round == 0 or not len(verdict.pseudo):
+    if progress.round == 0 or not seen.sites:
         return [], "ok"
-    share = float(class_counts(verdict.distribution.label, len(problem.schema)).max()) / len(verdict.pseudo)
-    usual = float(class_counts(problem.labelled.labels, len(problem.schema)).max()) / len(problem.labelled)
+    share = float(seen.counts.max()) / seen.sites
+    counts = problem.labelled.counts(len(problem.schema))
+    usual = float(counts.max()) / max(int(counts.sum()), 1)
     score, best = scores[SELECTION_SCORE], progress.best_score
     swallowed = share > plan.collapse_share and usual <= plan.collapse_share and score < best
     if not swallowed and not score < best / 2:
@@ -191,25 +163,15 @@ def can_starve(method: Method) -> bool:
     return not method.loss.reads_untrusted and method.rounds != 0
 
 
-def judge(verdict: Verdict, truth: Tensor | None) -> Evaluation | None:
+def judge(parts: Iterable[Labelled], truth: Truth | None, classes: int) -> Evaluation | None:
     """Evaluation against hidden labels, if there are any."""
-    if truth is None or not len(truth):
-        return None
-    return evaluate(verdict.distribution, verdict.scores, verdict.pseudo.trusted, truth)
+    return None if truth is None or not len(truth) else evaluate(parts, truth, classes)
 
 
-def judge_samples(samples: Samples | None, method: Method, plan: Plan, progress: Progress) -> Evaluation | None:
+def judge_samples(
+    samples: Samples | None, method: Method, plan: Plan, progress: Progress, classes: int
+) -> Evaluation | None:
     """Evaluation on a labelled test set, if there is one."""
     if samples is None or not len(samples):
         return None
-    return judge(verdict_on(samples, method, plan, progress, progress.round), samples.labels)
-
-
-def counts(label: Tensor, classes: int) -> tuple[int, ...]:
-    """Rows of each class."""
-    return tuple(int(value) for value in class_counts(label, classes))
-
-
-def mean_of(flags: Tensor) -> float:
-    """Share of true flags; 0 without any."""
-    return float(flags.double().mean()) if len(flags) else 0.0
+    return judge(labelled_parts(samples, method, plan, progress, progress.round), samples.truth, classes)

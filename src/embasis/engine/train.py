@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from embasis.engine.batch import Batch, Part, autocast, device_of, look, moved
-from embasis.engine.progress import Progress
+from embasis.engine.progress import Progress, Pseudo
 from embasis.errors import NumericalError, require
 from embasis.methods.retraining import labelled_loss
 from embasis.networks.basis_block import BasisBlock
 from embasis.randomness import permutation, seeded
-from embasis.types import Method, Output, Plan, Problem
+from embasis.types import Aim, Draw, Method, Output, Plan, Problem
 
 LBFGS_STEPS = 20
 """Inner iterations of one L-BFGS step."""
@@ -26,7 +26,9 @@ LBFGS_STEPS = 20
 def train_round(problem: Problem, method: Method, plan: Plan, progress: Progress) -> Iterator[None]:
     """The rest of the current round, from the cursor on; pauses after every step with the cursor moved."""
     epochs = plan.epochs if progress.round else plan.source_epochs
-    optimiser = make_optimiser(progress.network, plan, plan.lr if progress.round else plan.source_lr)
+    rate = plan.lr if progress.round else plan.source_lr
+    optimiser = make_optimiser(progress.network, plan, rate)
+    rate = optimiser.defaults["lr"]
     if progress.restored_optimiser is not None:
         optimiser.load_state_dict({**optimiser.state_dict(), "state": progress.restored_optimiser})
         progress.restored_optimiser = None
@@ -36,6 +38,9 @@ def train_round(problem: Problem, method: Method, plan: Plan, progress: Progress
         pairs = rows_of_epoch(problem, method, plan, progress)
         batches = batches_of(problem, plan, progress, pairs[progress.step :])
         while progress.step < len(pairs):
+            done = (progress.epoch * len(pairs) + progress.step) / (epochs * len(pairs))
+            for group in optimiser.param_groups if plan.decay else ():
+                group["lr"] = rate * (1 - done) ** plan.decay
             progress.loss_sum += take_step(method, plan, progress, optimiser, next(batches))
             progress.loss_count += 1
             progress.step += 1
@@ -65,7 +70,7 @@ def rows_of_epoch(problem: Problem, method: Method, plan: Plan, progress: Progre
     elif method.loss.reads_untrusted:
         others = torch.arange(len(problem.unlabelled))
     else:
-        others = torch.nonzero(pseudo.trusted).squeeze(1)
+        others = pseudo.useful
     if plan.batch == 0:
         return [(torch.arange(labelled), others)]
     key = (progress.round, progress.epoch)
@@ -84,15 +89,39 @@ def cycle(rows: Tensor, step: int, batch: int) -> Tensor:
 
 def batches_of(problem: Problem, plan: Plan, progress: Progress, pairs: list[tuple[Tensor, Tensor]]) -> Iterator[Batch]:
     """What each step sees, read ahead where the data are files."""
-    draw, device = (plan.seed, progress.round, progress.epoch), device_of(progress.network)
-    left = problem.labelled.stream([rows for rows, _ in pairs], draw)
-    right = problem.unlabelled.stream([rows for _, rows in pairs if len(rows)], draw)
-    for rows, others in pairs:
-        inputs, y = next(left).to(device), problem.labelled.labels[rows].to(device)
-        if not len(others) or progress.pseudo is None:
+    draw, device, pseudo = (plan.seed, progress.round, progress.epoch), device_of(progress.network), progress.pseudo
+    rare = wanted_classes(problem, progress)
+    batches = [rows for _, rows in pairs if len(rows)]
+    left = problem.labelled.stream([rows for rows, _ in pairs], draw, Aim(rare))
+    right = problem.unlabelled.stream(batches, draw, aim_at(pseudo, batches, rare, draw))
+    for _, others in pairs:
+        view = next(left)
+        inputs, y = view.inputs.to(device), view.y.to(device)
+        if not len(others) or pseudo is None:
             yield Batch(inputs, y)
         else:
-            yield Batch(inputs, y, next(right).to(device), moved(progress.pseudo[others], device))
+            other = next(right)
+            yield Batch(inputs, y, other.inputs.to(device), moved(pseudo.seen(others, other), device))
+
+
+def wanted_classes(problem: Problem, progress: Progress) -> Tensor:
+    """(C) how much training wants to see each class: 1 / √ of how often the last round labelled it.
+
+    Before the first round that is how often the labelled side has it. A class that is hardly there counts as a
+    hundredth of an equal part, so that one site does not outweigh everything."""
+    last = progress.records[-1].class_counts if progress.records else None
+    counts = problem.labelled.counts(len(problem.schema)) if last is None else torch.tensor(last)
+    share = counts.double() / counts.sum().clamp_min(1)
+    return share.clamp_min(0.01 / len(share)).rsqrt().float()
+
+
+def aim_at(pseudo: Pseudo | None, batches: list[Tensor], rare: Tensor, draw: Draw) -> Aim | None:
+    """Where the unlabelled rows show rare classes, if their labels say where that is."""
+    if pseudo is None:
+        return None
+    places = [pseudo.wanted(rows, rare, draw) for rows in batches]
+    found = [place for place in places if place is not None]
+    return Aim(rare, found) if found else None
 
 
 def take_step(method: Method, plan: Plan, progress: Progress, optimiser: torch.optim.Optimizer, batch: Batch) -> float:

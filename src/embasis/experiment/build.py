@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,12 +13,16 @@ from torch import nn
 from embasis import config as settings
 from embasis.config import Config
 from embasis.data.image.samples import Images
+from embasis.data.maps.rows import Maps
+from embasis.data.maps.samples import MapArrays, MapFiles
 from embasis.data.standard import Standardiser
 from embasis.errors import ConfigError, known, require
 from embasis.experiment.front import Front, Kept
-from embasis.networks import BACKBONES
+from embasis.experiment.mapped import SMALL, MapFront, is_maps, make_mapped
+from embasis.networks import BACKBONES, PRETRAINED
+from embasis.networks.model import Network
 from embasis.randomness import seeded
-from embasis.types import Arrays, Method, Plan, Problem, Samples
+from embasis.types import Arrays, Method, Plan, Problem, Samples, Truth
 
 PLANS: Mapping[str, Mapping[str, Any]] = {
     "linear": {"optimiser": "lbfgs", "batch": 0, "source_epochs": 4, "epochs": 2, "weight_decay": 0.1},
@@ -28,8 +32,17 @@ PLANS: Mapping[str, Mapping[str, Any]] = {
         "optimiser": "sgd", "batch": 32, "source_epochs": 5, "epochs": 1, "source_lr": 1e-3, "lr": 1e-3,
         "weight_decay": 5e-4, "rounds": 3,
     },
+    "small_fcn": {
+        "optimiser": "adam", "batch": 8, "source_epochs": 20, "epochs": 4, "source_lr": 8e-3, "lr": 4e-3,
+        "weight_decay": 1e-4, "rounds": 3, "decay": 0.9, "reservoir": 65_536,
+    },
+    "maps": {
+        "optimiser": "adam", "batch": 8, "source_epochs": 6, "epochs": 2, "source_lr": 1e-3, "lr": 5e-4,
+        "weight_decay": 1e-4, "rounds": 3, "decay": 0.9, "reservoir": 65_536,
+    },
 }  # fmt: skip
-"""What each network trains well with ("images": a backbone, in part or in full); a plan's own keys win."""
+"""What each network trains well with ("images": a backbone, in part or in full; "maps": one for label maps); a plan's
+own keys win."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,42 +59,86 @@ class Built:
     """Of one input."""
     front: Front | None = None
     """How image files become inputs, where the data are images."""
+    maps: MapFront | None = None
+    """How pictures become inputs, where they have label maps."""
 
 
 def build(problem: Problem, config: Config, front: Front | None = None) -> Built:
     """Standardise, make the network, the method and the plan; `front` has made the problem's rows from images."""
+    refuse_unused(problem, config, front)
+    if is_maps(problem):
+        return build_mapped(problem, config)
     shape, classes = input_shape(problem.labelled), len(problem.schema)
-    unused = f"images settings are for images, the data are none: {', '.join(config.images)}"
-    require(front is not None or not config.images, unused, ConfigError)
-    method_name = str(config.method.get("name", "em_basis"))
-    method_settings = bound("method", method_name, without_name(config.method))
-    if method_settings.get("centring") == "domain" and "centring" not in config.method and problem.shared:
-        method_settings["centring"] = "joint"
     mode = config.standardise
     if mode == "auto":
         mode = ("joint" if problem.shared else "domain") if len(shape) == 1 else "none"
     rows = mode == "none" or front is None or front.plan.depth == "frozen"
     deep = "is for rows in memory; at depth partial and full the network scales by itself: leave standardise out"
     require(rows, f"standardise = {mode} {deep}", ConfigError)
-    plan_keys = [name for name in Plan.__dataclass_fields__ if name != "seed"]
     kind, network, network_settings = make_network(shape, classes, config, front)
-    plan_settings = settings.bind("plan", Plan, {**PLANS[kind], **config.plan}, plan_keys)
-    plan = Plan(**plan_settings, seed=config.seed)
-    method = settings.entry_of("method", method_name)(classes, **method_settings)
+    method, plan, resolved = make_method_and_plan(problem, config, kind)
     standardiser = Standardiser.fit(problem, mode)
-    resolved = {
-        "seed": config.seed,
+    resolved |= {
         "standardise": mode,
-        "save_seconds": config.save_seconds,
-        "data": dict(config.data),
-        "method": {"name": method_name, **method_settings},
         "network": network_settings,
-        "plan": plan_settings,
         "images": front.resolved() if front is not None else {},
+        "maps": {},
     }
     prepared = standardiser.transform(problem) if standardiser else problem
-    network = network.to(device_for(plan, front))
+    network = network.to(device_for(plan, front is not None and front.plan.depth != "frozen"))
     return Built(prepared, network, method, plan, standardiser, resolved, shape, front)
+
+
+def build_mapped(problem: Problem, config: Config) -> Built:
+    """The same for pictures with label maps."""
+    scaled = f"standardise = {config.standardise} is for rows in memory; networks of pictures scale by themselves"
+    require(config.standardise in ("auto", "none"), scaled, ConfigError)
+    front, network = make_mapped(problem, config)
+    method, plan, resolved = make_method_and_plan(
+        problem, config, "small_fcn" if front.identity == "scratch" else "maps"
+    )
+    resolved |= {"standardise": "none", "network": front.network, "images": {}, "maps": front.resolved()}
+    return finished_mapped(problem, front, network, method, plan, resolved)
+
+
+def finished_mapped(
+    problem: Problem, front: MapFront, network: Network, method: Method, plan: Plan, resolved: dict[str, Any]
+) -> Built:
+    """The network on its device, with its window, and the sides made ready for it."""
+    network.window = front.plan.window // network.multiple * network.multiple
+    ready = front.ready(problem, network)
+    network = network.to(device_for(plan, front.identity != "scratch"))
+    return Built(ready, network, method, plan, None, resolved, front.shape, None, front)
+
+
+def refuse_unused(problem: Problem, config: Config, front: Front | None) -> None:
+    """Settings of another kind of data are a mistake."""
+    none = "have label maps, whose settings begin with maps" if is_maps(problem) else "are none"
+    unused = f"images settings are for images, the data {none}: {', '.join(config.images)}"
+    require(front is not None or not config.images, unused, ConfigError)
+    unused = f"maps settings are for label maps, the data have none: {', '.join(config.maps)}"
+    require(is_maps(problem) or not config.maps, unused, ConfigError)
+
+
+def make_method_and_plan(problem: Problem, config: Config, kind: str) -> tuple[Method, Plan, dict[str, Any]]:
+    """The method and the plan, and the settings that they were made from."""
+    name, classes = str(config.method.get("name", "em_basis")), len(problem.schema)
+    method_settings = bound("method", name, without_name(config.method))
+    if method_settings.get("centring") == "domain" and "centring" not in config.method and problem.shared:
+        method_settings["centring"] = "joint"
+    plan_keys = [key for key in Plan.__dataclass_fields__ if key != "seed"]
+    plan_settings = settings.bind("plan", Plan, {**PLANS[kind], **config.plan}, plan_keys)
+    plan = Plan(**plan_settings, seed=config.seed)
+    method = settings.entry_of("method", name)(classes, **method_settings)
+    return method, plan, {
+        "seed": config.seed,
+        "standardise": config.standardise,
+        "save_seconds": config.save_seconds,
+        "data": dict(config.data),
+        "method": {"name": name, **method_settings},
+        "network": {},
+        "plan": plan_settings,
+    }  # fmt: skip
 
 
 def rehearse(problem: Problem, config: Config, front: Front) -> dict[str, Any]:
@@ -102,20 +159,20 @@ def make_network(
     name = front.plan.head if front is not None else str(config.network.get("name", default))
     given = without_name(config.network) if front is None else {}
     family = settings.family(name)
-    rule = f"network {name!r} is for image files; known for arrays: {known(BACKBONES)}"
-    settings.entry_of("network", name)
-    require(family in BACKBONES, rule, ConfigError)
+    entry, plain = settings.entry_of("network", name), [name for name in BACKBONES if name != SMALL]
+    kind = "image files" if entry in PRETRAINED.values() else "pictures with label maps"
+    require(family in plain, f"network {name!r} is for {kind}; known for arrays: {known(plain)}", ConfigError)
     own = bound("network", name, given)
     with seeded(config.seed, "network"):
         network = BACKBONES[name](shape, classes, **own)
     return name, network, {"name": name, **own} if front is None else front.network
 
 
-def device_for(plan: Plan, front: Front | None) -> torch.device:
-    """Where training runs: a GPU by itself only for networks of images, where it pays."""
+def device_for(plan: Plan, deep: bool) -> torch.device:
+    """Where training runs: a GPU by itself only for deep networks, where it pays."""
     wanted = plan.device
     if wanted == "auto":
-        wanted = "cuda" if front is not None and front.plan.depth != "frozen" and torch.cuda.is_available() else "cpu"
+        wanted = "cuda" if deep and torch.cuda.is_available() else "cpu"
     require(wanted != "cuda" or torch.cuda.is_available(), "plan.device = cuda, but torch finds no GPU", ConfigError)
     return torch.device(wanted)
 
@@ -141,9 +198,17 @@ def fingerprint(problem: Problem) -> dict[str, str]:
     """sha256 of each side of the data: a run goes on only with what it began with."""
     sides = {"labelled": problem.labelled, "unlabelled": problem.unlabelled, "test": problem.test}
     hashes = {name: side_hash(side) for name, side in sides.items() if side is not None}
-    hidden = b"" if problem.hidden is None else problem.hidden.numpy().tobytes()
     names = "\x1f".join(problem.schema.names).encode()
-    return {**hashes, "labels": hashlib.sha256(names + b"\x1e" + hidden).hexdigest()}
+    coded = repr(problem.labelled.table).encode() if isinstance(problem.labelled, MapFiles) else b""
+    return {**hashes, "labels": hashlib.sha256(names + b"\x1e" + hidden_bytes(problem.hidden) + coded).hexdigest()}
+
+
+def hidden_bytes(truth: Truth | None) -> bytes:
+    """True labels that are never trained on: scores depend on them."""
+    if isinstance(truth, torch.Tensor):
+        found: bytes = truth.numpy().tobytes()
+        return found
+    return truth.mark() if isinstance(truth, Maps) else b""
 
 
 def side_hash(samples: Samples) -> str:
@@ -152,11 +217,23 @@ def side_hash(samples: Samples) -> str:
     if isinstance(samples, Images | Kept):
         digests = samples.digests if isinstance(samples, Kept) else [file.digest for file in samples.files]
         digest.update(b"".join(digests))
+    elif isinstance(samples, MapFiles | MapArrays):
+        for block in map_bytes(samples):
+            digest.update(block)
     else:
         for rows in torch.arange(len(samples)).split(4096):
             digest.update(samples.inputs(rows).contiguous().numpy().tobytes())
     digest.update(samples.labels.numpy().tobytes() + samples.ids.numpy().tobytes())
     return digest.hexdigest()
+
+
+def map_bytes(samples: MapFiles | MapArrays) -> Iterator[bytes]:
+    """All bytes of pictures and maps in memory, or the digests of those on disk."""
+    if isinstance(samples, MapFiles):
+        yield from (part.digest for file in samples.files for part in (file.image, file.label) if part is not None)
+        return
+    yield samples.pictures.numpy().tobytes()
+    yield b"" if samples.maps is None else samples.maps.numpy().tobytes()
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -16,6 +16,7 @@ from embasis import config as settings
 from embasis.config import Config
 from embasis.data.domain_sets import PAIRS
 from embasis.data.image.folders import ImageOptions, require_budget
+from embasis.data.street_sets import STARRED
 from embasis.engine.domains import begin_scales
 from embasis.engine.progress import Progress
 from embasis.engine.rounds import walk
@@ -61,7 +62,7 @@ def compare(
             for name in methods:
                 own = {key: value for key, value in given.items() if key in known_settings(name)}
                 run = Config(seed, config.standardise, config.save_seconds, {}, {"name": name, **own}, config.network,
-                             config.plan, config.images)  # fmt: skip
+                             config.plan, config.images, config.maps)  # fmt: skip
                 built = build(problem, run, front)
                 yield run_one(dataset, pair, name, seed, built, sources)
 
@@ -172,7 +173,19 @@ def score_of(
         seconds=seconds,
         class_names=classes,
         class_accuracy=class_accuracy(judged) if classes else (),
+        mean_iou=judged.mean_iou,
+        class_iou=judged.class_iou,
+        starred_iou=starred_iou(dataset, judged, classes),
     )
+
+
+def starred_iou(dataset: str, judged: Evaluation, classes: tuple[str, ...]) -> float | None:
+    """The mean over those classes that some published tables count alone; None where there are no such tables."""
+    counted = STARRED.get(dataset)
+    if counted is None or not judged.class_iou:
+        return None
+    found = [iou for name, iou in zip(classes, judged.class_iou, strict=True) if name in counted and iou is not None]
+    return sum(found) / len(found) if found else None
 
 
 def class_accuracy(judged: Evaluation) -> tuple[float | None, ...]:

@@ -19,12 +19,16 @@ from torch import Tensor
 
 from embasis.config import Config
 from embasis.data.image.samples import Images
+from embasis.data.maps.samples import MapArrays, MapFiles
 from embasis.engine.batch import device_of
 from embasis.engine.progress import Progress
 from embasis.engine.rounds import Moment, begin, walk
+from embasis.engine.verdict import Shelved
 from embasis.errors import ConfigError, EmbasisError, InputDataError, require
 from embasis.experiment.build import Built, build, fingerprint, refuse_changed_config
 from embasis.experiment.front import Front
+from embasis.experiment.gallery import gallery_files, gallery_of, map_row_names, palette_of
+from embasis.experiment.map_output import label_maps, write_maps
 from embasis.experiment.model import BACKBONE, Model, finished, label_columns
 from embasis.methods.em_basis import EMBasisLabeller
 from embasis.report.page import run_page
@@ -57,7 +61,7 @@ class FolderRun:
         if self._built is None:
             self._built, self._data = build(self.problem, self.config, self.front), fingerprint(self.problem)
             labeller = self._built.method.labeller
-            if isinstance(labeller, EMBasisLabeller):  # refuses more components than rows
+            if isinstance(labeller, EMBasisLabeller) and self._built.maps is None:  # refuses more components than rows
                 labeller.centres_of_a_class(len(self.problem.labelled) + len(self.problem.unlabelled))
             self.problem = self._built.problem  # the rows as they came are not needed any more
         return self._built
@@ -72,7 +76,8 @@ class FolderRun:
         """The whole run, saved after every round and every `save_seconds`; ends at once if it had ended before."""
         built, progress = self.prepare(), self.open()
         last_save = last_moment = time.monotonic()
-        for moment in walk(built.problem, built.network, built.method, built.plan, progress):
+        shelf = self.folder.shelf() if built.maps is not None else None
+        for moment in walk(built.problem, built.network, built.method, built.plan, progress, shelf):
             now = time.monotonic()
             self._count(moment, now - last_moment)
             last_moment = now
@@ -84,6 +89,8 @@ class FolderRun:
                 last_save = time.monotonic()
             yield moment
         self.model = finished(built, progress)
+        if built.maps is not None:
+            built.maps.reader.close()
         self._write_report(progress)
 
     def save(self, progress: Progress) -> None:
@@ -103,7 +110,7 @@ class FolderRun:
             return progress
         facts = self.resumed.facts
         refuse_changed_config(facts["config"], built.resolved)
-        same = built.front is None or built.front.backbone.identity == facts["backbone"]
+        same = backbone_of(built) == facts["backbone"]
         rule = "the run folder was begun with other weights of the backbone; use another folder, or the old weights"
         require(same, rule, ConfigError)
         changed = sorted(name for name in {*facts["data"], *data} if facts["data"].get(name) != data.get(name))
@@ -131,12 +138,26 @@ class FolderRun:
         record, verdict = moment.record, moment.verdict
         if record is None or verdict is None:
             return
-        ids = self.problem.row_names or self.problem.unlabelled.ids.tolist()
-        name = f"labels/round-{record.round:03d}.parquet"
-        self.folder.write_table(name, label_columns(verdict, ids, self.problem.schema))
+        if isinstance(verdict, Shelved):
+            self._write_maps(record.round, verdict)
+        else:
+            ids = self.problem.row_names or self.problem.unlabelled.ids.tolist()
+            name = f"labels/round-{record.round:03d}.parquet"
+            self.folder.write_table(name, label_columns(verdict, ids, self.problem.schema))
         self.folder.write_jsonl("rounds.jsonl", [record_to_json(row) for row in moment.progress.records])
         self.folder.write_jsonl("timings.jsonl", self.timings)
         self._write_ledger()
+
+    def _write_maps(self, number: int, verdict: Shelved) -> None:
+        """The label maps of a round, and small copies of a few with their pictures for the report."""
+        built, samples = self.prepare(), self.problem.unlabelled
+        assert built.maps is not None
+        assert isinstance(samples, MapFiles | MapArrays)
+        maps = label_maps(verdict.parts(), samples.sizes, self.problem.schema)
+        folder, names = self.folder.maps(number, built.maps.table), map_row_names(self.problem)
+        lines = [found.line["mean_variance"] for found in write_maps(folder, maps, names, ".parquet")]
+        for name, data in gallery_files(self.problem, verdict, built.maps.table, lines, names).items():
+            self.folder.write_bytes(name, data)
 
     def _write_report(self, progress: Progress) -> None:
         self._write_ledger()
@@ -151,7 +172,7 @@ class FolderRun:
         late = [
             replace(item, side=name)
             for name, side in sides.items()
-            if isinstance(side, Images)
+            if isinstance(side, Images | MapFiles)
             for item in side.refused
         ]
         return [*self.problem.refused, *late]
@@ -171,11 +192,19 @@ def contents(
         "config": built.resolved,
         "data": data,
         "notes": [*problem.notes, *refused_note(problem)],
-        "backbone": None if built.front is None else built.front.backbone.identity,
+        "backbone": backbone_of(built),
+        "maps": None if built.maps is None else {**built.maps.facts(), "pictures": len(problem.unlabelled)},
         "progress": progress.facts(),
         "records": [record_to_json(record) for record in progress.records],
         "timings": timings,
     }
+
+
+def backbone_of(built: Built) -> str | None:
+    """What a run's pretrained part is known by; None where there is none."""
+    if built.maps is not None:
+        return built.maps.identity
+    return None if built.front is None else built.front.backbone.identity
 
 
 def refused_note(problem: Problem) -> list[str]:
@@ -199,7 +228,7 @@ def view_of(path: Path) -> RunView:
     facts = generation.facts
     rounds = tuple(record_from_json(row) for row in facts["records"])
     timings = read_jsonl(path / "timings.jsonl") if (path / "timings.jsonl").exists() else facts["timings"]
-    last = path / "labels" / f"round-{len(rounds) - 1:03d}.parquet"
+    last = path / "labels" / f"round-{len(rounds) - 1:03d}.parquet"  # there is none for label maps
     return RunView(
         config=facts["config"],
         environment=read_json(path / "environment.json"),
@@ -210,6 +239,9 @@ def view_of(path: Path) -> RunView:
         best_round=kept_round(facts),
         classes=tuple(facts["classes"]),
         notes=tuple(str(note) for note in facts.get("notes", ())),
+        gallery=gallery_of(path),
+        palette=palette_of(facts),
+        pictures=int((facts.get("maps") or {}).get("pictures", 0)),
     )
 
 

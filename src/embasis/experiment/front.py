@@ -35,7 +35,7 @@ from embasis.networks.backbone import Backbone
 from embasis.networks.model import Network
 from embasis.randomness import seeded
 from embasis.storage import FeatureCache, cache_folder
-from embasis.types import Arrays, Draw, ImagePlan, Problem, Refusal
+from embasis.types import Aim, Arrays, Draw, ImagePlan, Problem, Refusal, Truth, View
 
 DEFAULT = "efficientnet_lite0"
 PIECE = 16
@@ -62,9 +62,23 @@ class Kept:
         """Maps of the given rows."""
         return self.cache.rows([self.digests[row] for row in rows.tolist()])
 
-    def stream(self, batches: Sequence[Tensor], draw: Draw | None = None) -> Iterator[Tensor]:
+    @property
+    def truth(self) -> Truth:
+        """The labels."""
+        return self.labels
+
+    @property
+    def mixed(self) -> bool:
+        """All rows have one shape."""
+        return False
+
+    def counts(self, classes: int) -> Tensor:
+        """Images of each class."""
+        return torch.bincount(self.labels[self.labels >= 0], minlength=classes)
+
+    def stream(self, batches: Sequence[Tensor], draw: Draw | None = None, aim: Aim | None = None) -> Iterator[View]:
         """Maps of each batch; what is kept is not augmented."""
-        return (self.inputs(rows) for rows in batches)
+        return (View(self.inputs(rows), self.labels[rows]) for rows in batches)
 
 
 @dataclass(eq=False)
@@ -167,7 +181,7 @@ class Front:
             labelled=labelled,
             unlabelled=unlabelled,
             test=test,
-            hidden=None if problem.hidden is None else problem.hidden[kept],
+            hidden=problem.hidden[kept] if isinstance(problem.hidden, Tensor) else None,
             row_names=None if problem.row_names is None else tuple(problem.row_names[row] for row in kept.tolist()),
             refused=tuple(refused),
         )

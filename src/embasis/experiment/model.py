@@ -13,13 +13,19 @@ from torch import Tensor
 
 from embasis.config import Config
 from embasis.data.image.files import ImageFile
+from embasis.data.maps.files import MapFile
+from embasis.data.maps.samples import MapArrays, MapFiles
 from embasis.data.standard import Standardiser
 from embasis.engine.extract import CHUNK
+from embasis.engine.label import verdict_on
 from embasis.engine.progress import Progress
-from embasis.engine.rounds import Verdict, begin, verdict_on
+from embasis.engine.rounds import begin
+from embasis.engine.verdict import Labelled, Verdict
 from embasis.errors import CorruptError, InputDataError, require
-from embasis.experiment.build import Built, build
+from embasis.experiment.build import Built, build, finished_mapped, make_method_and_plan
 from embasis.experiment.front import PIECE, Front, open_front
+from embasis.experiment.mapped import MapFront, stored_mapped
+from embasis.experiment.scales import seen_at
 from embasis.networks.backbone import Backbone
 from embasis.types import Arrays, LabelSchema, Method, Plan, Problem
 
@@ -38,6 +44,19 @@ class Model:
     standardiser: Standardiser | None
     shape: tuple[int, ...]
     front: Front | None = None
+    maps: MapFront | None = None
+
+    def picture_samples(self, files: Sequence[MapFile]) -> MapFiles:
+        """Pictures as this model reads them; what cannot be read is written down there."""
+        require(self.maps is not None, "the run was trained without label maps", InputDataError)
+        assert self.maps is not None
+        return MapFiles.of(files, self.maps.table, labelled=False)
+
+    def pictures(self, samples: MapFiles, scales: Sequence[float] = (1.0,), flip: bool = False) -> Iterator[Labelled]:
+        """Labels of all sites of pictures, one by one; each is seen at all scales, and turned over if `flip`."""
+        assert self.maps is not None
+        last = max(self.progress.round - 1, 0)
+        return seen_at(self.maps, samples, self.method, self.plan, self.progress, last, scales, flip)
 
     def verdict(self, x: Tensor, ids: Tensor | None = None) -> Verdict:
         """Label distribution, trust and scores of the rows of x, in their order."""
@@ -74,7 +93,7 @@ class Model:
 def finished(built: Built, progress: Progress) -> Model:
     """The model of a run that has just ended."""
     schema = built.problem.schema
-    return Model(progress, built.method, built.plan, schema, built.standardiser, built.shape, built.front)
+    return Model(progress, built.method, built.plan, schema, built.standardiser, built.shape, built.front, built.maps)
 
 
 def stored(
@@ -91,17 +110,42 @@ def stored(
         config = Config(**resolved)
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptError(f"the run's facts do not describe a model: {error}") from error
-    # An empty problem of the right shape gives the same objects as the run had; weights come from the tensors.
-    side = Arrays.of(torch.zeros(1, *shape), torch.zeros(1, dtype=torch.int64))
-    problem = Problem(side, Arrays.of(torch.zeros(0, *shape)), schema)
-    front = stored_front(facts, config, home, backbone) if facts.get("backbone") else None
-    built = build(problem, config, front)
+    built = (
+        stored_maps(facts, config, schema)
+        if facts.get("maps")
+        else stored_rows(facts, config, schema, shape, home, backbone)
+    )
     progress = begin(built.network, built.method, built.plan)
     progress = Progress.restore(progress.network, tensors, facts["progress"], [])
     standardiser = None
     if "input/centre" in tensors:
         standardiser = Standardiser(tensors["input/centre"], tensors["input/scale"])
-    return Model(progress, built.method, built.plan, schema, standardiser, shape, front)
+    return Model(progress, built.method, built.plan, schema, standardiser, shape, built.front, built.maps)
+
+
+def stored_rows(
+    facts: Mapping[str, Any],
+    config: Config,
+    schema: LabelSchema,
+    shape: tuple[int, ...],
+    home: Path,
+    backbone: Backbone | None,
+) -> Built:
+    """An empty problem of the right shape gives the same objects as the run had; weights come from the tensors."""
+    side = Arrays.of(torch.zeros(1, *shape), torch.zeros(1, dtype=torch.int64))
+    problem = Problem(side, Arrays.of(torch.zeros(0, *shape)), schema)
+    front = stored_front(facts, config, home, backbone) if facts.get("backbone") else None
+    return build(problem, config, front)
+
+
+def stored_maps(facts: Mapping[str, Any], config: Config, schema: LabelSchema) -> Built:
+    """The same of a run on label maps."""
+    front, network = stored_mapped(facts, config, schema)
+    picture = torch.zeros(1, *front.shape, dtype=torch.uint8)
+    side = MapArrays.of(picture, torch.zeros(1, *front.shape[1:], dtype=torch.uint8))
+    problem = Problem(side, MapArrays.of(picture[:0]), schema)
+    method, plan, resolved = make_method_and_plan(problem, config, "maps")
+    return finished_mapped(problem, front, network, method, plan, resolved)
 
 
 def stored_front(facts: Mapping[str, Any], config: Config, home: Path, backbone: Backbone | None) -> Front:

@@ -26,6 +26,20 @@ def reliability_bins(
     return torch.zeros(bins, 3, dtype=torch.float64).index_add_(0, index, rows)
 
 
+def class_reliability_bins(
+    confidence: Float[Tensor, " n"],
+    right: Bool[Tensor, " n"],
+    label: Int64[Tensor, " n"],
+    classes: int,
+    bins: int = BINS,
+) -> Float64[Tensor, "c b 3"]:
+    """The same bins for the sites of each predicted class; their sum over classes is `reliability_bins`."""
+    index = ((confidence.double() * bins).ceil().long() - 1).clamp(0, bins - 1) + label * bins
+    columns = [torch.ones_like(confidence), confidence, right.to(confidence.dtype)]
+    sums = [torch.bincount(index, column.double(), minlength=classes * bins) for column in columns]
+    return torch.stack(sums, 1).view(classes, bins, 3).double()  # without sites they are counted as integers
+
+
 def expected_calibration_error(bins: Float64[Tensor, "b 3"]) -> float:
     """Σ_b (n_b / n) |accuracy_b − confidence_b|."""
     return float((bins[:, 1] - bins[:, 2]).abs().sum() / bins[:, 0].sum().clamp_min(1))

@@ -41,9 +41,16 @@ def dataset_iou(counts: Int64[Tensor, "c c"]) -> Float[Tensor, " c"]:
     return hits / (counts.sum(0) + counts.sum(1) - counts.diagonal()).double()
 
 
+def mean_dataset_iou(counts: Int64[Tensor, "c c"]) -> float:
+    """Mean of `dataset_iou` over the classes that truly occur; a class that is only predicted costs those it took."""
+    present = counts.sum(1) > 0
+    return float(dataset_iou(counts)[present].mean()) if bool(present.any()) else 0.0
+
+
 METRICS = {
     "accuracy": accuracy,
     "mean_class_accuracy": mean_class_accuracy,
+    "mean_dataset_iou": mean_dataset_iou,
 }
 
 

@@ -14,8 +14,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +22,7 @@ from torch import Tensor
 from embasis.distributed import all_sum
 from embasis.errors import ConfigError, require
 from embasis.functional import basis, em, losses, moments, sites
+from embasis.methods.fitting import components_for, fingerprint, leading, minimise
 from embasis.randomness import generator
 from embasis.types import EMStats, Features, LabelDistribution, State, Stream
 
@@ -40,7 +39,7 @@ class EMBasisLabeller:
 
     classes: int
     per_class: int = 0
-    """0 = three, or fewer where there are fewer rows than three components for each class."""
+    """0 = three, more with many rows, fewer with fewer rows than that (decision 0018)."""
     sharpness: float = 0.0
     """0 = so that a site spreads over `perplexity` components on average (decision 0002)."""
     perplexity: float = 0.0
@@ -181,7 +180,7 @@ class EMBasisLabeller:
             f"per_class = {self.per_class} asks for {self.per_class * self.classes} components, "
             f"but there are only {rows} rows",
         )
-        return self.per_class or max(1, min(3, most))
+        return self.per_class or max(1, min(most, components_for(most)))
 
     def _first_basis(self, rows: list[Tensor], stream: Stream, start: State, per_class: int) -> Tensor:
         if self.start == "stage1" and "proposal" in start:
@@ -255,46 +254,7 @@ class EMBasisLabeller:
         return weight if axes is None else weight @ axes.T, bias, p
 
 
-SHARPNESS_ROWS = 4096
-"""Unlabelled rows by which the sharpness is set."""
 ALIGNED = 16
 """Chunks begin at a multiple of so many rows, as memory of their own would: a product may round by where rows lie."""
-HEAD_STEPS = 30
 LITERAL_DRAWS = 64
 """Draws of the literal reading where none are asked for."""
-
-
-def leading(parts: Iterable[Tensor]) -> Tensor:
-    """The first SHARPNESS_ROWS rows; hardly more than these are copied."""
-    taken, count = list[Tensor](), 0
-    for part in parts:
-        taken.append(part)
-        count += len(part)
-        if count >= SHARPNESS_ROWS:
-            break
-    return torch.cat(taken)[:SHARPNESS_ROWS]
-
-
-def fingerprint(stream: Stream) -> Tensor:
-    """(32) uint8: sha256 over features and labels."""
-    digest = hashlib.sha256()
-    for part in stream:
-        digest.update(f"{part.x.dtype} {tuple(part.x.shape)}".encode())
-        for column in (part.x, part.y):
-            digest.update(column.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-    return torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
-
-
-def minimise(objective: Callable[[Tensor, Tensor], Tensor], weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """The smooth objective's minimum by L-BFGS from the given start."""
-    weight, bias = weight.clone().requires_grad_(True), bias.clone().requires_grad_(True)
-    optimiser = torch.optim.LBFGS([weight, bias], max_iter=HEAD_STEPS, line_search_fn="strong_wolfe")
-
-    def closure() -> Tensor:
-        optimiser.zero_grad()
-        loss = objective(weight, bias)
-        torch.autograd.backward(loss)
-        return loss
-
-    optimiser.step(closure)
-    return weight.detach(), bias.detach()

@@ -98,18 +98,18 @@ class ClassBalanced:
     def fit(self, stream: Sequence[LabelDistribution], round_number: int) -> State:
         """The exact order statistic of each class by two passes of counting."""
         classes, keep = stream[0].mean.shape[1], self.share_of_round(round_number)
-        keys = [(part.label, selection.order_key(part.uncertainty)) for part in stream]
         high = torch.zeros(classes, selection.BINS, dtype=torch.int64)
-        for label, key in keys:
-            selection.high_counts(label, key, classes, into=high)
+        for part in stream:
+            selection.high_counts(part.label, selection.order_key(part.uncertainty), classes, into=high)
         high = all_sum(high)
         chosen, _ = selection.rank_bin(high, selection.ranks(high, keep))
         low = torch.zeros_like(high)
-        for label, key in keys:
-            selection.low_counts(label, key, chosen, into=low)
+        for part in stream:
+            selection.low_counts(part.label, selection.order_key(part.uncertainty), chosen, into=low)
         low = all_sum(low)
         threshold, share = selection.threshold_of(high, low, keep)
-        return {"threshold": threshold, "share": share, "weight": self._mean_weight(stream, threshold)}
+        weight = self._mean_weight(stream, threshold) if self.weights == "inverse_variance" else torch.ones(())
+        return {"threshold": threshold, "share": share, "weight": weight}
 
     def _mean_weight(self, stream: Sequence[LabelDistribution], threshold: Tensor) -> Tensor:
         """The mean of 1 / (Var + floor) over the sites up to the threshold: what weights are measured by."""
@@ -126,13 +126,11 @@ class ClassBalanced:
     ) -> PseudoLabels:
         """Trusted sites with the label and the weight that the settings ask for."""
         mode = distribution.label
-        trusted = selection.is_trusted(
-            mode,
-            distribution.uncertainty,
-            state["threshold"],
-            state["share"],
-            uniforms(ids, seed, "ties", round_number),
-        )
+        score, threshold = distribution.uncertainty, state["threshold"]
+        at = torch.nonzero(score.float().clamp_min(0) == threshold[mode]).squeeze(1)  # only these need a draw
+        chance = torch.ones(len(mode), dtype=torch.float64)
+        chance[at] = uniforms(ids[at], seed, "ties", round_number)
+        trusted = selection.is_trusted(mode, score, threshold, state["share"], chance)
         label = mode
         if self.labels == "draw":
             label = moments.draw_labels(

@@ -1,16 +1,19 @@
 """Networks by name. An entry's settings are its signature, after the shape of one input and the number of classes.
 
 `PRETRAINED` are those for images of any size: an entry makes a `Backbone`, which is trained in part, in full or not.
+`SEGMENTERS` make a network for label maps of such a `Backbone`; their settings come after it and the number of classes.
 """
 
 from embasis.networks.image import small_cnn
 from embasis.networks.pretrained import efficientnet_lite0, timm
+from embasis.networks.segment import deeplab_v2, fast_segment, small_fcn
 from embasis.networks.vector import linear, mlp
 
 BACKBONES = {
     "linear": linear,
     "mlp": mlp,
     "small_cnn": small_cnn,
+    "small_fcn": small_fcn,
 }
 
 PRETRAINED = {
@@ -18,4 +21,9 @@ PRETRAINED = {
     "timm": timm,
 }
 
-__all__ = ["BACKBONES", "PRETRAINED"]
+SEGMENTERS = {
+    "deeplab_v2": deeplab_v2,
+    "fast_segment": fast_segment,
+}
+
+__all__ = ["BACKBONES", "PRETRAINED", "SEGMENTERS"]

@@ -20,6 +20,8 @@ class BasisBlock(nn.Module):
     def loss(self, features: Tensor, y: Tensor, terms: BasisTerms) -> Tensor:
         """a·‖WWᵀ − I‖² + b·‖X − ZW‖² + c·‖ZZᵀ − YYᵀ‖², each per entry, on the labelled sites of the batch."""
         known = y >= 0
+        if not bool(known.any()):  # a batch of views that show no class
+            return terms.orthogonal * basis.orthogonality(self.weight)
         rows = sites.to_sites(features)[known]
         x = sites.unit_rows(rows - rows.mean(0, keepdim=True))
         return (

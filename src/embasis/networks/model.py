@@ -36,29 +36,53 @@ class DomainScale(nn.Module):
 
 
 class Network(nn.Module):
-    """features = extractor(x); logits = classifier(features), site by site; `side`: whose domain the rows are of."""
+    """features = extractor(x); logits = classifier(features), site by site; `side`: whose domain the rows are of.
 
-    def __init__(self, extractor: nn.Module, features: int, classes: int, by_domain: bool = False) -> None:
+    With a `head`, logits = head(features) in place of the classifier: it sees neighbours, grids (B, d, h, w). A picture
+    (B, 3, H, W) becomes a grid (H / stride, W / stride), where H and W are multiples of `multiple`.
+    """
+
+    classifier: nn.Linear
+    """Only where there is no head."""
+
+    def __init__(
+        self,
+        extractor: nn.Module,
+        features: int,
+        classes: int,
+        by_domain: bool = False,
+        *,
+        head: nn.Module | None = None,
+        stride: int = 1,
+        multiple: int = 1,
+    ) -> None:
         super().__init__()
+        assert head is None or not by_domain, "a head sees grids, scales by domain are of rows"
         self.extractor = extractor
-        self.classifier = nn.Linear(features, classes)
+        if head is None:
+            self.classifier = nn.Linear(features, classes)
         self.domains = DomainScale(features) if by_domain else None
         self.basis: BasisBlock | None = None
+        self.head = head
+        self.features, self.stride, self.multiple = features, stride, multiple
+        self.window = 0
 
     def forward(self, x: Tensor, side: int = 1) -> Output:
         """Features (B, d, *S) and logits (B, C, *S)."""
         features = self.extractor(x)
+        if self.head is not None:
+            return Output(features, self.head(features))
         rows = features.movedim(1, -1)
         logits = self.judge(rows.flatten(0, -2), side)
         return Output(features, logits.unflatten(0, rows.shape[:-1]).movedim(-1, 1))
 
     def judge(self, rows: Tensor, side: int) -> Tensor:
-        """Logits (N, C) of rows of features (N, d)."""
+        """Logits (N, C) of rows of features (N, d); a network with a head judges grids alone."""
         if self.domains is not None:
             rows = self.domains(rows.float(), side)
         return times(rows, self.classifier.weight.T) + self.classifier.bias
 
     def add_basis(self, components: int) -> BasisBlock:
         """The attention block of Stage I, orthonormal at the start."""
-        self.basis = BasisBlock(components, self.classifier.in_features).to(self.classifier.weight.device)
+        self.basis = BasisBlock(components, self.features).to(next(self.parameters()).device)
         return self.basis

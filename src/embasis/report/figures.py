@@ -12,7 +12,8 @@ import numpy as np
 
 from embasis.report.drawing import BLUE, INK, LINES, ORANGE, QUIET, SERIES, canvas, cut, heat, margin, tall
 from embasis.report.records import visible
-from embasis.report.tables import PLUS_MINUS, Summary, best_of, by_dataset, number
+from embasis.report.scores import IOU, PLUS_MINUS, Summary, best_of, by_dataset, headline
+from embasis.report.tables import number
 
 if TYPE_CHECKING:
     from embasis.types import Evaluation, RoundRecord
@@ -33,8 +34,14 @@ def panels(rounds: Sequence[RoundRecord]) -> list[tuple[str, dict[str, list[floa
         "trusted": [r.trusted / r.unlabelled if r.unlabelled else None for r in rounds],
         "precision of trusted": column(lambda e: e.trusted_precision, "evaluation"),
     }
+    overlap = {
+        "labels": column(lambda e: e.mean_iou, "evaluation"),
+        "test set": column(lambda e: e.mean_iou, "test"),
+    }
+    of_maps = any(value is not None for values in overlap.values() for value in values)
     found: list[tuple[str, dict[str, list[float | None]]]] = [
-        ("accuracy", accuracy),
+        ("mean IoU", overlap),
+        ("pixel accuracy" if of_maps else "accuracy", accuracy),
         ("trusted share", trust),
         ("changed labels", {"changed": [r.changed for r in rounds]}),
     ]
@@ -45,7 +52,7 @@ def panels(rounds: Sequence[RoundRecord]) -> list[tuple[str, dict[str, list[floa
 
 
 def progress(rounds: Sequence[RoundRecord], best_round: int) -> str:
-    """Accuracy (with true labels), trusted share, changed labels and label-free scores per round."""
+    """Accuracy and mean IoU (with true labels), trusted share, changed labels and label-free scores per round."""
     from matplotlib.ticker import MaxNLocator
 
     parts, x = panels(rounds), [r.round for r in rounds]
@@ -164,27 +171,30 @@ def balance(rounds: Sequence[RoundRecord], classes: Sequence[str]) -> str:
     )
 
 
-def confusion(evaluation: Evaluation, classes: Sequence[str]) -> str:
-    """True classes down, labels across; a cell's shade is its share of the true class."""
+def confusion(evaluation: Evaluation, classes: Sequence[str], per_cent: bool = False) -> str:
+    """True classes down, labels across; a cell's shade, and with `per_cent` its number, is its share of the class."""
     counts = np.array(evaluation.confusion, dtype=float)
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    shown = np.round(100 * shares) if per_cent else counts
     names = [visible(name) for name in classes]
     side = tall(len(classes)) + 0.7 * margin(names)
     return canvas(
         (side + 0.8, side),
         (1, 1),
-        lambda axes: heat(axes[0, 0], shares, names, names, "label", "true class", "{:.0f}", counts),
+        lambda axes: heat(axes[0, 0], shares, names, names, "label", "true class", "{:.0f}", shown),
     )
 
 
 def comparison(summaries: Sequence[Summary]) -> str:
-    """Mean accuracy of each method with its standard deviation, one panel per data set, the best in colour."""
+    """Mean accuracy (of label maps, mean IoU) of each method with its deviation, one panel per data set."""
     groups, best = by_dataset(summaries), best_of(summaries)
+    several = len({headline(group) in IOU for group in groups.values()}) > 1
 
     def draw(axes: Any) -> None:
         for ax, (dataset, group) in zip(axes.flat, groups.items(), strict=True):
+            measure = headline(group)
             for y, summary in enumerate(group):
-                stat = summary.stats["accuracy"]
+                stat = summary.stats[measure]
                 if stat.mean is None:
                     continue
                 colour = BLUE if (dataset, summary.method) in best else QUIET
@@ -199,7 +209,8 @@ def comparison(summaries: Sequence[Summary]) -> str:
             ax.grid(visible=False, axis="y")
             ax.spines["left"].set_visible(False)
             ax.set_title(cut(visible(dataset), 60))
-        axes[-1, 0].set_xlabel("accuracy")
+            if several or ax is axes[-1, 0]:
+                ax.set_xlabel("mean IoU" if measure in IOU else "accuracy")
 
     heights = [0.65 + 0.31 * len(group) for group in groups.values()]
     return canvas((8.0, sum(heights) + 0.3), (len(groups), 1), draw, heights)

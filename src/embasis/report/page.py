@@ -14,8 +14,9 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from embasis.report import comparison, sections
 from embasis.report import panels as figured
-from embasis.report import sections
+from embasis.report.gallery import gallery
 from embasis.report.records import RunView, visible
 from embasis.report.tables import Summary
 
@@ -36,6 +37,7 @@ def run_page(view: RunView) -> str:
         panels=figured.run_panels(view),
         more=[table for table in (sections.class_table(view), sections.cost_table(view)) if table.rows],
         facts=sections.run_facts(view),
+        gallery=gallery(view),
     )
 
 
@@ -43,15 +45,16 @@ def comparison_page(title: str, summaries: Sequence[Summary], runs: Sequence[Run
     """The report of several methods; `runs` adds what each run did round by round."""
     return _render(
         title=title,
-        lead=sections.comparison_lead(summaries),
+        lead=comparison.comparison_lead(summaries),
         status="",
         cards=[],
         warnings=[],
         given=[],
-        tables=sections.comparison_tables(summaries),
-        panels=figured.comparison_panels(summaries, runs),
-        more=[sections.runs_table(runs)] if runs else [],
+        tables=comparison.comparison_tables(summaries),
+        panels=comparison.comparison_panels(summaries, runs),
+        more=[comparison.runs_table(runs)] if runs else [],
         facts=[],
+        gallery=None,
     )
 
 
@@ -60,7 +63,7 @@ def _render(panels: Sequence[sections.Panel], **context: Any) -> str:
     from markupsafe import Markup
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, finalize=_finalize)
-    style = _packaged("page.css")
+    style = _packaged("page.css") + (_packaged("gallery.css") if context["gallery"] else "")
     shown = [
         {
             "title": panel.title,

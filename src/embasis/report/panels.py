@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from embasis.report import figures
 from embasis.report.records import RunView
-from embasis.report.sections import MOST_RUNS, Panel, Table, run_title, three
-from embasis.report.tables import NONE, Summary, caption, cell
+from embasis.report.sections import Panel, Table, judged, three
+from embasis.report.tables import NONE
 
 if TYPE_CHECKING:
     from embasis.types import Evaluation, RoundRecord
@@ -20,10 +20,10 @@ MOST_ROWS = 40
 def run_panels(view: RunView) -> list[Panel]:
     """The figures of a run; those that need true labels only where there are some."""
     panels = [progress(view)] if view.rounds else []
-    curves = checked(view)
+    curves, known = checked(view), view.labels or {}
     if curves:
-        panels += [reliability(curves), risk_coverage(curves)]
-    if view.labels and view.labels.get("trusted"):
+        panels += [reliability(curves, judged(view)), risk_coverage(curves)]
+    if view.labels and known.get("trusted") and all(name in known for name in ("probability", "between", "within")):
         panels.append(uncertainty(view.labels))
     if view.rounds and view.classes:
         panels.append(balance(view))
@@ -61,9 +61,10 @@ def progress(view: RunView, title: str = "Round by round", wide: bool = True) ->
     truth = any(record.evaluation for record in view.rounds)
     text = "Label-free scores: higher is better."
     text += " The dotted upright line is the round kept, chosen without true labels." if view.kept else ""
-    text += " Accuracy is for your eyes only: no choice is made with it." if truth else ""
+    measures, them = ("Mean IoU and accuracy are", "them") if view.on_maps else ("Accuracy is", "it")
+    text += f" {measures} for your eyes only: no choice is made with {them}." if truth else ""
     return Panel(
-        title, figures.progress(view.rounds, view.best_round), alt, text, _table(["round", *lines], rows), wide
+        title, figures.progress(view.rounds, view.best_round), alt, text, numbers_table(["round", *lines], rows), wide
     )
 
 
@@ -71,12 +72,13 @@ def _short(value: float | None) -> str:
     return NONE if value is None else f"{value:.4g}"
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+def numbers_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """The numbers behind a figure, the first of them."""
     note = f"The first {MOST_ROWS} of {len(rows)} rows." if len(rows) > MOST_ROWS else ""
     return Table("The numbers of this figure", header, rows[:MOST_ROWS], note)
 
 
-def reliability(curves: Sequence[tuple[str, Evaluation]]) -> Panel:
+def reliability(curves: Sequence[tuple[str, Evaluation]], unit: str = "rows") -> Panel:
     """Stated against true confidence."""
     rows = [
         [name, f"{n:,}", three(stated), three(right)]
@@ -86,10 +88,10 @@ def reliability(curves: Sequence[tuple[str, Evaluation]]) -> Panel:
     errors = "; ".join(f"{name} has a calibration error of {three(e.ece)}" for name, e in curves)
     text = (
         "Does a label that says 90 % hold in 90 % of cases? On the diagonal it does; below it the labels are too sure. "
-        "A larger mark stands for more rows."
+        f"A larger mark stands for more {unit}."
     )
     alt = f"Reliability diagram: share right against stated confidence. {errors}."
-    table = _table(["round", "rows", "stated confidence", "share right"], rows)
+    table = numbers_table(["round", unit, "stated confidence", "share right"], rows)
     return Panel("Can its confidence be believed?", figures.reliability(curves), alt, text, table)
 
 
@@ -103,7 +105,7 @@ def risk_coverage(curves: Sequence[tuple[str, Evaluation]]) -> Panel:
     ends = "; ".join(f"{name}: {_errors(e, 0.5)} in the surest half, {_errors(e, 1.0)} in all" for name, e in curves)
     text = "Errors among the labels kept when the least sure are dropped first. Low at the left: the uncertainty works."
     alt = f"Risk–coverage curves, share of errors. {ends}."
-    table = _table(["round", "share kept", "errors among them"], rows)
+    table = numbers_table(["round", "share kept", "errors among them"], rows)
     return Panel("Does the uncertainty find the errors?", figures.risk_coverage(curves), alt, text, table)
 
 
@@ -123,7 +125,7 @@ def uncertainty(labels: dict[str, list[Any]]) -> Panel:
     n, trusted = len(labels["trusted"]), sum(map(bool, labels["trusted"]))
     alt = f"Histograms of probability and variance of {n:,} labels, {trusted:,} of them trusted."
     text = "Labels of the last round. Variance is the sum of its two parts, between and within components."
-    table = _table(["value", "from – to", "trusted", "not trusted"], rows)
+    table = numbers_table(["value", "from – to", "trusted", "not trusted"], rows)
     return Panel("How sure are the labels?", figures.uncertainty(labels), alt, text, table, wide=True)
 
 
@@ -138,7 +140,7 @@ def balance(view: RunView) -> Panel:
     most = max(range(len(view.classes)), key=lambda c: last.class_counts[c])
     alt = f"Heat map of class shares per round. Largest in round {last.round}: {view.classes[most]}, {rows[most][-1]}."
     text = "Share of each class among the labels of each round. One class that swallows the others is a collapse."
-    table = _table(["class", *(f"round {record.round}" for record in view.rounds)], rows)
+    table = numbers_table(["class", *(f"round {record.round}" for record in view.rounds)], rows)
     return Panel("Class balance of the labels", figures.balance(view.rounds, view.classes), alt, text, table)
 
 
@@ -156,23 +158,14 @@ def confusion(view: RunView) -> Panel:
     ]
     cells.sort(key=lambda item: -item[0])
     worst = (
-        f"Most frequent error: {cells[0][1]} labelled {cells[0][2]}, {cells[0][0]:,} rows." if cells else "No errors."
+        f"Most frequent error: {cells[0][1]} labelled {cells[0][2]}, {cells[0][0]:,} {judged(view)}."
+        if cells
+        else "No errors."
     )
     text = f"Round {record.round}. A row is a true class, a column a label; the shade is the share of the true class."
-    table = _table(["true class", "labelled", "rows"], [[true, label, f"{n:,}"] for n, true, label in cells])
-    svg = figures.confusion(evaluation, view.classes)
-    return Panel("Which classes are confused?", svg, f"Confusion matrix. {worst}", f"{text} {worst}", table)
-
-
-def comparison_panels(summaries: Sequence[Summary], runs: Sequence[RunView]) -> list[Panel]:
-    """Accuracy of the methods, then the rounds of each run."""
-    rows = [[s.method, s.dataset, cell("accuracy", s.stats["accuracy"]), str(s.seeds)] for s in summaries]
-    alt = "Accuracy: " + "; ".join(f"{method} on {dataset} {text}" for method, dataset, text, _ in rows) + "."
-    table = _table(["method", "data set", "accuracy", "seeds"], rows)
-    found = (
-        [Panel("Accuracy", figures.comparison(summaries), alt, caption(summaries), table, wide=True)] if rows else []
+    text += " The numbers are per cent of it." if view.on_maps else ""
+    table = numbers_table(
+        ["true class", "labelled", judged(view)], [[true, label, f"{n:,}"] for n, true, label in cells]
     )
-    for i, view in enumerate(runs[:MOST_RUNS], 1):
-        if view.rounds:
-            found.append(progress(view, f"Run {i}: {run_title(view)}"))
-    return found
+    svg = figures.confusion(evaluation, view.classes, view.on_maps)
+    return Panel("Which classes are confused?", svg, f"Confusion matrix. {worst}", f"{text} {worst}", table)

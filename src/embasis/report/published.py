@@ -39,10 +39,9 @@ class PublishedRow:
 
     @property
     def name(self) -> str:
-        """The method and, in rows from elsewhere, its backbone; the paper's "Ours" is not ours."""
-        if self.source:
-            return f"{self.method}, {self.backbone}" if self.backbone else self.method
-        return f"{self.method} (paper)" if self.method == "Ours" else self.method
+        """The method and its backbone, where it is printed; the paper's "Ours" is not ours."""
+        method = f"{self.method} (paper)" if self.method == "Ours" and not self.source else self.method
+        return f"{method}, {self.backbone}" if self.backbone else method
 
 
 @dataclass(frozen=True)

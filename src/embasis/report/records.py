@@ -10,7 +10,7 @@ import types
 import typing
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from embasis.errors import CorruptError, known, require
@@ -20,6 +20,23 @@ if TYPE_CHECKING:  # embasis.types brings torch, which a report does without unt
 
 _JOINERS = "\u200c\u200d"  # Persian and Indic words, and emoji, need them
 _NOT_XML = "\ufffe\uffff"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A picture of the gallery of a run on label maps: PNG bytes, at most 320 pixels wide."""
+
+    name: str
+    why: str
+    """why it was chosen: "least sure", …"""
+    picture: bytes
+    labels: bytes
+    """in the colours of the palette"""
+    variance: bytes
+    """grey, the brighter the less sure"""
+    trusted: bytes
+    """white where the label is trusted, black elsewhere"""
+    truth: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -38,6 +55,11 @@ class RunView:
     classes: tuple[str, ...]
     notes: tuple[str, ...] = ()
     """what was found in the data before training"""
+    gallery: tuple[Shown, ...] = ()
+    palette: tuple[tuple[int, int, int], ...] = ()
+    """the colour of each class in pictures of labels; empty for runs without label maps"""
+    pictures: int = 0
+    """of a run on label maps: how many are unlabelled; 0 = not known"""
 
     def __post_init__(self) -> None:
         n = len(self.classes)
@@ -47,6 +69,13 @@ class RunView:
             sizes |= {len(line) for matrix in matrices for line in (matrix, *matrix)}
             rule = f"round {record.round} must count {n} classes everywhere, got {sorted(sizes)}"
             require(sizes == {n}, rule, CorruptError)
+        rule = f"palette must have a colour for each of {n} classes, got {len(self.palette)}"
+        require(len(self.palette) in (0, n), rule, CorruptError)
+
+    @property
+    def on_maps(self) -> bool:
+        """Whether rows are pictures with a label for each pixel."""
+        return bool(self.palette)
 
     @property
     def kept(self) -> RoundRecord | None:
@@ -76,7 +105,9 @@ def record_to_json(record: RoundRecord) -> dict[str, Any]:
 
 
 def record_from_json(value: Mapping[str, Any]) -> RoundRecord:
-    """The record that `record_to_json` was given; CorruptError when a key or a value is not as it writes them."""
+    """The record that `record_to_json` was given; CorruptError when a key or a value is not as it writes them.
+
+    Fields with a default may be missing: records of older releases do not have them."""
     from embasis.types import RoundRecord
 
     record: RoundRecord = _build(RoundRecord, value, "round")
@@ -120,11 +151,13 @@ def _build(kind: Any, value: Any, where: str) -> Any:
 def _build_dataclass(kind: Any, value: Any, where: str) -> Any:
     require(isinstance(value, Mapping), f"{where} must be an object, got {_shown(value)}", CorruptError)
     kinds = {part.name: typing.get_type_hints(kind)[part.name] for part in fields(kind)}
-    missing = [name for name in kinds if name not in value]
+    since = {part.name for part in fields(kind) if part.default is not MISSING or part.default_factory is not MISSING}
+    missing = [name for name in kinds if name not in value and name not in since]
     unknown = [visible(str(name)) for name in value if name not in kinds]
     require(not missing, f"{where} lacks the keys {known(missing)}", CorruptError)
     require(not unknown, f"{where} has unknown keys {known(unknown)}; known: {known(kinds)}", CorruptError)
-    return kind(**{name: _build(part, value[name], f"{where}.{name}") for name, part in kinds.items()})
+    found = {name: part for name, part in kinds.items() if name in value}
+    return kind(**{name: _build(part, value[name], f"{where}.{name}") for name, part in found.items()})
 
 
 def _build_scalar(kind: Any, value: Any, where: str) -> Any:

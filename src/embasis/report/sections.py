@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from embasis.report.drawing import dark
 from embasis.report.records import RunView
-from embasis.report.tables import LEGEND, METRICS, NONE, Summary, best_of, by_dataset, caption, cell
+from embasis.report.tables import NONE
 
 if TYPE_CHECKING:
     from embasis.types import Evaluation, RoundRecord
@@ -29,8 +29,7 @@ _ASKED = (
     "seed",
 )
 
-MOST_RUNS = 12
-"""A comparison draws at most so many runs."""
+_OF_MAPS = "Labels and trusted count sites, one for each cell of the network's output; the rest is over pixels."
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,8 @@ def three(value: float | None) -> str:
     return NONE if value is None else f"{value:.3f}"
 
 
-def _percent(part: float, whole: float) -> str:
+def percent(part: float, whole: float) -> str:
+    """A share with one decimal, a dash for a share of nothing."""
     return f"{part / whole:.1%}" if whole else NONE
 
 
@@ -119,13 +119,28 @@ def run_title(view: RunView) -> str:
     return " on ".join(names) if len(names) == 2 else names[0] if names else "Self-training run"
 
 
+def counted(view: RunView) -> str:
+    """What the labels of a run are of: rows, or the sites of pictures."""
+    return "sites" if view.on_maps else "rows"
+
+
+def judged(view: RunView) -> str:
+    """What true labels are of: rows, or the pixels of pictures."""
+    return "pixels" if view.on_maps else "rows"
+
+
 def run_lead(view: RunView) -> str:
     """One sentence below the title."""
     if not view.rounds:
         return "No round has finished yet."
     last = view.rounds[-1]
     truth = "with true labels to check against" if last.evaluation else "without true labels"
-    return f"{last.unlabelled:,} unlabelled rows, {len(view.classes)} classes, {len(view.rounds) - 1} rounds, {truth}."
+    what = f"{last.unlabelled:,} unlabelled {counted(view)}" + (f" in {_pictures(view)}" if view.pictures else "")
+    return f"{what}, {len(view.classes)} classes, {len(view.rounds) - 1} rounds, {truth}."
+
+
+def _pictures(view: RunView) -> str:
+    return f"{view.pictures:,} picture{'' if view.pictures == 1 else 's'}"
 
 
 def run_cards(view: RunView) -> list[Card]:
@@ -140,21 +155,31 @@ def run_cards(view: RunView) -> list[Card]:
             return f"{three(getattr(then, name))} in round {first.round}" if then else ""
 
         if now is not None:
-            cards.append(Card("Accuracy of the labels", three(now.accuracy), was("accuracy") or f"{now.rows:,} rows"))
-        share = _percent(record.trusted, record.unlabelled)
+            if view.on_maps:
+                cards.append(Card("Mean IoU", three(now.mean_iou), was("mean_iou") or "mean over classes"))
+            name = "Pixel accuracy" if view.on_maps else "Accuracy of the labels"
+            cards.append(Card(name, three(now.accuracy), was("accuracy") or f"{now.rows:,} {judged(view)}"))
+        share = percent(record.trusted, record.unlabelled)
         cards.append(Card("Trusted labels", share, f"{record.trusted:,} of {record.unlabelled:,}"))
         if now is not None:
             right = three(now.trusted_precision)
             cards.append(Card("Right among the trusted", right, f"{three(now.accuracy)} among all"))
             cards.append(Card("Calibration error", three(now.ece), was("ece") or "0 is best"))
         if record.test is not None:
-            cards.append(Card("Accuracy on the test set", three(record.test.accuracy), f"{record.test.rows:,} rows"))
+            cards += _test_cards(record.test, view)
         kept = "chosen without true labels" if view.kept else "the last one"
         cards.append(Card("Round kept", str(record.round), f"of {view.rounds[-1].round}; {kept}"))
     if view.timings:
         total = sum(float(row["seconds"]) for row in view.timings)
         cards.append(Card("Time", _time(total), f"{len({row['stage'] for row in view.timings})} stages"))
     return cards
+
+
+def _test_cards(test: Evaluation, view: RunView) -> list[Card]:
+    if view.on_maps:
+        hint = f"pixel accuracy {three(test.accuracy)}"
+        return [Card("Mean IoU on the test set", three(test.mean_iou), hint)]
+    return [Card("Accuracy on the test set", three(test.accuracy), f"{test.rows:,} rows")]
 
 
 def run_warnings(view: RunView) -> list[str]:
@@ -170,7 +195,7 @@ def run_warnings(view: RunView) -> list[str]:
         gone = [name for name, n in zip(view.classes, last.class_counts, strict=False) if n == 0]
         if gone:
             more = f" and {len(gone) - 10} more" if len(gone) > 10 else ""
-            found.append(f"Round {last.round}: no row is labelled {', '.join(gone[:10])}{more}.")
+            found.append(f"Round {last.round}: no {counted(view)[:-1]} is labelled {', '.join(gone[:10])}{more}.")
     return found
 
 
@@ -178,7 +203,8 @@ def went_in(view: RunView) -> list[tuple[str, str]]:
     """What the run was given."""
     rows = [(name, value) for name in _ASKED if (value := _setting(view, name)) is not None]
     if view.rounds:
-        rows.append(("unlabelled rows", f"{view.rounds[-1].unlabelled:,}"))
+        rows += [("unlabelled pictures", f"{view.pictures:,}")] if view.pictures else []
+        rows.append((f"unlabelled {counted(view)}", f"{view.rounds[-1].unlabelled:,}"))
         rows.append(("true labels", "given, for checking only" if view.rounds[-1].evaluation else "none"))
     names = ", ".join(view.classes[:12]) + (f" and {len(view.classes) - 12} more" if len(view.classes) > 12 else "")
     rows.append((f"{len(view.classes)} classes", names))
@@ -191,28 +217,39 @@ def round_table(view: RunView) -> Table:
     truth = any(record.evaluation for record in view.rounds)
     test = any(record.test for record in view.rounds)
     header = ["round", "status", "loss", "trusted", "changed", *(name.replace("_", " ") for name in scores)]
-    header += ["accuracy", "class mean", "network", "ECE", "NLL", "AUROC", "precision"] if truth else []
+    header += _measure_names(view) if truth else []
     rows = []
     for record in view.rounds:
-        row = [str(record.round), record.status, f"{record.loss:.4g}", _percent(record.trusted, record.unlabelled)]
+        row = [str(record.round), record.status, f"{record.loss:.4g}", percent(record.trusted, record.unlabelled)]
         row += [f"{record.changed:.1%}", *(_score(record, name) for name in scores)]
         if truth:
-            row += _measures(record.evaluation)
-        rows.append([*row, *([three(record.test.accuracy) if record.test else NONE] if test else [])])
+            row += _measures(record.evaluation, view)
+        rows.append([*row, *(_test_measures(record.test, view) if test else [])])
     best = frozenset(i for i, record in enumerate(view.rounds) if record.round == view.best_round)
     note = f"Round {view.best_round}, in bold, is the one kept." if best else ""
-    return Table("Round by round", [*header, *(["test accuracy"] if test else [])], rows, note, best)
+    tested = ["test mean IoU", "test pixel accuracy"] if view.on_maps else ["test accuracy"]
+    return Table("Round by round", [*header, *(tested if test else [])], rows, note, best)
 
 
 def _score(record: RoundRecord, name: str) -> str:
     return f"{record.scores[name]:.4g}" if name in record.scores else NONE
 
 
-def _measures(e: Evaluation | None) -> list[str]:
+def _measure_names(view: RunView) -> list[str]:
+    names = ["accuracy", "class mean", "network", "ECE", "NLL", "AUROC", "precision"]
+    return ["mean IoU", "pixel accuracy", *names[2:]] if view.on_maps else names
+
+
+def _measures(e: Evaluation | None, view: RunView) -> list[str]:
     if e is None:
-        return [NONE] * 7
-    values = (e.accuracy, e.mean_class_accuracy, e.network_accuracy, e.ece, e.nll, e.auroc, e.trusted_precision)
-    return [three(value) for value in values]
+        return [NONE] * len(_measure_names(view))
+    first = (e.mean_iou, e.accuracy) if view.on_maps else (e.accuracy, e.mean_class_accuracy)
+    return [three(value) for value in (*first, e.network_accuracy, e.ece, e.nll, e.auroc, e.trusted_precision)]
+
+
+def _test_measures(e: Evaluation | None, view: RunView) -> list[str]:
+    overlap = [three(e.mean_iou if e else None)] if view.on_maps else []
+    return [*overlap, three(e.accuracy if e else None)]
 
 
 def class_table(view: RunView) -> Table:
@@ -226,10 +263,20 @@ def class_table(view: RunView) -> Table:
         if truth:
             true, labelled = sum(truth.confusion[c]), sum(line[c] for line in truth.confusion)
             hit = truth.confusion[c][c]
+            row += [three(_at(truth.class_iou, c))] if view.on_maps else []
             row += [f"{true:,}", three(hit / true if true else None), three(hit / labelled if labelled else None)]
+            row += [three(_at(truth.class_ece, c))] if view.on_maps else []
         rows.append(row)
-    header = ["class", "labels", "trusted", *(["true rows", "found (recall)", "right (precision)"] if truth else [])]
-    return Table("Classes", header, rows, f"Round {record.round}.")
+    true_names = [f"true {judged(view)}", "found (recall)", "right (precision)"]
+    if view.on_maps:
+        true_names = ["IoU", *true_names, "calibration error"]
+    note = f"Round {record.round}." + (f" {_OF_MAPS}" if view.on_maps and truth else "")
+    return Table("Classes", ["class", "labels", "trusted", *(true_names if truth else [])], rows, note)
+
+
+def _at(values: Sequence[float | None], number: int) -> float | None:
+    """The value of a class; None where there are none."""
+    return values[number] if number < len(values) else None
 
 
 def cost_table(view: RunView) -> Table:
@@ -238,7 +285,7 @@ def cost_table(view: RunView) -> Table:
     for row in view.timings:
         stages.setdefault(str(row["stage"]), []).append(float(row["seconds"]))
     total = sum(sum(times) for times in stages.values())
-    rows = [[s, f"{sum(t):.2f}", _percent(sum(t), total), str(len(t))] for s, t in stages.items()]
+    rows = [[s, f"{sum(t):.2f}", percent(sum(t), total), str(len(t))] for s, t in stages.items()]
     rows += [["total", f"{total:.2f}", "", ""]] if rows else []
     return Table("Cost", ("stage", "seconds", "share", "times run"), rows)
 
@@ -247,34 +294,3 @@ def run_facts(view: RunView) -> list[tuple[str, list[tuple[str, str]]]]:
     """Settings and environment, without paths and names of the machine."""
     found = (("Settings", flat(view.config)), ("Environment", flat(view.environment)))
     return [(name, rows) for name, rows in found if rows]
-
-
-def comparison_lead(summaries: Sequence[Summary]) -> str:
-    """One sentence below the title."""
-    methods, sets = len({s.method for s in summaries}), len(by_dataset(summaries))
-    return f"{methods} methods on {sets} data set{'s' if sets != 1 else ''}; {caption(summaries)}"
-
-
-def comparison_tables(summaries: Sequence[Summary]) -> list[Table]:
-    """One table per data set, the best accuracy in bold."""
-    best, tables = best_of(summaries), list[Table]()
-    for dataset, group in by_dataset(summaries).items():
-        rows = [[s.method, *(cell(metric, s.stats[metric]) for metric in METRICS)] for s in group]
-        bold = frozenset(i for i, s in enumerate(group) if (dataset, s.method) in best)
-        note = f"{caption(group)} Bold: highest accuracy." + ("" if tables else f" {LEGEND}")
-        tables.append(Table(dataset, ("method", *METRICS.values()), rows, note, bold))
-    return tables
-
-
-def runs_table(runs: Sequence[RunView]) -> Table:
-    """One line per run."""
-    note = f"The first {MOST_RUNS} are drawn above." if len(runs) > MOST_RUNS else ""
-    rows = []
-    for i, view in enumerate(runs, 1):
-        record = view.kept
-        share = _percent(record.trusted, record.unlabelled) if record else NONE
-        accuracy = three(record.evaluation.accuracy if record and record.evaluation else None)
-        rows.append(
-            [f"{i}. {run_title(view)}", view.status, str(len(view.rounds) - 1), str(view.best_round), share, accuracy]
-        )
-    return Table("Runs", ("run", "status", "rounds", "kept", "trusted", "accuracy"), rows, note)

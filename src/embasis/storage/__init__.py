@@ -3,28 +3,50 @@
 A run folder holds `lock` (flock; names its owner's pid), `HEAD` (the number of the newest finished generation) and
 `generations/000007/` with tensors.safetensors, facts.json and manifest.json (size and sha256 of both). HEAD and
 manifest.json are sealed: they hold the hash of their own content. `.embasis-tmp-…` is a write under way, always
-beside its target; the next owner of the lock removes left-overs.
+beside its target; the next owner of the lock removes left-overs. Beside them lie the label distributions of rounds on
+pictures, `sites/round-003/` (see sites.py), and the maps that people look at, `labels/round-003/` (see map_folder.py).
 """
 
 from embasis.storage.cache import FeatureCache, cache_folder
 from embasis.storage.files import Disk, read_json, read_jsonl, write_output
 from embasis.storage.folder import RunFolder
 from embasis.storage.generations import SCHEMA, Generation, read_newest
+from embasis.storage.map_folder import MapFolder, map_names
+from embasis.storage.pictures import (
+    confidence_values,
+    grey_png,
+    label_png,
+    rgb_png,
+    variance_values,
+    write_grey_png,
+    write_label_png,
+)
+from embasis.storage.shelf import DiskShelf
 from embasis.storage.tables import neutral_cell, read_table, restore_cell, table_bytes
 
 __all__ = [
     "SCHEMA",
     "Disk",
+    "DiskShelf",
     "FeatureCache",
     "Generation",
+    "MapFolder",
     "RunFolder",
     "cache_folder",
+    "confidence_values",
+    "grey_png",
+    "label_png",
+    "map_names",
     "neutral_cell",
     "read_json",
     "read_jsonl",
     "read_newest",
     "read_table",
     "restore_cell",
+    "rgb_png",
     "table_bytes",
+    "variance_values",
+    "write_grey_png",
+    "write_label_png",
     "write_output",
 ]

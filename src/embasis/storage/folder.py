@@ -32,12 +32,16 @@ from embasis.storage.generations import (
     seal,
     sha256,
 )
+from embasis.storage.map_folder import MapFolder
+from embasis.storage.shelf import SITES, DiskShelf
+from embasis.storage.sites import is_store
 from embasis.storage.tables import table_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from embasis.storage.tables import Column
+    from embasis.types import ClassTable
 
 KEEP = 2  # whole generations that stay after a publish
 
@@ -111,7 +115,7 @@ class RunFolder:
         walk = [Path(top, name) for top, subs, plain in os.walk(self.path) for name in subs + plain]
         found = [path for path in walk if TEMP.fullmatch(path.name)]
         found += [home_of(self.path, number) for number in numbers if head is not None and number > head]
-        for path in filter(is_ours, found):
+        for path in (path for path in found if is_ours(path) or is_store(path)):
             files.disk.delete(path)
             self.ignored += 1
         if not numbers and not os.path.lexists(self.path / "HEAD"):
@@ -190,18 +194,31 @@ class RunFolder:
         self._last = found.number if found else 0
         return found
 
+    def shelf(self) -> DiskShelf:
+        """Where the label distributions of the rounds lie."""
+        return DiskShelf(self)
+
+    def maps(self, number: int, table: ClassTable) -> MapFolder:
+        """Where the label maps of a round go: labels/round-003."""
+        path = self.path / "labels" / f"round-{number:03d}"
+        return MapFolder(path, table, root=self.path, guard=self._require_lock, kept=self._kept())
+
     def _put(self, name: str, data: bytes) -> Path:
         self._require_lock()
         target, parts = self.path / name, Path(name).parts
         links = any(self.path.joinpath(*parts[:n]).is_symlink() for n in range(1, len(parts)))
         inside = parts and not Path(name).is_absolute() and ".." not in parts and "\0" not in name and not links
         require(inside, f"path escapes run folder: {name!r}", UntrustedError)
-        reserved = parts[0] in ("HEAD", "lock", "generations") or any(map(TEMP.fullmatch, parts))
+        reserved = parts[0] in ("HEAD", "lock", "generations", SITES) or any(map(TEMP.fullmatch, parts))
         require(not reserved, f"path is reserved in a run folder: {name!r}", UntrustedError)
         with writing(target, self._kept()):
             files.disk.make(target.parent)
             files.disk.put(target, data)
         return target
+
+    def write_bytes(self, name: str, data: bytes) -> Path:
+        """A file of these bytes, written whole or not at all."""
+        return self._put(name, data)
 
     def write_text(self, name: str, text: str) -> Path:
         """A text file inside the run folder, whole or not at all; so are the other three."""

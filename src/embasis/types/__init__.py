@@ -1,6 +1,7 @@
 """The values that travel between the floors: frozen, checked once, at birth."""
 
 from embasis.types.images import AUGMENTATIONS, ImagePlan
+from embasis.types.maps import Aim, ClassTable, MapPlan, MapPreparation, Packed, Shelf, Truth, View
 from embasis.types.methods import (
     OPTIMISERS,
     BasisTerms,
@@ -11,12 +12,12 @@ from embasis.types.methods import (
     RoundLoss,
     Selector,
 )
+from embasis.types.problem import Arrays, Problem, Samples
 from embasis.types.records import (
     Evaluation,
     RoundRecord,
 )
 from embasis.types.values import (
-    Arrays,
     Draw,
     EMStats,
     Features,
@@ -24,10 +25,8 @@ from embasis.types.values import (
     LabelSchema,
     Output,
     Preparation,
-    Problem,
     PseudoLabels,
     Refusal,
-    Samples,
     State,
     Stream,
 )
@@ -35,8 +34,10 @@ from embasis.types.values import (
 __all__ = [
     "AUGMENTATIONS",
     "OPTIMISERS",
+    "Aim",
     "Arrays",
     "BasisTerms",
+    "ClassTable",
     "Draw",
     "EMStats",
     "Evaluation",
@@ -45,8 +46,11 @@ __all__ = [
     "LabelDistribution",
     "LabelSchema",
     "Labeller",
+    "MapPlan",
+    "MapPreparation",
     "Method",
     "Output",
+    "Packed",
     "Plan",
     "Preparation",
     "Problem",
@@ -57,6 +61,9 @@ __all__ = [
     "RoundRecord",
     "Samples",
     "Selector",
+    "Shelf",
     "State",
     "Stream",
+    "Truth",
+    "View",
 ]

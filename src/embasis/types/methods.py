@@ -85,9 +85,13 @@ class Plan:
     optimiser: str = "adam"
     source_lr: float = 1e-3
     lr: float = 1e-3
+    decay: float = 0.0
+    """The rate falls as (1 − t)^decay, t = the part of the round that is done; 0 = it stays."""
     momentum: float = 0.9
     weight_decay: float = 1e-4
     collapse_share: float = 0.95
+    reservoir: int = 131_072
+    """The most sites of a side that are held in memory at once, for the basis to be fitted on; 0 = all."""
     accumulate: int = 1
     precision: str = "auto"
     """"auto" = bfloat16 on a GPU that has it, else float32."""
@@ -99,7 +103,7 @@ class Plan:
         def check(rule: bool, text: str) -> None:
             require(rule, text, ConfigError)
 
-        for name in ("rounds", "source_epochs", "epochs", "batch"):
+        for name in ("rounds", "source_epochs", "epochs", "batch", "reservoir"):
             check(getattr(self, name) >= 0, f"plan.{name} must be at least 0, got {getattr(self, name)}")
         for name in ("source_lr", "lr"):
             check(getattr(self, name) > 0, f"plan.{name} must be positive, got {getattr(self, name)}")
@@ -113,6 +117,11 @@ class Plan:
             f"plan.precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}",
         )
         check(self.device in DEVICES, f"plan.device must be one of {', '.join(DEVICES)}, got {self.device!r}")
+        check(self.decay >= 0, f"plan.decay must be at least 0, got {self.decay}")
+        check(
+            self.reservoir == 0 or self.reservoir >= 1024,
+            f"plan.reservoir must be 0 (no limit) or at least 1024, got {self.reservoir}",
+        )
         check(0 <= self.momentum < 1, f"plan.momentum must be in [0, 1), got {self.momentum}")
         check(self.weight_decay >= 0, f"plan.weight_decay must be at least 0, got {self.weight_decay}")
         check(0 < self.collapse_share <= 1, f"plan.collapse_share must be in (0, 1], got {self.collapse_share}")

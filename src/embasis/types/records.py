@@ -27,6 +27,12 @@ class Evaluation:
     """per bin of confidence: rows, Σ confidence, Σ right"""
     risk_coverage: tuple[tuple[float, float], ...]
     """(share kept, share of errors among the kept), surest first"""
+    class_ece: tuple[float | None, ...] = ()
+    """calibration error of the sites of each predicted class; None without any"""
+    mean_iou: float | None = None
+    """of label maps: mean over the classes that truly occur of intersection over union, from `confusion`"""
+    class_iou: tuple[float | None, ...] = ()
+    """of label maps: that of each class; None for a class that does not truly occur"""
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from embasis.errors import ConfigError, require
+from embasis.types.maps import View
 
 State = Mapping[str, Tensor]
 """What a labeller or selector has learned: named tensors, so that it can be stored without a pickle."""
@@ -40,28 +40,6 @@ class LabelSchema:
 
 Draw = tuple[int, int, int]
 """Seed, round and epoch: with a row's id, all that an augmentation depends on."""
-
-
-class Samples(Protocol):
-    """Rows that can be read in any order: arrays now, image folders beside them."""
-
-    @property
-    def ids(self) -> Tensor:
-        """(N) int64, strictly increasing: the identity that all randomness hangs on."""
-
-    @property
-    def labels(self) -> Tensor:
-        """(N) int64 class numbers, −1 where there is none."""
-
-    def __len__(self) -> int: ...
-
-    def inputs(self, rows: Tensor) -> Tensor:
-        """The network's input for these rows, (B, …)."""
-
-    def stream(self, batches: Sequence[Tensor], draw: Draw | None = None) -> Iterator[Tensor]:
-        """The inputs of each batch of rows, in order; with `draw` as training sees them.
-
-        Those are augmented, if at all, by a function of the draw and the row's id, whatever batch the row is in."""
 
 
 @dataclass(frozen=True)
@@ -93,84 +71,6 @@ class Refusal:
 
 
 @dataclass(frozen=True, eq=False)
-class Arrays:
-    """Samples held in memory: x (N, …), labels (N), ids (N)."""
-
-    x: Tensor
-    labels: Tensor
-    ids: Tensor
-
-    def __post_init__(self) -> None:
-        require(self.x.ndim >= 2, f"x must have at least 2 dimensions, got shape {tuple(self.x.shape)}")
-        for name in ("labels", "ids"):
-            column = getattr(self, name)
-            require(
-                column.dtype == torch.int64 and column.shape == (len(self.x),),
-                f"{name} must be {len(self.x)} int64 values, got {column.dtype} of shape {tuple(column.shape)}",
-            )
-        require(bool((self.ids[1:] > self.ids[:-1]).all()), "ids must be strictly increasing: unique and in order")
-
-    @classmethod
-    def of(cls, x: Tensor, labels: Tensor | None = None, ids: Tensor | None = None) -> Arrays:
-        """Rows in the order of their ids (0 … N − 1 unless given); unlabelled unless labels are given."""
-        labels = torch.full((len(x),), -1, dtype=torch.int64) if labels is None else labels
-        if ids is None:
-            return cls(x, labels, torch.arange(len(x)))
-        order = torch.argsort(ids)
-        return cls(x[order], labels[order], ids[order])
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def inputs(self, rows: Tensor) -> Tensor:
-        """The given rows of x."""
-        return self.x[rows]
-
-    def stream(self, batches: Sequence[Tensor], draw: Draw | None = None) -> Iterator[Tensor]:
-        """The given rows of x, batch by batch: arrays are not augmented."""
-        return (self.x[rows] for rows in batches)
-
-
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """Labelled rows here, unlabelled rows there, the classes, and what only `evaluate` may see."""
-
-    labelled: Samples
-    unlabelled: Samples
-    schema: LabelSchema
-    test: Samples | None = None
-    hidden: Tensor | None = None
-    """True labels of the unlabelled rows, for evaluation only; training never reads them."""
-    shared: bool = False
-    """Both sides come from one place, so they share their statistics."""
-    columns: tuple[str, ...] | None = None
-    """Names of the features, where the data have names."""
-    row_names: tuple[str, ...] | None = None
-    """Names of the unlabelled rows (paths of images), where they have names; tables then call the rows so."""
-    refused: tuple[Refusal, ...] = ()
-    """What the data sets held and could not be used: the quarantine ledger."""
-    notes: tuple[str, ...] = ()
-    """What was done for the user that the user should know of."""
-
-    def __post_init__(self) -> None:
-        labels, classes = self.labelled.labels, len(self.schema)
-        require(len(self.labelled) > 0, "labelled: at least one row is needed, got none")
-        low, high = int(labels.min()), int(labels.max())
-        require(low >= 0 and high < classes, f"labelled: labels must be in 0..{classes - 1}, got {low}..{high}")
-        require(
-            not len(self.unlabelled) or bool((self.unlabelled.labels == -1).all()),
-            "unlabelled: labels must be hidden (−1); give the true ones as `hidden`",
-        )
-        named = self.row_names is None or len(self.row_names) == len(self.unlabelled)
-        require(named, f"row_names must be {len(self.unlabelled)} names, got {len(self.row_names or ())}")
-        if self.hidden is not None:
-            shape = tuple(self.hidden.shape)
-            require(
-                shape == (len(self.unlabelled),), f"hidden must be {len(self.unlabelled)} labels, got shape {shape}"
-            )
-
-
-@dataclass(frozen=True, eq=False)
 class Output:
     """What a network says of a batch: features (B, d, *S) and logits (B, C, *S)."""
 
@@ -180,12 +80,16 @@ class Output:
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Rows of sites: x (N, d), scores (N, C) before the softmax, y (N) with −1 = unlabelled, ids (N)."""
+    """Rows of sites: x (N, d), scores (N, C) before the softmax, y (N) with −1 = unlabelled, ids (N).
+
+    `rows` and `grid` say which samples they are of, where all of their sites are there, row after row."""
 
     x: Tensor
     scores: Tensor
     y: Tensor
     ids: Tensor
+    rows: Tensor | None = None
+    grid: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         rows = {len(self.x), len(self.scores), len(self.y), len(self.ids)}
@@ -256,6 +160,19 @@ class PseudoLabels:
     def trusted(self) -> Tensor:
         """(N) bool."""
         return self.label >= 0
+
+    @property
+    def useful(self) -> Tensor:
+        """Numbers of the trusted rows."""
+        return torch.nonzero(self.trusted).squeeze(1)
+
+    def seen(self, rows: Tensor, view: View) -> PseudoLabels:
+        """What is trusted in a view of these rows: a row with one site always shows all of it."""
+        return self[rows]
+
+    def wanted(self, rows: Tensor, classes: Tensor, key: Draw) -> Tensor | None:
+        """Where classes lie in these rows: nowhere, with one site each."""
+        return None
 
     def __len__(self) -> int:
         return len(self.label)

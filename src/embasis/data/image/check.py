@@ -40,10 +40,10 @@ def check_images(
     first = second = None
     with noting(findings):
         first = decoded(gather_labelled(labelled, label, options), reader)
-        findings += _about_files(first) + _about_classes(first, options, findings)
+        findings += about_files(first) + _about_classes(first, options, findings)
     with noting(findings):
         second = decoded(gather(unlabelled, label, options), reader)
-        findings += _about_files(second)
+        findings += about_files(second)
     sides = [side for side in (first, second) if side is not None]
     with noting(findings):
         refused = [item for side in sides for item in side.scan.refused]
@@ -67,7 +67,7 @@ def decoded(side: ImageSide, reader: Reader) -> ImageSide:
     return side.without(broken, "read")
 
 
-def _about_files(side: ImageSide) -> list[Finding]:
+def about_files(side: ImageSide) -> list[Finding]:
     """Counts, what was ignored, every unreadable file, repeated files and tiny pictures of one side."""
     found = [Finding("note", f"{side.name}: {len(side.scan.files):,} of {side.seen:,} images can be used")]
     found += [Finding("note", text) for text in side.scan.notes]

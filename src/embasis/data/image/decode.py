@@ -58,9 +58,12 @@ __all__ = [
     "decode",
     "drawn",
     "header",
+    "upright",
 ]
 
 ORIENTATION = 0x0112
+_EXIF = (b"eXIf", b"EXIF", b"Raw profile type", b"tiff:Orientation")
+"""One of these is in a PNG or WebP file that says how to turn it."""
 _BROKEN = re.compile("premature end|bad Huffman code|instead of RST|Inconsistent progression", re.IGNORECASE)
 # Orientation → (transpose rows and columns, mirror rows, mirror columns), in this order.
 _TURNS = {
@@ -90,6 +93,21 @@ def decode(data: bytes) -> Tensor:
         pixels = _rgb(image)
         # A TIFF is turned by Pillow as it is loaded, and has no orientation any more.
         return _turned(pixels, _orientation(image))
+
+
+def upright(data: bytes, found: Header) -> tuple[int, int]:
+    """Height and width of the pixels that `decode` would give; nothing is decoded unless the file may be turned."""
+    orientation = 1
+    if found.format == "JPEG":
+        orientation = _jpeg_orientation(data)
+    elif found.format in ("PNG", "WEBP") and any(mark in data for mark in _EXIF):
+        try:
+            with opened(data, found.format) as image:
+                orientation = _orientation(image)
+        except Unreadable:
+            orientation = 1  # whoever decodes it will say so
+    turned = _TURNS.get(orientation, (False,))[0]
+    return (found.width, found.height) if turned else (found.height, found.width)
 
 
 def pixels_of(picture: object) -> Tensor:

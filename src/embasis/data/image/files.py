@@ -64,6 +64,8 @@ class ImageFile:
     offset: int = 0
     length: int = -1
     """Where the image lies in the file; −1 = to its end."""
+    size: tuple[int, int] = (0, 0)
+    """Height and width as decoded, turned upright; zeros where nobody looked."""
 
     def read(self) -> bytes:
         """The content now; OSError when it cannot be had."""
@@ -159,7 +161,8 @@ class Collector:
             return self.refuse(name, str(error))
         if min(header.width, header.height) < SMALL_SIDE:
             self.small.append(name)
-        self.files.append(ImageFile(name, path, hashlib.blake2b(data, digest_size=16).digest(), offset, length))
+        digest, size = hashlib.blake2b(data, digest_size=16).digest(), decode.upright(data, header)
+        self.files.append(ImageFile(name, path, digest, offset, length, size))
         return None
 
     def scan(self, empty: bool = False) -> Scan:

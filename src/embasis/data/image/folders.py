@@ -58,7 +58,7 @@ def load_images(
     notes += [*hidden_notes(second, set(names)), *_leaks(first, second)]
     if third is not None:
         third, more = _test_side(third, names, options)
-        notes += [*more, *_test_leaks(first, second, third, options)]
+        notes += [*more, *test_leaks(first, second, third, options)]
     return assemble(first, second, names, test=third, notes=notes)
 
 
@@ -87,7 +87,7 @@ def _test_side(side: ImageSide, names: list[str], options: ImageOptions) -> tupl
     return side, notes
 
 
-def _test_leaks(first: ImageSide, second: ImageSide, third: ImageSide, options: ImageOptions) -> list[str]:
+def test_leaks(first: ImageSide, second: ImageSide, third: ImageSide, options: ImageOptions) -> list[str]:
     """Notes on test files that training sees; a warning, or an error, for those with labels."""
     leak = common_text(first, third)
     require(not (leak and options.forbid_leakage), f"{leak}; remove them from one side (data.forbid_leakage=true)")

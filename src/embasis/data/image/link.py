@@ -2,8 +2,11 @@
 
 | on the pipe | meaning |
 | --- | --- |
-| request | one line of JSON, which names files |
-| answer, for each file | 4 bytes: a length; so much JSON: {"reason": null or text}; 3·S·S bytes of pixels if null |
+| request | one line of JSON: what all rows have in common, and for each row its files |
+| answer, for each row | 4 bytes: a length; so much JSON: {"reason": null or text}; the bytes of its tensors if null |
+
+Both sides know the shapes of the tensors beforehand: (3, S, S) pixels of an image; input, classes and places of a
+picture with a map.
 """
 
 from __future__ import annotations
@@ -20,13 +23,12 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from embasis.data.image.scan import ImageFile
+from embasis.data.image.asked import Words
 from embasis.errors import ResourceError
-from embasis.types import Preparation
 
 START_SECONDS = 60.0
 """A worker must be ready by then; importing torch alone takes 2 to 20 s."""
@@ -34,17 +36,26 @@ PIPE_BYTES = 2**20
 CLOSED = "image workers: the reader was closed before all its images were read"
 NONSENSE = "sent what is no answer"
 LONGEST_ANSWER = 2**16
-"""Bytes of an answer without its pixels: a worker that went mad cannot ask for gigabytes."""
+"""Bytes of an answer without its tensors: a worker that went mad cannot ask for gigabytes."""
 LAST_WORDS = 2000
 """Bytes of a worker's standard error that are kept."""
+
+
+class Row(Protocol):
+    """What is read for one row of a batch: a file or some; equal ones are the same row."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+    def __hash__(self) -> int: ...
 
 
 @dataclass(eq=False)
 class Call:
     """One pass over batches: what its parts have in common."""
 
-    preparation: Preparation
-    strength: str
+    common: Words
     seconds: float
     cancelled: bool = False
     deaths: list[str] = field(default_factory=list)
@@ -53,18 +64,12 @@ class Call:
 
 @dataclass(eq=False)
 class Item:
-    """One image of a batch, and where its pixels go."""
+    """One row of a batch: its place there, what a worker has to know of it, and where the bytes of its tensors go."""
 
     place: int
-    file: ImageFile
-    draw: int | None
-    pixels: np.ndarray[Any, np.dtype[np.uint8]]
-
-    def request(self) -> dict[str, Any]:
-        """What a worker has to know of it."""
-        file = self.file
-        return {"path": file.path, "digest": file.digest.hex(), "offset": file.offset, "length": file.length,
-                "draw": self.draw}  # fmt: skip
+    row: Row
+    asked: Words
+    targets: list[np.ndarray[Any, np.dtype[np.uint8]]]
 
 
 class Lost(Exception):  # noqa: N818 — what happened to a worker, not what went wrong here
@@ -127,13 +132,7 @@ class Link:
 
     def ask(self, call: Call, items: list[Item]) -> None:
         """Send a request; the answers come one by one."""
-        preparation = call.preparation
-        request = {
-            "preparation": [preparation.size, preparation.crop, preparation.interpolation],
-            "strength": call.strength,
-            "seconds": call.seconds,
-            "files": [item.request() for item in items],
-        }
+        request = {**call.common, "seconds": call.seconds, "files": [item.asked for item in items]}
         assert self._process is not None
         assert self._process.stdin is not None
         try:
@@ -144,11 +143,12 @@ class Link:
             raise Lost(self._end()) from None
 
     def answer(self, item: Item, seconds: float) -> str | None:
-        """The next image, written where it belongs, or the reason why there is none."""
+        """The next row, written where it belongs, or the reason why there is none."""
         found = self._frame(seconds)
         reason = found.get("reason", NONSENSE) if isinstance(found, dict) else NONSENSE
         if reason is None:
-            self._fill(item.pixels.data, seconds)
+            for target in item.targets:
+                self._fill(target.data, seconds)
             return None
         if not isinstance(reason, str) or reason == NONSENSE:
             raise Lost(NONSENSE)

@@ -1,11 +1,11 @@
-"""From image files to batches, read ahead by worker processes.
+"""From files to batches, read ahead by worker processes.
 
 | symbol | meaning |
 | --- | --- |
-| files | all images of a side |
-| rows | for each batch the numbers of its files |
+| row | what is read for one row of a batch: an image, or a picture and its label map |
+| common, asked | what a worker has to know of all rows and of one; plain JSON |
+| slots | the tensors that become of a row: shape, dtype, and what they hold when it could not be read |
 | draws | a 63-bit seed for each row: the training view is made; without them the view of evaluation |
-| batch (B, 3, S, S) | uint8; a row that could not be read is grey, with its reason beside the batch |
 
 A worker is an ordinary sub-process at the end of a pipe (see `worker.py`), so it works from threads, notebooks and
 scripts alike, and a decoder that crashes or never ends costs one file, not the run.
@@ -13,56 +13,96 @@ scripts alike, and a decoder that crashes or never ends costs one file, not the 
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import math
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from embasis.data.image import decode
-from embasis.data.image.pool import Call, Item, Part, Pool
+from embasis.data.image.asked import Words, asked_of, content, why_not
+from embasis.data.image.pool import Call, Item, Part, Pool, Row
 from embasis.data.image.scan import ImageFile
+from embasis.data.maps.reading import map_loader
 from embasis.errors import ConfigError, lookup, require
 from embasis.types import Preparation
 
 GREY = 128
 """The value of all pixels of a row that could not be read."""
 PART = 8
-"""Images that a worker is asked for at once."""
+"""Rows that a worker is asked for at once."""
 
 Batch = tuple[Tensor, dict[int, str]]
+Loader = Callable[[Words], tuple[Tensor, ...]]
+"""From what is asked for one row to its tensors."""
 
 
-def load_one(file: ImageFile, preparation: Preparation, strength: str, draw: int | None) -> Tensor | str:
-    """The view of one file, or the reason why there is none."""
+class Slot(NamedTuple):
+    """One of the tensors that become of a row; `fill` is all that it holds when the row could not be read."""
+
+    shape: tuple[int, ...]
+    fill: float
+    dtype: torch.dtype = torch.uint8
+
+    def empty(self, rows: int) -> Tensor:
+        """(B, *shape)."""
+        return torch.full((rows, *self.shape), self.fill, dtype=self.dtype)
+
+
+class Order(NamedTuple):
+    """One batch that is to be read: its rows, what is asked for each, and what becomes of each."""
+
+    rows: Sequence[Row]
+    asked: Sequence[Words]
+    slots: Sequence[Slot]
+
+
+class Read(NamedTuple):
+    """One batch: a tensor (B, …) for each slot, and {position in the batch: reason} of what could not be read."""
+
+    tensors: list[Tensor]
+    refused: dict[int, str]
+
+
+def image_loader(common: Words) -> Loader:
+    """Reads images by the preparation and the strength in a request."""
+    preparation, strength = Preparation(*common["preparation"]), common["strength"]
+
+    def load(asked: Words) -> tuple[Tensor, ...]:
+        image = decode.decode(content(asked))
+        if asked["draw"] is None:
+            return (decode.centre(image, preparation),)
+        return (decode.drawn(image, preparation, strength, torch.Generator().manual_seed(asked["draw"])),)
+
+    return load
+
+
+LOADERS: dict[str, Callable[[Words], Loader]] = {"images": image_loader, "maps": map_loader}
+
+
+def loader_of(common: Words) -> Loader:
+    """What makes tensors of the rows of a request."""
+    return lookup(LOADERS, common["kind"], "kind of rows")(common)
+
+
+def load_one(load: Loader, asked: Words) -> tuple[Tensor, ...] | str:
+    """The tensors of one row, or the reason why there are none."""
     try:
-        data = file.read()
-        if hashlib.blake2b(data, digest_size=16).digest() != file.digest:
-            return "changed since the scan"
-        image = decode.decode(data)
-        if draw is None:
-            return decode.centre(image, preparation)
-        return decode.drawn(image, preparation, strength, torch.Generator().manual_seed(draw))
-    except decode.Unreadable as error:
-        return str(error)
-    except OSError as error:
-        return f"cannot be read: {error.strerror} ({errno.errorcode.get(error.errno or 0, 'no number')})"
-    except MemoryError:
-        return "needs more memory than there is"
+        return load(asked)
     except Exception as error:  # one file never ends a run
-        return f"unexpected {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        return why_not(error)
 
 
 @dataclass(eq=False)
 class Reader:
-    """Reads images in batches, in order; the batches are the same for any number of workers."""
+    """Reads rows in batches, in order; the batches are the same for any number of workers."""
 
     workers: int = 1
     """Processes that read ahead; 0 = read in this process, without a limit of time."""
@@ -70,7 +110,7 @@ class Reader:
     """A file that takes a worker longer is refused."""
     command: Sequence[str] | None = None
     """What starts a worker, if not this Python with `-m embasis.data.image.worker`."""
-    _refused: dict[ImageFile, str] = field(default_factory=dict, init=False, repr=False)
+    _refused: dict[Row, str] = field(default_factory=dict, init=False, repr=False)
     _pool: Pool | None = field(default=None, init=False, repr=False)
     _starting: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
@@ -92,58 +132,72 @@ class Reader:
         A file that was refused once stays refused as long as this reader lives: it is not tried again.
         """
         lookup(decode.STRENGTHS, strength, "strength of augmentation")
-        call = Call(preparation, strength, self.seconds)
-        batches = (self._batch(files, rows[i], draws[i] if draws else None, preparation) for i in range(len(rows)))
-        return self._here(batches, call) if self.workers == 0 else self._ahead(batches, call)
+        shape = [preparation.size, preparation.crop, preparation.interpolation]
+        common = {"kind": "images", "preparation": shape, "strength": strength}
+        slots = [Slot((3, preparation.size, preparation.size), GREY)]
 
-    def _batch(
-        self, files: Sequence[ImageFile], rows: Sequence[int], draws: Sequence[int] | None, preparation: Preparation
-    ) -> tuple[Tensor, dict[int, str], list[Item]]:
-        """An empty batch, what is known to be refused, and what is to be read."""
-        pixels = torch.full((len(rows), 3, preparation.size, preparation.size), GREY, dtype=torch.uint8)
-        chosen = [files[row] for row in rows]
-        refused = {place: self._refused[file] for place, file in enumerate(chosen) if file in self._refused}
+        def orders() -> Iterator[Order]:
+            for number in range(len(rows)):
+                chosen = [files[row] for row in rows[number]]
+                seeds = draws[number] if draws else [None] * len(chosen)
+                asked = [{**asked_of(file), "draw": seed} for file, seed in zip(chosen, seeds, strict=True)]
+                yield Order(chosen, asked, slots)
+
+        return ((tensors[0], refused) for tensors, refused in self.read(common, orders()))
+
+    def read(self, common: Words, orders: Iterable[Order]) -> Iterator[Read]:
+        """The batches in order, whatever becomes of their rows."""
+        batches = (self._prepared(order) for order in orders)
+        return self._here(batches, common) if self.workers == 0 else self._ahead(batches, Call(common, self.seconds))
+
+    def _prepared(self, order: Order) -> tuple[Read, Order, list[Item]]:
+        """An empty batch with what is known to be refused, and what is to be read."""
+        tensors = [slot.empty(len(order.rows)) for slot in order.slots]
+        refused = {place: self._refused[row] for place, row in enumerate(order.rows) if row in self._refused}
         items = [
-            Item(place, file, draws[place] if draws else None, pixels[place].flatten().numpy())
-            for place, file in enumerate(chosen)
+            Item(place, row, order.asked[place], [tensor[place].flatten().numpy().view(np.uint8) for tensor in tensors])
+            for place, row in enumerate(order.rows)
             if place not in refused
         ]
-        return pixels, refused, items
+        return Read(tensors, refused), order, items
 
-    def _here(self, batches: Iterator[tuple[Tensor, dict[int, str], list[Item]]], call: Call) -> Iterator[Batch]:
-        for pixels, refused, items in batches:
+    def _here(self, batches: Iterator[tuple[Read, Order, list[Item]]], common: Words) -> Iterator[Read]:
+        load = loader_of(common)
+        for read, _, items in batches:
             for item in items:
-                found = load_one(item.file, call.preparation, call.strength, item.draw)
+                found = load_one(load, item.asked)
                 if isinstance(found, str):
-                    refused[item.place] = self._refused[item.file] = found
+                    read.refused[item.place] = self._refused[item.row] = found
                 else:
-                    pixels[item.place] = found
-            yield pixels, dict(sorted(refused.items()))
+                    for tensor, part in zip(read.tensors, found, strict=True):
+                        tensor[item.place] = part
+            yield Read(read.tensors, dict(sorted(read.refused.items())))
 
-    def _ahead(self, batches: Iterator[tuple[Tensor, dict[int, str], list[Item]]], call: Call) -> Iterator[Batch]:
+    def _ahead(self, batches: Iterator[tuple[Read, Order, list[Item]]], call: Call) -> Iterator[Read]:
         """A window of batches is always under way: two, or more when they are too small to keep all workers busy."""
-        window: deque[tuple[Tensor, dict[int, str], list[Part]]] = deque()
+        window: deque[tuple[Read, Order, list[Part]]] = deque()
         try:
             while True:
                 while len(window) < 2 or sum(len(parts) for _, _, parts in window) < 3 * self.workers:
                     if (batch := next(batches, None)) is None:
                         break
-                    pixels, refused, items = batch
+                    read, order, items = batch
                     parts = [Part(call, items[start : start + PART]) for start in range(0, len(items), PART)]
                     self._started().put(parts)
-                    window.append((pixels, refused, parts))
+                    window.append((read, order, parts))
                 if not window:
                     return
                 yield self._gathered(*window.popleft())
         finally:
             call.cancelled = True
 
-    def _gathered(self, pixels: Tensor, refused: dict[int, str], parts: list[Part]) -> Batch:
+    def _gathered(self, read: Read, order: Order, parts: list[Part]) -> Read:
         for part in parts:
             for item, reason in part.wait():
-                refused[item.place] = self._refused[item.file] = reason
-                pixels[item.place] = GREY
-        return pixels, dict(sorted(refused.items()))
+                read.refused[item.place] = self._refused[item.row] = reason
+                for tensor, slot in zip(read.tensors, order.slots, strict=True):
+                    tensor[item.place] = slot.fill
+        return Read(read.tensors, dict(sorted(read.refused.items())))
 
     def _started(self) -> Pool:
         """The workers, started when they are first needed."""

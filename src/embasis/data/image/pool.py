@@ -16,15 +16,14 @@ import queue
 import threading
 from collections.abc import Sequence
 
-from embasis.data.image.link import CLOSED, Call, Item, Link, Lost, TooSlow
-from embasis.data.image.scan import ImageFile
+from embasis.data.image.link import CLOSED, Call, Item, Link, Lost, Row, TooSlow
 from embasis.errors import ResourceError
 
-__all__ = ["Call", "Item", "Part", "Pool"]
+__all__ = ["Call", "Item", "Part", "Pool", "Row"]
 
 
 class Part:
-    """A few images of a batch, read by one worker."""
+    """A few rows of a batch, read by one worker."""
 
     def __init__(self, call: Call, items: list[Item]) -> None:
         self.call, self.items = call, items
@@ -93,7 +92,7 @@ def _serve(link: Link, parts: queue.SimpleQueue[Part | None]) -> None:
 
 
 def _read_part(link: Link, part: Part) -> None:
-    """All images of a part, with as many workers as it takes."""
+    """All rows of a part, with as many workers as it takes."""
     waiting = part.items
     while waiting and not part.call.cancelled:
         done = 0
@@ -110,19 +109,19 @@ def _read_part(link: Link, part: Part) -> None:
             part.refused.append((waiting[done], f"took over {part.call.seconds:g} s to decode"))
             done += 1
         except Lost as loss:
-            _mourn(link, part.call, waiting[done].file, str(loss))
+            _mourn(link, part.call, waiting[done].row, str(loss))
             part.refused.append((waiting[done], f"the decoder {loss} on it"))
             done += 1
         waiting = waiting[done:]
 
 
-def _mourn(link: Link, call: Call, file: ImageFile, how: str) -> None:
+def _mourn(link: Link, call: Call, row: Row, how: str) -> None:
     """Count a death; the second in one call ends it."""
     words = link.stop()
     if link.closed:
         raise ResourceError(CLOSED)
     with call.lock:
-        call.deaths.append(f"worker {link.number} {how} while it read {file.name}")
+        call.deaths.append(f"worker {link.number} {how} while it read {row.name}")
         if len(call.deaths) > 1:
             raise ResourceError(
                 f"image workers: two were lost in one pass: {'; '.join(call.deaths)}. If memory is short, set fewer "

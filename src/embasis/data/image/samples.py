@@ -13,7 +13,7 @@ from embasis.data.image.loading import Reader
 from embasis.data.image.scan import ImageFile
 from embasis.errors import require
 from embasis.randomness import derive
-from embasis.types import Draw, Preparation, Refusal
+from embasis.types import Aim, Draw, Preparation, Refusal, Truth, View
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +69,23 @@ class Images:
 
     def inputs(self, rows: Tensor) -> Tensor:
         """The evaluation view of these rows, uint8 (B, 3, S, S)."""
-        return next(self.stream([rows]))
+        return next(self.stream([rows])).inputs
 
-    def stream(self, batches: Sequence[Tensor], draw: Draw | None = None) -> Iterator[Tensor]:
+    @property
+    def truth(self) -> Truth:
+        """The labels."""
+        return self.labels
+
+    @property
+    def mixed(self) -> bool:
+        """All rows are prepared to one shape."""
+        return False
+
+    def counts(self, classes: int) -> Tensor:
+        """Images of each class."""
+        return torch.bincount(self.labels[self.labels >= 0], minlength=classes)
+
+    def stream(self, batches: Sequence[Tensor], draw: Draw | None = None, aim: Aim | None = None) -> Iterator[View]:
         """The views of each batch, read ahead; with `draw` those of training, functions of it and each row's id."""
         require(self.preparation is not None, "images must be prepared for a network before they are read")
         assert self.preparation is not None
@@ -84,7 +98,7 @@ class Images:
         found = self.reader.batches(self.files, rows, self.preparation, draws, self.strength)
         for numbers, (pixels, refused) in zip(rows, found, strict=True):
             self._note(numbers, refused)
-            yield pixels
+            yield View(pixels, self.labels[torch.tensor(numbers, dtype=torch.int64)])
 
     def _note(self, numbers: list[int], refused: dict[int, str]) -> None:
         """Write down what could not be read, once."""

@@ -16,9 +16,7 @@ from typing import Any
 
 import torch
 
-from embasis.data.image.loading import load_one
-from embasis.data.image.scan import ImageFile
-from embasis.types import Preparation
+from embasis.data.image.loading import load_one, loader_of
 
 
 def main() -> None:
@@ -57,23 +55,23 @@ def _end_with_parent(requests: int) -> None:
 
 
 def _answer(request: dict[str, Any], answers: int) -> None:
-    preparation = Preparation(*request["preparation"])
+    load = loader_of(request)
     for asked in request["files"]:
         # The parent's watch is stricter; this one holds when there is no parent any more.
         signal.setitimer(signal.ITIMER_PROF, 2 * request["seconds"] + 5)
-        file = ImageFile("", asked["path"], bytes.fromhex(asked["digest"]), asked["offset"], asked["length"])
-        found = load_one(file, preparation, request["strength"], asked["draw"])
+        found = load_one(load, asked)
         signal.setitimer(signal.ITIMER_PROF, 0)
         if isinstance(found, str):
             _send(answers, {"reason": found})
         else:
-            _send(answers, {"reason": None}, found.flatten().numpy().data)
+            _send(answers, {"reason": None}, *(tensor.flatten().numpy().data for tensor in found))
 
 
-def _send(answers: int, head: dict[str, Any], pixels: memoryview | bytes = b"") -> None:
+def _send(answers: int, head: dict[str, Any], *tensors: memoryview) -> None:
     text = json.dumps(head).encode("ascii")
-    for block in (len(text).to_bytes(4, "big") + text, pixels):
-        rest = memoryview(block)
+    blocks: list[bytes | memoryview] = [len(text).to_bytes(4, "big") + text, *tensors]
+    for block in blocks:
+        rest = memoryview(block).cast("B")
         while rest:
             rest = rest[os.write(answers, rest) :]
 

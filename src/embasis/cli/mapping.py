@@ -1,0 +1,98 @@
+"""What the commands do with pictures that have label maps: read two folders, write maps of new pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from embasis.cli.pictures import MOST_NAMED, files_of, options_of
+from embasis.cli.terminal import progress_bar, say
+from embasis.errors import ConfigError, InputDataError, require
+
+if TYPE_CHECKING:
+    from embasis.data.maps.files import MapFile
+    from embasis.experiment.map_output import LabelMap
+    from embasis.experiment.model import Model
+    from embasis.types import Problem
+
+SIDES = ("labelled", "unlabelled", "test")
+
+
+def load_mapped(data: dict[str, Any], sides: dict[str, str]) -> Problem:
+    """The problem of folders of pictures and label maps."""
+    from embasis.data.image.folders import without_folders
+    from embasis.data.maps.folders import load_maps
+
+    given = data.get("classes")
+    problem = load_maps(**sides, classes=None if given is None else str(given), options=options_of(data))
+    return without_folders(problem, *sides.values())
+
+
+def scales_of(text: str) -> tuple[float, ...]:
+    """`0.75,1,1.25` as numbers."""
+    try:
+        found = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigError(f"scales must be numbers with commas between them, got {text!r}") from None
+    require(all(0.1 <= scale <= 10 for scale in found), f"scales must be in [0.1, 10], got {text!r}", ConfigError)
+    return found
+
+
+def write_predictions(
+    model: Model, path: str, output: str, scales: Sequence[float], flip: bool, follow_links: bool
+) -> None:
+    """Maps of all pictures of `path` in the folder `output`, and their table."""
+    from embasis.experiment.map_output import write_maps
+    from embasis.storage import MapFolder
+
+    rule = f"the run has label maps: output must be a folder for them, got {output!r}"
+    require(Path(output).suffix not in (".csv", ".parquet"), rule, ConfigError)
+    assert model.maps is not None
+    folder = MapFolder(output, model.maps.table)
+    files, refused = pictures_of(path, follow_links)
+    trusted, written = 0.0, 0
+    with progress_bar("labelling pictures", len(files)) as show, model.maps.reader:
+        maps = predicted(model, files, scales, flip, refused)
+        first = next(maps, None)  # nothing is written where no picture can be read
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in list(refused.items())[:MOST_NAMED])
+        require(first is not None, f"{path}: no picture can be read: {reasons}", InputDataError)
+        assert first is not None
+        for item in write_maps(folder, chain([first], maps), [file.name for file in files]):
+            written += 1
+            trusted += item.line["trusted"]
+            show(item.row + 1, f"labelling pictures: {item.row + 1:,} of {len(files):,}")
+    if refused:
+        named = "; ".join(f"{name}: {reason}" for name, reason in list(refused.items())[:MOST_NAMED])
+        count = "1 file" if len(refused) == 1 else f"{len(refused):,} files"
+        say(f"warning: {count} could not be read and got no labels: {named}", err=True)
+    pictures = "1 picture" if written == 1 else f"{written:,} pictures"
+    say(f"wrote {output}: labels, confidence, variance and trust of {pictures}, {trusted / written:.0%} trusted")
+    if folder.stale:
+        say(f"note: {folder.stale:,} maps of earlier pictures are still in {output}")
+
+
+def pictures_of(path: str, follow_links: bool) -> tuple[list[MapFile], dict[str, str]]:
+    """The pictures of a folder (of its images/, as in training), of a list, or the one that is named."""
+    from embasis.data.maps.files import MapFile
+
+    images = Path(path) / "images"
+    place = str(images) if images.is_dir() else path
+    files, refused = files_of(place, follow_links)
+    rows = sorted((MapFile(file, None, file.size) for file in files), key=lambda file: file.id)
+    return rows, refused
+
+
+def predicted(
+    model: Model, files: list[MapFile], scales: Sequence[float], flip: bool, refused: dict[str, str]
+) -> Iterator[LabelMap]:
+    """The maps of the pictures that can be read; why others cannot goes to `refused`."""
+    from embasis.experiment.map_output import label_maps
+
+    samples = model.picture_samples(files)
+    for found in label_maps(model.pictures(samples, scales, flip), samples.sizes, model.schema):
+        late = {item.name: item.reason for item in samples.refused}
+        refused.update(late)
+        if files[found.row].name not in late:
+            yield found

@@ -1,0 +1,240 @@
+"""Pictures in images/, label maps in labels/: which belong together, and whether a folder is meant so at all.
+
+A map has the path of its picture but for the ending: labels/a/1.png belongs to images/a/1.jpg.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from embasis.data.image.decode import SUFFIXES, header
+from embasis.data.image.files import ImageFile, PathLike, Scan, ending, is_hidden, read_part, shown
+from embasis.data.image.scan import scan_folder
+from embasis.data.image.sides import ImageOptions, ImageSide
+from embasis.data.image.sniff import Unreadable
+from embasis.data.maps.classes import FILE
+from embasis.data.maps.files import MapFile
+from embasis.data.maps.labels import BadMap, WrongKind, map_header, raw_numbers
+from embasis.data.maps.png import RGB, RGBA
+from embasis.data.problem import listed
+from embasis.errors import require
+from embasis.types import Refusal
+
+IMAGES, LABELS = "images", "labels"
+MOST_COLOURS = 256
+"""A picture with more colours is a photo, not a label map."""
+_TRIED = 3
+_Any = TypeVar("_Any")
+
+
+@dataclass(frozen=True)
+class MapSide:
+    """The pictures of one side, each with its map if there is one; what could not be used is refused."""
+
+    root: str
+    pictures: ImageSide
+    files: tuple[MapFile, ...]
+    """In the order of `pictures.scan.files`, and as many."""
+    refused: tuple[Refusal, ...] = ()
+    """Maps that could not be used, where their pictures can; those of pictures are in their scan."""
+    unlabelled: tuple[Refusal, ...] = ()
+    """Pictures that were left out because no pixel of their map has a class; no fault of the files."""
+    notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Pictures without a map, and maps without a picture."""
+    extra: tuple[str, ...] = ()
+    twins: tuple[str, ...] = ()
+    """Pictures that share a map: a.jpg and a.png."""
+
+    @property
+    def name(self) -> str:
+        """How messages call this side."""
+        return shown(self.root)
+
+    @property
+    def has_maps(self) -> bool:
+        """Whether any picture has a map."""
+        return any(file.label is not None for file in self.files)
+
+    def without(self, reasons: dict[str, str], phase: str) -> MapSide:
+        """The side when the named pictures are refused."""
+        files = tuple(file for file in self.files if file.name not in reasons)
+        return replace(self, pictures=self.pictures.without(reasons, phase), files=files)
+
+    def leaving(self, out: Collection[Refusal]) -> MapSide:
+        """The side without these pictures, which are no fault of their files."""
+        names = {item.name for item in out}
+        scan = self.pictures.scan
+        kept = replace(scan, files=tuple(file for file in scan.files if file.name not in names))
+        files = tuple(file for file in self.files if file.name not in names)
+        return replace(self, pictures=replace(self.pictures, scan=kept), files=files, unlabelled=tuple(out))
+
+
+def gather_maps(root: PathLike, options: ImageOptions, *, labelled: bool) -> MapSide:
+    """Pictures and maps of a folder; a side that is not labelled may have pictures alone, and anywhere."""
+    top, images, labels = os.fspath(root), os.path.join(root, IMAGES), os.path.join(root, LABELS)
+    if labelled:
+        lacking = [f"{name}/" for name in (IMAGES, LABELS) if not os.path.isdir(os.path.join(top, name))]
+        require(os.path.isdir(top), f"{shown(top)}: no such folder")
+        require(not lacking, f"{shown(top)}: no folder {' and '.join(lacking)}; expected are images/ and labels/")
+    elif not os.path.isdir(images):
+        return _plain(top, scan_folder(top, follow_links=options.follow_links))
+    pictures = scan_folder(images, follow_links=options.follow_links)
+    if not labelled and next(_below(labels), None) is None:
+        return replace(_plain(top, pictures), notes=(*pictures.notes, *_beside(top)))
+    maps = scan_folder(labels, follow_links=options.follow_links)
+    return _paired(top, pictures, maps, labelled)
+
+
+def _plain(top: str, scan: Scan) -> MapSide:
+    return MapSide(top, ImageSide(scan), paired_files(scan.files, {}), notes=scan.notes)
+
+
+def _paired(top: str, pictures: Scan, maps: Scan, labelled: bool) -> MapSide:
+    """Pictures and maps of the same stem."""
+    usable = {stem(file.name): file for file in sorted(maps.files, key=lambda file: ending(file.name) == ".png")}
+    broken = {stem(item.name): item for item in maps.refused if stem(item.name) not in usable}
+    here = {stem(file.name) for file in pictures.files} | {stem(item.name) for item in pictures.refused}
+    names = [file.name for file in pictures.files]
+    used = {file.name for mark, file in usable.items() if mark in here}
+    side = MapSide(
+        top,
+        ImageSide(pictures),
+        paired_files(pictures.files, usable),
+        notes=(*pictures.notes, *maps.notes, *_beside(top)),
+        missing=tuple(name for name in names if stem(name) not in usable and stem(name) not in broken),
+        extra=tuple(file.name for file in maps.files if file.name not in used),
+        twins=_twins(names),
+    )
+    if not labelled:
+        return replace(side, refused=tuple(replace(item, name=f"{LABELS}/{item.name}") for item in broken.values()))
+    return side.without(
+        {name: _map_reason(broken[stem(name)].reason) for name in names if stem(name) in broken}, "scan"
+    )
+
+
+def paired_files(pictures: Sequence[ImageFile], maps: dict[str, ImageFile]) -> tuple[MapFile, ...]:
+    """Each picture with the map of its stem."""
+    return tuple(MapFile(file, maps.get(stem(file.name)), file.size) for file in pictures)
+
+
+def stem(name: str) -> str:
+    """A path without its ending: what a picture and its map have in common."""
+    return os.path.splitext(name)[0]
+
+
+def _map_reason(reason: str) -> str:
+    """Why a picture is refused whose map is."""
+    return f"its label map: {reason}"
+
+
+def _twins(names: Iterable[str]) -> tuple[str, ...]:
+    names = list(names)
+    counts = Counter(map(stem, names))
+    return tuple(name for name in names if counts[stem(name)] > 1)
+
+
+def _beside(top: str) -> list[str]:
+    """A note on what lies beside images/ and labels/ and is not read."""
+    with os.scandir(top) as entries:
+        names = [
+            f"{entry.name}/" if entry.is_dir() else entry.name
+            for entry in entries
+            if not is_hidden(entry.name) and (entry.is_dir() or ending(entry.name) in SUFFIXES)
+        ]
+    others = [shown(name) for name in names if name not in (f"{IMAGES}/", f"{LABELS}/")]
+    return [f"{shown(top)}: beside images/ and labels/, not read: {listed(others)}"] if others else []
+
+
+def is_map_folder(path: PathLike) -> bool:
+    """Whether a folder has pictures in images/ and label maps of the same names in labels/.
+
+    Classes that happen to be called so are no such folder: a file that pairs up must look like a label map.
+    """
+    pairs = _pairs(path)
+    return any(True for _ in pairs) if os.path.isfile(os.path.join(path, FILE)) else any(map(_is_pair, _first(pairs)))
+
+
+def mispaired(path: PathLike) -> str:
+    """A sentence if a folder has pictures in images/ but no label map, or none of the same name; or nothing."""
+    folders = {entry.name for entry in _entries(path) if entry.is_dir()}
+    if folders not in ({IMAGES}, {IMAGES, LABELS}) or any(True for _ in _pairs(path)):
+        return ""
+    pictures, maps = (sorted(_first(_below(os.path.join(path, name)))) for name in (IMAGES, LABELS))
+    if pictures and not maps:
+        hint = f"a PNG of class numbers or colours is expected, as {LABELS}/{stem(pictures[0])}.png"
+        return f"{shown(path)}: pictures in images/, but no label map in labels/; for each picture {hint}"
+    if not pictures or not any(_is_map(os.path.join(path, LABELS, name)) for name in maps):
+        return ""
+    names = f"as {LABELS}/{stem(pictures[0])}.png for {IMAGES}/{pictures[0]}; there is {LABELS}/{maps[0]}"
+    return f"{shown(path)}: no label map has the name of a picture; expected is the same name, {names}"
+
+
+def _pairs(path: PathLike) -> Iterator[tuple[str, str]]:
+    """Paths of pictures and of the files in labels/ that have their names."""
+    images, labels = os.path.join(path, IMAGES), os.path.join(path, LABELS)
+    if not (os.path.isdir(images) and os.path.isdir(labels)):
+        return
+    maps = {stem(name): name for name in _below(labels)}
+    for name in sorted(_below(images)):
+        if stem(name) in maps:
+            yield os.path.join(images, name), os.path.join(labels, maps[stem(name)])
+
+
+def _first(found: Iterator[_Any]) -> list[_Any]:
+    """The first few."""
+    return [item for item, _ in zip(found, range(_TRIED), strict=False)]
+
+
+def _below(folder: str, below: str = "") -> Iterator[str]:
+    """Names of the files below a folder that end like images; nothing is opened."""
+    for entry in sorted(_entries(os.path.join(folder, below)), key=lambda entry: entry.name):
+        name = os.path.join(below, entry.name)
+        if entry.is_dir(follow_symlinks=False):
+            yield from _below(folder, name)
+        elif entry.is_file() and ending(entry.name) in SUFFIXES:
+            yield name
+
+
+def _entries(folder: PathLike) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry for entry in entries if not is_hidden(entry.name)]
+    except OSError:
+        return []
+
+
+def _is_pair(pair: tuple[str, str]) -> bool:
+    """Whether the second file may be the label map of the first: a JPEG only if it has the picture's size."""
+    try:
+        map_header(read_part(pair[1]))
+        return _is_map(pair[1])
+    except WrongKind:
+        return _size(pair[0]) == _size(pair[1]) is not None
+    except (OSError, BadMap):
+        return False
+
+
+def _is_map(path: str) -> bool:
+    """Whether a file looks like a label map: numbers, a palette, or few colours."""
+    try:
+        data = read_part(path)
+        head = map_header(data)
+        if head.kind not in (RGB, RGBA) or head.depth == 16:
+            return True
+        numbers = raw_numbers(data, "colours").reshape(-1)
+        return len(set(numbers[:: max(1, len(numbers) // 4096)].tolist())) <= MOST_COLOURS
+    except (OSError, BadMap):
+        return False
+
+
+def _size(path: str) -> tuple[int, int] | None:
+    try:
+        found = header(read_part(path))
+    except (OSError, Unreadable):
+        return None
+    return found.height, found.width

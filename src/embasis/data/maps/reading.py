@@ -1,0 +1,76 @@
+"""How a worker, or this process, reads a picture and its label map and makes a view of them.
+
+| JSON of | holds |
+| --- | --- |
+| all rows | kind "maps"; plan, stride and multiple; the class table; weights of wanted classes or null |
+| a row | the picture as in `asked_of`; label: the same of its label map, or null; size; draw; wanted: a place or null |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+
+import torch
+from torch import Tensor
+
+from embasis.data.image import decode
+from embasis.data.image.asked import Words, asked_of, content, why_not
+from embasis.data.maps.files import MapFile
+from embasis.data.maps.labels import BadMap, class_map
+from embasis.data.maps.views import Place, shown
+from embasis.types import ClassTable, MapPlan, MapPreparation
+
+
+def common_words(preparation: MapPreparation, table: ClassTable, classes: Tensor | None = None) -> Words:
+    """What all rows of a request have in common."""
+    weights = None if classes is None else classes.double().tolist()
+    return {"kind": "maps", **asdict(preparation), "table": asdict(table), "classes": weights}
+
+
+def row_words(file: MapFile, draw: int | None = None, wanted: Place | None = None) -> Words:
+    """What is asked for one row."""
+    label = None if file.label is None else asked_of(file.label)
+    return {**asked_of(file.image), "label": label, "size": list(file.size), "draw": draw, "wanted": wanted}
+
+
+def map_loader(common: Words) -> Callable[[Words], tuple[Tensor, ...]]:
+    """Reads rows with maps by what a request says of all of them: input, classes and places of a row's view."""
+    preparation = MapPreparation(MapPlan(**common["plan"]), common["stride"], common["multiple"])
+    table = table_of(common["table"])
+    classes = None if common["classes"] is None else torch.tensor(common["classes"], dtype=torch.float64)
+
+    def load(asked: Words) -> tuple[Tensor, ...]:
+        picture = picture_of(asked)
+        labels = None if asked["label"] is None else labels_of(asked["label"], table)
+        wanted = None if asked["wanted"] is None else (asked["wanted"][0], asked["wanted"][1])
+        return shown(picture, labels, preparation, asked["draw"], wanted, classes)
+
+    return load
+
+
+def table_of(words: Words) -> ClassTable:
+    """The class table that was sent."""
+    ids = tuple(tuple(numbers) for numbers in words["ids"])
+    colours = tuple((r, g, b) for r, g, b in words["colours"])
+    return ClassTable(tuple(words["names"]), ids, colours, tuple(words["ignore"]), words["others"], words["coded"])
+
+
+def picture_of(asked: Words) -> Tensor:
+    """uint8 (3, H, W); Unreadable when it is not of the size that the scan found."""
+    picture = decode.decode(content(asked))
+    height, width = picture.shape[1:]
+    if [height, width] != list(asked["size"]):
+        rows, columns = asked["size"]
+        raise decode.Unreadable(f"has {width}×{height} pixels, {columns}×{rows} at the scan")
+    return picture
+
+
+def labels_of(asked: Words, table: ClassTable) -> Tensor:
+    """uint8 (H, W) of a label map; Unreadable says why there is none."""
+    try:
+        return class_map(content(asked), table)
+    except BadMap as error:
+        raise decode.Unreadable(f"its label map: {error}") from error
+    except Exception as error:  # the same reasons as those of a picture
+        raise decode.Unreadable(f"its label map {why_not(error)}") from error

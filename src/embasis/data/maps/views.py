@@ -1,0 +1,267 @@
+"""From a picture and its class map to a network's input, the classes of its sites and the places they lie at.
+
+| symbol | meaning |
+| --- | --- |
+| picture (3, H, W) | uint8, RGB |
+| class map (H, W) | uint8: class numbers, 255 = none; it covers the picture, whatever its own size is |
+| h, w | sites of a view: its sides over the stride |
+| place (v, u) | in [0, 1]² of the picture: row and column; NaN = outside of it |
+| span | of one side: pixels [start, stop) of the picture become pixels [low, high) of the view |
+
+Only integer arithmetic, and float operations on each element alone, so the number of threads changes no bit. Of a
+training view's picture only the part that is seen is resized.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 — its usual name
+
+from embasis.types import MapPreparation
+
+GREY = 128
+"""Pixels beyond the picture."""
+NONE = 255
+"""A class map's number for "no class"."""
+NUDGE = 2.0**-10
+"""Of a pixel: places are float32, and those between two pixels belong to the second, whatever they are rounded to."""
+LUMA = (0.299, 0.587, 0.114)
+DRAWS = 12
+"""Random numbers of a training view: all are drawn for each, so that no setting changes what others draw.
+
+| number | what for |
+| --- | --- |
+| 0 | scale |
+| 1, 2, 3 | whether the view is aimed, the class, the pixel of that class |
+| 4, 5 | row and column of the crop |
+| 6 | mirroring |
+| 7, 8, 9 | brightness, contrast, saturation |
+| 10, 11 | whether it is blurred, and how much |
+"""
+
+Shown = tuple[Tensor, Tensor, Tensor]
+"""Input uint8 (3, H', W'), classes uint8 (h, w), places float32 (h, w, 2)."""
+Place = tuple[float, float]
+
+
+class Span(NamedTuple):
+    """One side of a crop: pixels [start, stop) of the picture become pixels [low, high) of the view."""
+
+    start: int
+    stop: int
+    low: int
+    high: int
+
+
+def whole_shape(size: tuple[int, int], preparation: MapPreparation) -> tuple[int, int]:
+    """H', W': the short side as planned, then each side the nearest multiple that the network takes."""
+    short, unit = min(size), preparation.multiple
+    planned = preparation.plan.size or short
+    height, width = (max(1, (2 * side * planned + short * unit) // (2 * short * unit)) * unit for side in size)
+    return height, width
+
+
+def crop_shape(preparation: MapPreparation) -> tuple[int, int]:
+    """Sides of a training view: as planned, cut down to a multiple that the network takes."""
+    plan, unit = preparation.plan, preparation.multiple
+    return max(1, plan.crop_height // unit) * unit, max(1, plan.crop_width // unit) * unit
+
+
+def grid_of(shape: tuple[int, int], preparation: MapPreparation) -> tuple[int, int]:
+    """h, w of a view of this shape."""
+    return shape[0] // preparation.stride, shape[1] // preparation.stride
+
+
+def places_of(grid: tuple[int, int]) -> Tensor:
+    """(h, w, 2) float32: site (i, j) of a whole view lies at ((i + ½)/h, (j + ½)/w)."""
+    rows, columns = ((torch.arange(side, dtype=torch.float64) + 0.5) / side for side in grid)
+    return _crossed(rows, columns)
+
+
+def _crossed(rows: Tensor, columns: Tensor) -> Tensor:
+    """NaN where the row or the column is."""
+    v, u = torch.meshgrid(rows, columns, indexing="ij")
+    places = torch.stack((v, u), -1).float()
+    places[places.isnan().any(-1)] = math.nan
+    return places
+
+
+def pixels_at(places: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Row and column of the pixel of a map of this size at each place (…, 2); 0, 0 where there is none."""
+    scaled = (places.double().nan_to_num(0.0) * torch.tensor(size, dtype=torch.float64) + NUDGE).floor().long()
+    return scaled[..., 0].clamp(0, size[0] - 1), scaled[..., 1].clamp(0, size[1] - 1)
+
+
+def sites_of(class_map: Tensor | None, places: Tensor) -> Tensor:
+    """uint8 (…): the class at each place (…, 2); 255 outside of the picture and where there is no map."""
+    if class_map is None:
+        return torch.full(places.shape[:-1], NONE, dtype=torch.uint8)
+    rows, columns = pixels_at(places, (class_map.shape[0], class_map.shape[1]))
+    return torch.where(places.isnan().any(-1), NONE, class_map[rows, columns])
+
+
+def signed(classes: Tensor) -> Tensor:
+    """int64 classes with −1 of uint8 ones with 255."""
+    found = classes.long()
+    return found.masked_fill_(found == NONE, -1)
+
+
+def shown(
+    picture: Tensor,
+    class_map: Tensor | None,
+    preparation: MapPreparation,
+    draw: int | None = None,
+    wanted: Place | None = None,
+    classes: Tensor | None = None,
+) -> Shown:
+    """The whole view, or that of training by the random numbers that begin with `draw`."""
+    if draw is not None:
+        return drawn(picture, class_map, preparation, torch.Generator().manual_seed(draw), wanted, classes)
+    view = whole(picture, preparation)
+    places = places_of(grid_of((view.shape[1], view.shape[2]), preparation))
+    return view, sites_of(class_map, places), places
+
+
+def whole(picture: Tensor, preparation: MapPreparation) -> Tensor:
+    """The view of evaluation, uint8 (3, H', W')."""
+    shape = whole_shape((picture.shape[1], picture.shape[2]), preparation)
+    return _resized(picture, shape).contiguous()
+
+
+def _resized(picture: Tensor, shape: tuple[int, int]) -> Tensor:
+    if picture.shape[1:] == shape:
+        return picture
+    part = picture.unsqueeze(0).contiguous(memory_format=torch.channels_last)  # many times faster
+    return F.interpolate(part, shape, mode="bilinear", antialias=True).squeeze(0)
+
+
+def drawn(
+    picture: Tensor,
+    class_map: Tensor | None,
+    preparation: MapPreparation,
+    draw: torch.Generator,
+    wanted: Place | None = None,
+    classes: Tensor | None = None,
+) -> Shown:
+    """The view of training: a random part at a random scale, perhaps mirrored, recoloured and blurred.
+
+    A share of the plan's views contain the wanted place or, without one, a pixel of a class that is drawn from those
+    in the map in proportion to `classes` (C).
+    """
+    plan, size = preparation.plan, (picture.shape[1], picture.shape[2])
+    u: list[float] = torch.rand(DRAWS, generator=draw, dtype=torch.float64).tolist()
+    aimed = None
+    if u[1] < plan.rare:
+        aimed = wanted or wanted_place(class_map, classes, u[2], u[3])
+    factor = plan.least_scale * (plan.most_scale / plan.least_scale) ** u[0]
+    rows, columns = spans(size, preparation, factor, aimed, u[4], u[5])
+    view = _resized(picture[:, rows.start : rows.stop, columns.start : columns.stop],
+                    (rows.high - rows.low, columns.high - columns.low))  # fmt: skip
+    view = recoloured(view, plan.colour, u[7:10]) if plan.colour else view
+    view = blurred(view, 1 + int(3 * u[11])) if u[10] < plan.blur else view
+    shape = crop_shape(preparation)
+    view, places = _framed(view, shape, rows, columns), _places_in(shape, size, preparation.stride, rows, columns)
+    if plan.flip and u[6] < 0.5:
+        view, places = view.flip(2), places.flip(1)
+    return view.contiguous(), sites_of(class_map, places), places
+
+
+def wanted_place(class_map: Tensor | None, classes: Tensor | None, which: float, where: float) -> Place | None:
+    """The centre of a pixel of a class drawn from those in the map in proportion to `classes` (C), if there is one."""
+    if class_map is None or classes is None:
+        return None
+    counts = torch.bincount(class_map.flatten(), minlength=256)[: len(classes)]
+    present = ((counts > 0) & (classes > 0)).nonzero().flatten()
+    if not len(present):
+        return None
+    reached = classes[present].double().cumsum(0)
+    position = int(torch.searchsorted(reached, which * float(reached[-1]), right=True))
+    chosen = int(present[min(position, len(present) - 1)])
+    height, width = class_map.shape
+    found = np.flatnonzero(class_map.numpy() == chosen)
+    row, column = divmod(int(found[int(where * len(found))]), width)
+    return (row + 0.5) / height, (column + 0.5) / width
+
+
+def spans(
+    size: tuple[int, int], preparation: MapPreparation, factor: float, place: Place | None, *u: float
+) -> tuple[Span, Span]:
+    """Rows and columns of a crop out of the whole view enlarged by `factor`; it contains the place, if one is given."""
+    enlarged = whole_shape(size, preparation)
+    shape = crop_shape(preparation)
+    rows, columns = (
+        _span(size[axis], max(1, round(enlarged[axis] * factor)), shape[axis], place[axis] if place else None, u[axis])
+        for axis in (0, 1)
+    )
+    return rows, columns
+
+
+def _span(side: int, enlarged: int, crop: int, place: float | None, u: float) -> Span:
+    """`side` pixels would become `enlarged`: `crop` of them, or all of them somewhere in the crop."""
+    if enlarged < crop:
+        low = int(u * (crop - enlarged + 1))
+        return Span(0, side, low, low + enlarged)
+    seen = min(side, max(1, round(crop * side / enlarged)))
+    first, last = 0, side - seen
+    if place is not None:
+        pixel = min(side - 1, max(0, int(place * side + NUDGE)))
+        first, last = max(first, pixel - seen + 1), min(last, pixel)
+    start = first + int(u * (last - first + 1))
+    return Span(start, start + seen, 0, crop)
+
+
+def _framed(view: Tensor, shape: tuple[int, int], rows: Span, columns: Span) -> Tensor:
+    """The view where it belongs in the crop, grey around it."""
+    if view.shape[1:] == shape:
+        return view
+    frame = torch.full((3, *shape), GREY, dtype=torch.uint8)
+    frame[:, rows.low : rows.high, columns.low : columns.high] = view
+    return frame
+
+
+def _places_in(shape: tuple[int, int], size: tuple[int, int], stride: int, rows: Span, columns: Span) -> Tensor:
+    v, u = (_side(shape[axis] // stride, stride, size[axis], span) for axis, span in enumerate((rows, columns)))
+    return _crossed(v, u)
+
+
+def _side(count: int, stride: int, side: int, span: Span) -> Tensor:
+    """(count) float64: where the centres of a crop's sites lie along one side of the picture."""
+    centres = (torch.arange(count, dtype=torch.float64) + 0.5) * stride
+    inside = (centres >= span.low) & (centres < span.high)
+    found = (span.start + (centres - span.low) * (span.stop - span.start) / (span.high - span.low)) / side
+    return torch.where(inside, found, math.nan)
+
+
+def recoloured(view: Tensor, colour: float, u: list[float]) -> Tensor:
+    """Brightness b, contrast c about the mean grey, saturation s: v → b·c·s·v + b·c·(1 − s)·grey + b·(1 − c)·mean."""
+    b, c, s = (1 + colour * (2 * value - 1) for value in u)
+    view = view.contiguous()
+    sums = view.sum(2, dtype=torch.int32).sum(1, dtype=torch.int64).tolist()
+    mean = sum(weight * total for weight, total in zip(LUMA, sums, strict=True)) / view[0].numel()
+    x = view.float()
+    grey = x[0] * LUMA[0] + x[1] * LUMA[1] + x[2] * LUMA[2]
+    x.mul_(b * c * s).add_(grey.mul_(b * c * (1 - s)).add_(b * (1 - c) * mean))
+    return x.round_().clamp_(0, 255).byte()
+
+
+def blurred(view: Tensor, passes: int) -> Tensor:
+    """Each pass takes the means of 3×3 pixels with weights 1-2-1 both ways; pixels at the rim count again beyond it."""
+    view = view.contiguous()
+    for _ in range(passes):
+        x = view.short()
+        x = _doubled(_doubled(x, 1), 2)
+        view = ((x + 8) >> 4).byte()
+    return view
+
+
+def _doubled(x: Tensor, side: int) -> Tensor:
+    """x[i − 1] + 2·x[i] + x[i + 1] along one side."""
+    count = x.shape[side]
+    before = torch.cat((x.narrow(side, 0, 1), x.narrow(side, 0, count - 1)), side)
+    after = torch.cat((x.narrow(side, 1, count - 1), x.narrow(side, count - 1, 1)), side)
+    return before.add_(after).add_(x, alpha=2)

@@ -1,0 +1,99 @@
+"""A look at a side that fits in memory: all of its sites, or a sample of them in which every class has its part.
+
+| symbol | meaning |
+| --- | --- |
+| limit | the most sites that are held (plan.reservoir; 0 = no limit) |
+| quota | the most sites of one class: limit / C |
+| key | a number in [0, 1) for each site, a hash of its id: the sites of the smallest keys are the sample |
+
+The class of a site is its label on the labelled side and the network's on the other one. The smallest keys of two parts
+together are the smallest of all, so the sample is the same whatever the parts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from embasis.engine.extract import extract, joined
+from embasis.randomness import permutation, uniforms
+from embasis.types import Features, Plan, Samples
+
+ROWS = 256
+"""Where rows have many sites each, at least so many rows are looked at."""
+PIECE = 4096
+"""Sites of a chunk of a sample."""
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """Chunks of features; `whole`: all sites of the side are there, in order."""
+
+    chunks: list[Features]
+    whole: bool
+
+
+def survey(
+    network: nn.Module, samples: Samples, plan: Plan, labelled: bool, round_number: int, balanced: bool = True
+) -> Survey:
+    """All sites of a side if they are few, else a sample; `balanced`: with equal parts for all classes."""
+    rows = rows_to_see(samples, plan, round_number)
+    held, count, whole = list[Features](), 0, rows is None
+    for chunk in extract(network, samples, plan, labelled, rows):
+        held.append(chunk)
+        count += len(chunk)
+        whole = whole and (not plan.reservoir or count <= plan.reservoir)  # rows may have more sites than the first
+        if not whole and count > 2 * plan.reservoir:
+            held = [sampled(together(held), plan, round_number, balanced)]
+            count = len(held[0])
+    return Survey(held if whole else pieces(sampled(together(held), plan, round_number, balanced)), whole)
+
+
+def rows_to_see(samples: Samples, plan: Plan, round_number: int) -> Tensor | None:
+    """Numbers of the rows that are looked at; None = all, if their sites are few."""
+    sites = sites_of_a_row(samples)
+    if not plan.reservoir or len(samples) * sites <= plan.reservoir:
+        return None
+    count = max(ROWS, math.ceil(plan.reservoir / sites)) if sites > 1 else plan.reservoir
+    return permutation(len(samples), plan.seed, "survey", round_number)[:count].sort().values
+
+
+def sites_of_a_row(samples: Samples) -> int:
+    """Sites of the first row: what is typical for the side."""
+    return math.prod(next(iter(samples.stream([torch.tensor([0])]))).grid) if len(samples) else 1
+
+
+def sampled(chunk: Features, plan: Plan, round_number: int, balanced: bool) -> Features:
+    """At most plan.reservoir sites, those of the smallest keys in each class."""
+    classes = chunk.scores.shape[1] if balanced else 1
+    label = torch.where(chunk.y >= 0, chunk.y, chunk.scores.argmax(1)) if balanced else torch.zeros_like(chunk.y)
+    key = uniforms(chunk.ids, plan.seed, "reservoir", round_number)
+    kept = [
+        smallest(torch.nonzero(label == number).squeeze(1), key, plan.reservoir // classes) for number in range(classes)
+    ]
+    return chosen(chunk, torch.cat(kept).sort().values)
+
+
+def smallest(sites: Tensor, key: Tensor, count: int) -> Tensor:
+    """Those of the smallest keys."""
+    return sites if len(sites) <= count else sites[torch.argsort(key[sites], stable=True)[:count]]
+
+
+def chosen(chunk: Features, sites: Tensor) -> Features:
+    """Some sites of a chunk."""
+    return Features(chunk.x[sites], chunk.scores[sites], chunk.y[sites], chunk.ids[sites])
+
+
+def pieces(chunk: Features) -> list[Features]:
+    """The chunk cut up, so that what is computed of it needs little memory at a time."""
+    columns = (column.split(PIECE) for column in (chunk.x, chunk.scores, chunk.y, chunk.ids))
+    return [Features(*parts) for parts in zip(*columns, strict=True)]
+
+
+def together(parts: list[Features]) -> Features:
+    """The sites of all parts."""
+    x, scores, y, ids = (joined([getattr(part, name) for part in parts]) for name in ("x", "scores", "y", "ids"))
+    return Features(x, scores, y, ids)

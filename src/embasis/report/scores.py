@@ -1,0 +1,194 @@
+"""What many runs come to: one score a run, one summary per data set and method.
+
+A seed's value is the mean over its pairs (the tasks of a data set: amazon → dslr, …). A summary is the mean of these
+values and their sample standard deviation: Σ (v − mean)² / (n − 1). Values that do not exist (None) are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from embasis.errors import require
+from embasis.report.records import visible
+
+METRICS = {
+    "accuracy": "acc",
+    "mean_class_accuracy": "class",
+    "network_accuracy": "net",
+    "ece": "ECE",
+    "nll": "NLL",
+    "auroc": "AUROC",
+    "trusted_share": "trust",
+    "trusted_precision": "prec",
+    "seconds": "sec",
+}
+"""The columns of every table: the field of a RunScore and its short heading."""
+IOU = {"mean_iou": "mIoU", "starred_iou": "mIoU*"}
+"""Columns that stand before them where runs have them: those on label maps."""
+PLUS_MINUS = "\u00b1"
+IOU_LEGEND = (
+    "mIoU: mean over classes of intersection over union, from one confusion matrix of the whole set; acc beside it is "
+    "over pixels. mIoU*: over the 13 classes of SYNTHIA tables."
+)
+PLAIN_LEGEND = (
+    "acc: accuracy of the labels. class: mean over classes. net: the network alone. ECE, NLL: calibration, lower is "
+    "better. AUROC: uncertainty against errors. trust: share of labels trusted. prec: accuracy of the trusted. "
+    "sec: seconds of a run."
+)
+LEGEND = f"{PLAIN_LEGEND} {IOU_LEGEND}"
+"""What all columns are."""
+
+
+@dataclass(frozen=True)
+class RunScore:
+    """What one run came to: one method, one pair of one data set, one seed."""
+
+    dataset: str
+    pair: str
+    method: str
+    seed: int
+    accuracy: float
+    mean_class_accuracy: float
+    ece: float
+    nll: float
+    auroc: float | None
+    trusted_share: float
+    trusted_precision: float | None
+    network_accuracy: float
+    seconds: float
+    class_names: tuple[str, ...] = ()
+    class_accuracy: tuple[float | None, ...] = ()
+    """by class of `class_names`; None where the class has no rows"""
+    mean_iou: float | None = None
+    """of label maps, as the next two; see `IOU_LEGEND`"""
+    class_iou: tuple[float | None, ...] = ()
+    """by class of `class_names`; None where no pixel is truly of the class"""
+    starred_iou: float | None = None
+
+    def cells(self) -> dict[str, Any]:
+        """One line of a table of runs: values by their names, then `accuracy of <class>` and `IoU of <class>`."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if not name.startswith("class_")}
+        plain = {name: value for name, value in plain.items() if name not in IOU or value is not None}
+        accuracies = zip(self.class_names, self.class_accuracy, strict=True)
+        plain |= {f"accuracy of {name}": accuracy for name, accuracy in accuracies}
+        return plain | {f"IoU of {name}": iou for name, iou in self.ious.items()}
+
+    @property
+    def ious(self) -> dict[str, float | None]:
+        """The IoU of each class by its name; nothing for runs without label maps."""
+        return dict(zip(self.class_names, self.class_iou, strict=True)) if self.class_iou else {}
+
+
+@dataclass(frozen=True)
+class Stat:
+    """Mean and sample standard deviation over n seeds; mean is None for n = 0, std for n < 2."""
+
+    mean: float | None
+    std: float | None
+    n: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Stat:
+        """The mean and standard deviation of these values."""
+        n = len(values)
+        if n == 0:
+            return cls(None, None, 0)
+        mean = math.fsum(values) / n
+        return cls(mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1)) if n > 1 else None, n)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One line of a table: one method on one data set."""
+
+    dataset: str
+    method: str
+    seeds: int
+    pairs: tuple[int, int]
+    """fewest and most pairs of a seed"""
+    stats: dict[str, Stat]
+    """by field of RunScore"""
+
+    @property
+    def averaged(self) -> str:
+        """What is averaged, as a sentence without its stop."""
+        few, most = self.pairs
+        pairs = f"{few} pairs" if few == most else f"{few} to {most} pairs"
+        if self.seeds == 1:
+            return "one run" if most == 1 else f"one seed; mean over {pairs}"
+        over = f"mean {PLUS_MINUS} std over {self.seeds} seeds"
+        return over if most == 1 else f"{over}; each seed averages {pairs}"
+
+
+def summarise(rows: Iterable[RunScore]) -> list[Summary]:
+    """One summary per data set and method, in the order of their first rows."""
+    groups: dict[tuple[str, str], dict[int, dict[str, RunScore]]] = {}
+    for row in rows:
+        pairs = groups.setdefault((row.dataset, row.method), {}).setdefault(row.seed, {})
+        run = f"{visible(row.method)} on {visible(row.dataset)} / {visible(row.pair)}, seed {row.seed}"
+        require(row.pair not in pairs, f"rows must be unique, got two of {run}")
+        pairs[row.pair] = row
+    return [_summary(dataset, method, seeds) for (dataset, method), seeds in groups.items()]
+
+
+def _summary(dataset: str, method: str, seeds: dict[int, dict[str, RunScore]]) -> Summary:
+    counts = [len(pairs) for pairs in seeds.values()]
+    stats = {}
+    for metric in (*IOU, *METRICS):
+        per_seed = []
+        for pairs in seeds.values():
+            values = [value for row in pairs.values() if (value := getattr(row, metric)) is not None]
+            per_seed += [math.fsum(values) / len(values)] if values else []
+        stats[metric] = Stat.of(per_seed)
+    return Summary(dataset, method, len(seeds), (min(counts), max(counts)), stats)
+
+
+def by_dataset(summaries: Iterable[Summary]) -> dict[str, list[Summary]]:
+    """The summaries of each data set, in the given order."""
+    groups: dict[str, list[Summary]] = {}
+    for summary in summaries:
+        groups.setdefault(summary.dataset, []).append(summary)
+    return groups
+
+
+def columns(summaries: Sequence[Summary]) -> dict[str, str]:
+    """The columns of a table of these, by field of RunScore, with their headings: IoU only where some run has it."""
+    return {name: text for name, text in IOU.items() if any(s.stats[name].n for s in summaries)} | METRICS
+
+
+def headline(summaries: Sequence[Summary]) -> str:
+    """The field by which methods of one data set are ranked: mean IoU where it exists, else accuracy."""
+    return next(iter(columns(summaries)))
+
+
+def legend(summaries: Sequence[Summary]) -> str:
+    """What the columns of a table of these are."""
+    return LEGEND if headline(summaries) in IOU else PLAIN_LEGEND
+
+
+def best_of(summaries: Sequence[Summary]) -> set[tuple[str, str]]:
+    """(data set, method) of the highest mean of each data set's headline; several when they tie as printed."""
+    best = set()
+    for dataset, group in by_dataset(summaries).items():
+        measure = headline(group)
+        printed = {s.method: round(s.stats[measure].mean or 0.0, 3) for s in group}
+        best |= {(dataset, method) for method, value in printed.items() if value == max(printed.values())}
+    return best
+
+
+def caption(summaries: Sequence[Summary]) -> str:
+    """What the numbers are averages of; said per method where methods differ."""
+    groups: dict[str, list[str]] = {}
+    for summary in summaries:
+        groups.setdefault(summary.averaged, []).append(f"{visible(summary.method)} on {visible(summary.dataset)}")
+    if len(groups) == 1:
+        text = next(iter(groups)) + "."
+    else:
+        text = " ".join(f"{', '.join(names)}: {averaged}." for averaged, names in groups.items())
+    heads = columns(summaries)
+    partial = [heads[m] for m in heads if any(0 < s.stats[m].n < s.seeds for s in summaries)]
+    text += f" {', '.join(partial)}: over the seeds in which it exists." if partial else ""
+    return text + (" acc beside mIoU is pixel accuracy." if headline(summaries) in IOU else "")

@@ -1,0 +1,139 @@
+"""Rows that can be read, and what a run is given: labelled rows here, unlabelled rows there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from embasis.errors import require
+from embasis.types.maps import Aim, Truth, View
+from embasis.types.values import Draw, LabelSchema, Refusal
+
+
+class Samples(Protocol):
+    """Rows that can be read in any order: arrays, image folders, pictures with label maps."""
+
+    @property
+    def ids(self) -> Tensor:
+        """(N) int64, strictly increasing: the identity that all randomness hangs on."""
+
+    @property
+    def labels(self) -> Tensor:
+        """(N) int64 class numbers of the rows (of a map: its commonest class), −1 where there is none."""
+
+    @property
+    def truth(self) -> Truth:
+        """The classes of each row in the shape they were given in."""
+
+    @property
+    def mixed(self) -> bool:
+        """Whether rows differ in shape, so that they can only be read whole one at a time."""
+
+    def counts(self, classes: int) -> Tensor:
+        """(C) int64: how many sites have each class."""
+
+    def __len__(self) -> int: ...
+
+    def inputs(self, rows: Tensor) -> Tensor:
+        """The network's input for these rows, (B, …)."""
+
+    def stream(self, batches: Sequence[Tensor], draw: Draw | None = None, aim: Aim | None = None) -> Iterator[View]:
+        """What each batch of rows shows, in order; with `draw` as training sees it.
+
+        That is augmented, if at all, by a function of the draw, the aim and the row's id, whatever batch it is in."""
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """Samples held in memory: x (N, …), labels (N), ids (N)."""
+
+    x: Tensor
+    labels: Tensor
+    ids: Tensor
+
+    def __post_init__(self) -> None:
+        require(self.x.ndim >= 2, f"x must have at least 2 dimensions, got shape {tuple(self.x.shape)}")
+        for name in ("labels", "ids"):
+            column = getattr(self, name)
+            require(
+                column.dtype == torch.int64 and column.shape == (len(self.x),),
+                f"{name} must be {len(self.x)} int64 values, got {column.dtype} of shape {tuple(column.shape)}",
+            )
+        require(bool((self.ids[1:] > self.ids[:-1]).all()), "ids must be strictly increasing: unique and in order")
+
+    @classmethod
+    def of(cls, x: Tensor, labels: Tensor | None = None, ids: Tensor | None = None) -> Arrays:
+        """Rows in the order of their ids (0 … N − 1 unless given); unlabelled unless labels are given."""
+        labels = torch.full((len(x),), -1, dtype=torch.int64) if labels is None else labels
+        if ids is None:
+            return cls(x, labels, torch.arange(len(x)))
+        order = torch.argsort(ids)
+        return cls(x[order], labels[order], ids[order])
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def inputs(self, rows: Tensor) -> Tensor:
+        """The given rows of x."""
+        return self.x[rows]
+
+    @property
+    def truth(self) -> Truth:
+        """The labels."""
+        return self.labels
+
+    @property
+    def mixed(self) -> bool:
+        """All rows have one shape."""
+        return False
+
+    def counts(self, classes: int) -> Tensor:
+        """Rows of each class."""
+        return torch.bincount(self.labels[self.labels >= 0], minlength=classes)
+
+    def stream(self, batches: Sequence[Tensor], draw: Draw | None = None, aim: Aim | None = None) -> Iterator[View]:
+        """The given rows of x, batch by batch: arrays are not augmented."""
+        return (View(self.x[rows], self.labels[rows]) for rows in batches)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Labelled rows here, unlabelled rows there, the classes, and what only `evaluate` may see."""
+
+    labelled: Samples
+    unlabelled: Samples
+    schema: LabelSchema
+    test: Samples | None = None
+    hidden: Truth | None = None
+    """True labels of the unlabelled rows, for evaluation only; training never reads them."""
+    shared: bool = False
+    """Both sides come from one place, so they share their statistics."""
+    columns: tuple[str, ...] | None = None
+    """Names of the features, where the data have names."""
+    row_names: tuple[str, ...] | None = None
+    """Names of the unlabelled rows (paths of images), where they have names; tables then call the rows so."""
+    refused: tuple[Refusal, ...] = ()
+    """What the data sets held and could not be used: the quarantine ledger."""
+    notes: tuple[str, ...] = ()
+    """What was done for the user that the user should know of."""
+
+    def __post_init__(self) -> None:
+        labels, classes = self.labelled.labels, len(self.schema)
+        require(len(self.labelled) > 0, "labelled: at least one row is needed, got none")
+        low, high = int(labels.min()), int(labels.max())
+        require(low >= 0 and high < classes, f"labelled: labels must be in 0..{classes - 1}, got {low}..{high}")
+        require(
+            not len(self.unlabelled) or bool((self.unlabelled.labels == -1).all()),
+            "unlabelled: labels must be hidden (−1); give the true ones as `hidden`",
+        )
+        named = self.row_names is None or len(self.row_names) == len(self.unlabelled)
+        require(named, f"row_names must be {len(self.unlabelled)} names, got {len(self.row_names or ())}")
+        if self.hidden is not None:
+            shape = tuple(self.hidden.shape) if isinstance(self.hidden, Tensor) else (len(self.hidden),)
+            require(
+                shape == (len(self.unlabelled),), f"hidden must be {len(self.unlabelled)} labels, got shape {shape}"
+            )

@@ -1,0 +1,312 @@
+"""The report of runs on label maps: mean IoU leads, sites and pixels are called so, pictures are shown and inert."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import dataclasses
+import functools
+import io
+import re
+import struct
+import zlib
+
+import pytest
+
+from embasis.errors import CorruptError
+from embasis.report import figures, sections
+from embasis.report.gallery import SIGNATURE, gallery
+from embasis.report.page import comparison_page, run_page, style_hash
+from embasis.report.records import RunView, Shown, record_from_json, record_to_json
+from embasis.report.tables import LEGEND, RunScore, as_csv, as_latex, as_markdown, as_text, summarise
+from embasis.types import Evaluation
+from test_report import BENIGN, HOSTILE, Tree, evaluation, record, score, view
+
+COLOURS = ((128, 64, 128), (255, 0, 0), (0, 0, 142))
+
+
+def png(width: int = 4, height: int = 2, shade: int = 0) -> bytes:
+    """A grey picture of one shade."""
+    lines = (b"\0" + bytes([shade]) * width) * height
+    chunks = (
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)),
+        (b"IDAT", zlib.compress(lines)),
+        (b"IEND", b""),
+    )
+    packed = (struct.pack(">I", len(d)) + n + d + struct.pack(">I", zlib.crc32(n + d)) for n, d in chunks)
+    return SIGNATURE + b"".join(packed)
+
+
+def shown(name: str = "aachen/1.png", why: str = "least sure", truth: bool = True) -> Shown:
+    return Shown(name, why, png(shade=1), png(shade=2), png(shade=3), png(shade=4), png(shade=5) if truth else None)
+
+
+def judged(accuracy: float = 0.75) -> Evaluation:
+    return dataclasses.replace(
+        evaluation(accuracy), mean_iou=accuracy - 0.25, class_iou=(0.61, None, 0.43), class_ece=(0.11, 0.22, None)
+    )
+
+
+def on_maps(
+    names: tuple[str, ...] = BENIGN, pictures: tuple[str, str] = ("a.png", "b.png"), truth: bool = True
+) -> RunView:
+    found = [record(i, truth) for i in range(3)]
+    rounds = [dataclasses.replace(r, evaluation=judged(0.5 + 0.1 * r.round), test=judged()) for r in found]
+    gallery = (shown(pictures[0]), shown(pictures[1], pictures[1], truth=False))
+    return dataclasses.replace(
+        view(names), rounds=tuple(rounds if truth else found), gallery=gallery, palette=COLOURS, pictures=1500
+    )
+
+
+def mapped(method: str = "em", seed: int = 0, iou: float = 0.5, accuracy: float = 0.9, **other: object) -> RunScore:
+    return score(method, seed, accuracy=accuracy, dataset="streets", mean_iou=iou, **other)
+
+
+def bare(*names: tuple[str, ...], **other: object) -> RunView:
+    """A run without rounds: its page has pictures and no figures, which take seconds."""
+    return dataclasses.replace(on_maps(*names), **{"rounds": (), "labels": None, **other})  # type: ignore[arg-type]
+
+
+@functools.cache
+def page() -> str:
+    return run_page(on_maps())
+
+
+# records
+
+
+def test_a_record_of_an_older_release_is_read_without_the_newer_fields() -> None:
+    plain = record_to_json(dataclasses.replace(record(), evaluation=judged()))
+    for name in ("class_ece", "mean_iou", "class_iou"):
+        del plain["evaluation"][name]
+    for name in ("facts", "test", "notes"):
+        del plain[name]
+    read = record_from_json(plain)
+    assert read.evaluation == evaluation()
+    assert (read.facts, read.test, read.notes) == ({}, None, ())
+
+
+def test_a_record_with_iou_survives_json() -> None:
+    original = dataclasses.replace(record(), evaluation=judged())
+    assert record_from_json(record_to_json(original)) == original
+
+
+def test_a_palette_has_a_colour_for_each_class() -> None:
+    with pytest.raises(CorruptError, match=r"^palette must have a colour for each of 3 classes, got 2$"):
+        dataclasses.replace(on_maps(), palette=COLOURS[:2])
+
+
+# tables
+
+
+def test_the_best_of_maps_is_that_of_the_highest_mean_iou() -> None:
+    lines = as_text(summarise([mapped("cbst", iou=0.4, accuracy=0.95), mapped("em", iou=0.5)])).splitlines()
+    assert lines[2].split() == ["method", "mIoU", "acc", "ECE", "NLL", "AUROC", "trust", "prec", "sec"]
+    assert lines[3].split()[:3] == ["cbst", "0.400", "0.950"]
+    assert lines[4].split()[:3] == ["em", "*0.500", "0.900"]
+    assert lines[-1] == "one run. acc beside mIoU is pixel accuracy."
+
+
+def test_the_text_table_of_maps_fits_80_columns() -> None:
+    names = ("source_only", "em_basis_without_uncertainty")
+    rows = [mapped(m, s, 0.5 + 0.01 * s, seconds=12345.6, starred_iou=0.6) for m in names for s in range(2)]
+    lines = as_text(summarise(rows)).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[2].split()[:4] == ["method", "mIoU", "mIoU*", "acc"]
+
+
+def test_a_table_of_both_kinds_of_data_leaves_no_cell_out() -> None:
+    both = summarise([score("em"), mapped("em", starred_iou=0.6)])
+    markdown = as_markdown(both).splitlines()
+    assert markdown[0].startswith("| data set | method | mIoU | mIoU\\* | acc | class |")
+    assert markdown[2].startswith("| set | em | – | – | **0.900** |")
+    assert markdown[3].startswith("| streets | em | **0.500** | 0.600 | 0.900 |")
+    assert {line.count("|") for line in markdown[:4]} == {14}
+    latex = as_latex(both)
+    assert r"\begin{tabular}{llrrrrrrrrrrr}" in latex
+    assert r"streets & em & \textbf{0.500} & 0.600 & 0.900" in latex
+    rows = list(csv.DictReader(io.StringIO(as_csv(both))))
+    assert [(r["metric"], r["mean"]) for r in rows if r["dataset"] == "streets"][:2] == [
+        ("mean_iou", "0.5"),
+        ("starred_iou", "0.6"),
+    ]
+
+
+def test_the_legend_says_what_mean_iou_is() -> None:
+    words = "mIoU: mean over classes of intersection over union, from one confusion matrix of the whole set"
+    assert words in LEGEND
+    assert words in comparison_page("all", summarise([mapped()]))
+    assert "mIoU" not in comparison_page("all", summarise([score()]), [view()])
+
+
+def test_the_cells_of_a_run_on_maps_hold_the_iou_of_each_class() -> None:
+    row = mapped(class_names=("road", "sky"), class_accuracy=(0.9, None), class_iou=(0.8, None))
+    cells = row.cells()
+    assert cells["mean_iou"] == 0.5
+    assert "starred_iou" not in cells
+    assert list(cells)[-4:] == ["accuracy of road", "accuracy of sky", "IoU of road", "IoU of sky"]
+    assert (cells["IoU of road"], cells["IoU of sky"]) == (0.8, None)
+
+
+def test_a_comparison_of_maps_draws_mean_iou() -> None:
+    found = comparison_page("all", summarise([mapped("cbst", iou=0.4), mapped("em", iou=0.5)]), [on_maps()])
+    assert "Mean IoU: cbst on streets 0.400; em on streets 0.500." in found
+    assert "Bold: highest mean IoU." in found
+    assert '<th scope="col">mean IoU</th><th scope="col">accuracy</th>' in found
+    assert "mean IoU" in figures.comparison(summarise([mapped()]))
+    both = figures.comparison(summarise([mapped(), score()]))
+    assert "mean IoU" in both
+    assert ">accuracy<" in both
+
+
+# the page
+
+
+def test_the_page_counts_sites_and_pixels() -> None:
+    assert sections.run_lead(on_maps()) == (
+        "12 unlabelled sites in 1,500 pictures, 3 classes, 2 rounds, with true labels to check against."
+    )
+    assert sections.run_lead(dataclasses.replace(on_maps(), pictures=0)).startswith("12 unlabelled sites, 3 classes")
+    assert ("unlabelled sites", "12") in sections.went_in(on_maps())
+    assert ("unlabelled pictures", "1,500") in sections.went_in(on_maps())
+    lost = dataclasses.replace(record(3), class_counts=(12, 0, 0))
+    assert "Round 3: no site is labelled dog, owl." in sections.run_warnings(
+        dataclasses.replace(on_maps(), rounds=(lost,))
+    )
+    assert "A larger mark stands for more pixels." in page()
+    words = re.sub(r'src(?:set)?="[^"]*"|<style>.*?</style>', "", page(), flags=re.DOTALL)
+    assert "unlabelled rows" not in words
+    assert not re.search(r"\d rows", words)
+
+
+def test_mean_iou_comes_first_and_pixel_accuracy_next() -> None:
+    cards = sections.run_cards(on_maps())
+    assert [(c.name, c.value, c.hint) for c in cards[:2]] == [
+        ("Mean IoU", "0.350", "0.250 in round 0"),
+        ("Pixel accuracy", "0.600", "0.500 in round 0"),
+    ]
+    assert ("Mean IoU on the test set", "0.500") in [(c.name, c.value) for c in cards]
+
+
+def test_the_table_of_rounds_has_mean_iou() -> None:
+    table = sections.round_table(on_maps())
+    assert {len(row) for row in table.rows} == {len(table.header)}
+    column = table.header.index("mean IoU")
+    assert table.header[column + 1] == "pixel accuracy"
+    assert [row[column] for row in table.rows] == ["0.250", "0.350", "0.450"]
+    assert table.header[-2:] == ["test mean IoU", "test pixel accuracy"]
+    assert table.rows[0][-2:] == ["0.500", "0.750"]
+
+
+def test_the_table_of_classes_has_iou_and_calibration() -> None:
+    table = sections.class_table(on_maps())
+    assert table.header[3:] == ["IoU", "true pixels", "found (recall)", "right (precision)", "calibration error"]
+    assert [(row[0], row[3], row[-1]) for row in table.rows] == [
+        ("cat", "0.610", "0.110"),
+        ("dog", "–", "0.220"),
+        ("owl", "0.430", "–"),
+    ]
+
+
+def test_an_evaluation_of_an_older_release_leaves_dashes() -> None:
+    old = dataclasses.replace(view(), palette=COLOURS)
+    assert [row[3] for row in sections.class_table(old).rows] == ["–"] * 3
+    assert sections.run_cards(old)[0].value == "–"
+
+
+def test_progress_draws_mean_iou_of_labels_and_test_set() -> None:
+    (title, lines), (second, _), *_ = figures.panels(on_maps().rounds)
+    assert (title, second) == ("mean IoU", "pixel accuracy")
+    assert lines == {"labels": [0.25, pytest.approx(0.35), pytest.approx(0.45)], "test set": [0.5] * 3}
+
+
+def test_without_true_labels_there_is_a_page_too() -> None:
+    found = on_maps(truth=False)
+    assert [card.name for card in sections.run_cards(found)] == ["Trusted labels", "Round kept", "Time"]
+    assert "mean IoU" not in sections.round_table(found).header
+    assert sections.class_table(found).header == ["class", "labels", "trusted"]
+    assert "<h2>Pictures</h2>" in run_page(dataclasses.replace(found, rounds=found.rounds[:1]))
+
+
+# the gallery
+
+
+def test_each_picture_is_shown_with_its_maps() -> None:
+    tree = Tree(page())
+    pictures = [v for tag, name, v in tree.values if (tag, name) == ("img", "src") and v.startswith("data:image/png")]
+    first = [base64.b64encode(png(shade=shade)).decode() for shade in (1, 2, 3, 4, 5)]
+    assert [uri.removeprefix("data:image/png;base64,") for uri in pictures] == [*first, *first[:4]]
+    alts = [v for tag, name, v in tree.values if (tag, name) == ("img", "alt") and " of a.png: " in v]
+    assert alts == [
+        "Picture of a.png: the picture itself.",
+        "Predicted labels of a.png: each pixel in the colour of the class it was labelled as.",
+        "Variance of a.png: the brighter, the less sure the label.",
+        "Trusted of a.png: white where the label is trusted, black elsewhere.",
+        "True labels of a.png: each pixel in the colour of its true class.",
+    ]
+    assert page().count('width="4" height="2" loading="lazy"') == 9
+    assert "least sure" in page()
+
+
+def test_the_legend_names_each_colour() -> None:
+    found = gallery(on_maps())
+    assert found is not None
+    assert [name for name, _ in found.legend] == list(BENIGN)
+    squares = [base64.b64decode(uri.partition(",")[2]).decode() for _, uri in found.legend]
+    assert [re.findall('fill="([^"]+)"', square) for square in squares] == [["#804080"], ["#ff0000"], ["#00008e"]]
+    assert [f"<bdi>{name}</bdi></li>" in page() for name in BENIGN] == [True] * 3
+
+
+@pytest.mark.parametrize("data", [b"", b"<svg onload=x>", b"GIF89a", SIGNATURE, SIGNATURE + b"x" * 40, b" " + png()])
+def test_what_is_no_png_is_left_out(data: bytes) -> None:
+    one = dataclasses.replace(shown(), labels=data)
+    found = gallery(bare(gallery=(one,)))
+    assert found is not None
+    assert [tile.name for tile in found.strips[0].tiles] == ["picture", "variance", "trusted", "true labels"]
+    nothing = Shown("a", "b", data, data, data, data)
+    assert gallery(bare(gallery=(nothing,))) is None
+    assert "<h2>Pictures</h2>" not in run_page(bare(gallery=(nothing,)))
+
+
+@pytest.mark.parametrize("names", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_names_of_pictures_and_classes_never_change_the_elements(names: tuple[str, ...]) -> None:
+    found = run_page(bare(names, names[:2]))
+    assert Tree(found).tags == Tree(run_page(bare())).tags
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]", found)
+    found.encode()
+
+
+def test_a_picture_does_not_tell_whose_machine_it_was() -> None:
+    found = run_page(bare(gallery=(shown("/home/jane/streets/1.png"),)))
+    assert "jane" not in found
+    assert "~/streets/1.png" in found
+
+
+def test_the_page_has_its_own_style_and_loads_nothing() -> None:
+    tree = Tree(page())
+    policy = next(value for tag, name, value in tree.values if tag == "meta" and value.startswith("default-src"))
+    assert policy == (
+        f"default-src 'none'; style-src '{style_hash(tree.style)}'; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    assert not [name for _, name, _ in tree.values if name == "style" or name.startswith("on")]
+    assert not re.search(r"https?:|//[a-z]|url\(|@import", re.sub('"data:[^"]*"', "", page()))
+    loads = [value for _, name, value in tree.values if name in ("src", "srcset", "href", "action", "poster")]
+    assert all(value.startswith(("data:image/svg+xml;base64,", "data:image/png;base64,")) for value in loads)
+
+
+def test_base64_that_reads_like_a_home_folder_is_kept() -> None:
+    """Three bytes that are written /hom, and so on: a picture may hold them."""
+    data = png() + b"\0" * (-len(png()) % 3) + base64.b64decode("/home/janeAA/root/AA")
+    encoded = base64.b64encode(data).decode()
+    assert encoded.endswith("/home/janeAA/root/AA")
+    assert encoded in run_page(bare(gallery=(dataclasses.replace(shown(), picture=data),)))
+
+
+def test_labels_without_variances_are_not_drawn() -> None:
+    labels = {"id": ["a.png"], "trusted": [0.5]}
+    assert "How sure are the labels?" not in run_page(bare(labels=labels))
+
+
+def test_the_style_of_pages_without_pictures_is_as_it_was() -> None:
+    assert ".tiles" in Tree(page()).style
+    assert ".tiles" not in Tree(run_page(bare(gallery=()))).style
