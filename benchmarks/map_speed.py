@@ -34,7 +34,7 @@ from embasis.engine.progress import Progress
 from embasis.engine.rounds import look_at
 from embasis.engine.survey import survey
 from embasis.experiment.build import Built, build
-from embasis.experiment.map_output import label_maps, write_maps
+from embasis.experiment.map_output import write_maps
 from embasis.experiment.mapped import plain_table
 from embasis.storage import DiskShelf, MapFolder
 from embasis.types import LabelSchema, Problem
@@ -102,8 +102,8 @@ def label(built: Built, progress: Progress, folder: Path) -> None:
     assert isinstance(samples, MapFiles)
     verdict = decide(problem, None, built.method, built.plan, progress, DiskShelf(folder))
     look_at(verdict.parts(), CLASSES)
-    maps = label_maps(verdict.parts(), samples.sizes, problem.schema)
-    for _ in write_maps(MapFolder(folder / "maps", built.maps.table), maps, list(problem.row_names or ()), ".parquet"):
+    output, names = MapFolder(folder / "maps", built.maps.table), list(problem.row_names or ())
+    for _ in write_maps(output, verdict.parts(), samples.sizes, problem.schema, names, ".parquet"):
         pass
 
 

@@ -321,7 +321,9 @@ def test_predict_refuses_outputs_that_are_no_folder_for_maps(here: Path) -> None
     refused(2, "output file is a file; name a folder", *predict, "-o", "file")
     sentence = "output drawn holds files that are no maps of embasis: 'classes.toml' and 2 more; name a new or an empty"
     refused(2, f"{sentence} folder", *predict, "-o", "drawn")
-    refused(2, "--sort is for tables; maps.csv has mean_variance to sort by", *predict, "-o", "m", "--sort", "uncertainty")
+    refused(
+        2, "--sort is for tables; maps.csv has mean_variance to sort by", *predict, "-o", "m", "--sort", "uncertainty"
+    )
     refused(2, "scales must be numbers with commas between them, got '1,x'", *predict, "-o", "m", "--scales", "1,x")
     refused(2, "scales must be in [0.1, 10], got '1,nan'", *predict, "-o", "m", "--scales", "1,nan")
     write_tables(here)

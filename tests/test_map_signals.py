@@ -206,9 +206,7 @@ class Small(storage.Disk):
         return storage.Disk.write(*arguments)
 
 
-def test_a_full_disk_is_one_sentence_and_the_same_command_goes_on(
-    home: Path, tmp_path: Path, undisturbed: Any
-) -> None:
+def test_a_full_disk_is_one_sentence_and_the_same_command_goes_on(home: Path, tmp_path: Path, undisturbed: Any) -> None:
     run, expected = tmp_path / "run", undisturbed(SELDOM)
     for most in (3, 40, 60, 100):  # of 180 or so: each start gets a little further
         with pytest.MonkeyPatch.context() as patch:

@@ -13,7 +13,8 @@ from embasis.errors import ConfigError, InputDataError, require
 
 if TYPE_CHECKING:
     from embasis.data.maps.files import MapFile
-    from embasis.experiment.map_output import LabelMap
+    from embasis.data.maps.samples import MapFiles
+    from embasis.engine.verdict import Labelled
     from embasis.experiment.model import Model
     from embasis.types import Problem
 
@@ -54,15 +55,16 @@ def write_predictions(
     files, refused = pictures_of(path, follow_links)
     trusted, written = 0.0, 0
     with progress_bar("labelling pictures", len(files)) as show, model.maps.reader:
-        maps = predicted(model, files, scales, flip, refused)
-        first = next(maps, None)  # nothing is written where no picture can be read
+        samples = model.picture_samples(files)
+        parts = predicted(model, samples, scales, flip, refused)
+        first = next(parts, None)  # nothing is written where no picture can be read
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list(refused.items())[:MOST_NAMED])
         require(first is not None, f"{path}: no picture can be read: {reasons}", InputDataError)
         assert first is not None
-        for item in write_maps(folder, chain([first], maps), [file.name for file in files]):
+        for line in write_maps(folder, chain([first], parts), samples.sizes, model.schema, samples.names):
             written += 1
-            trusted += item.line["trusted"]
-            show(item.row + 1, f"labelling pictures: {item.row + 1:,} of {len(files):,}")
+            trusted += line["trusted"]
+            show(written, f"labelling pictures: {written:,} of {len(files):,}")
     if refused:
         named = "; ".join(f"{name}: {reason}" for name, reason in list(refused.items())[:MOST_NAMED])
         count = "1 file" if len(refused) == 1 else f"{len(refused):,} files"
@@ -85,14 +87,11 @@ def pictures_of(path: str, follow_links: bool) -> tuple[list[MapFile], dict[str,
 
 
 def predicted(
-    model: Model, files: list[MapFile], scales: Sequence[float], flip: bool, refused: dict[str, str]
-) -> Iterator[LabelMap]:
-    """The maps of the pictures that can be read; why others cannot goes to `refused`."""
-    from embasis.experiment.map_output import label_maps
-
-    samples = model.picture_samples(files)
-    for found in label_maps(model.pictures(samples, scales, flip), samples.sizes, model.schema):
+    model: Model, samples: MapFiles, scales: Sequence[float], flip: bool, refused: dict[str, str]
+) -> Iterator[Labelled]:
+    """The labels of the pictures that can be read, one by one; why others cannot goes to `refused`."""
+    for found in model.pictures(samples, scales, flip):
         late = {item.name: item.reason for item in samples.refused}
         refused.update(late)
-        if files[found.row].name not in late:
+        if samples.files[int(found.rows[0])].name not in late:
             yield found

@@ -33,8 +33,8 @@ PLANS: Mapping[str, Mapping[str, Any]] = {
         "weight_decay": 5e-4, "rounds": 3,
     },
     "small_fcn": {
-        "optimiser": "adam", "batch": 8, "source_epochs": 20, "epochs": 4, "source_lr": 8e-3, "lr": 4e-3,
-        "weight_decay": 1e-4, "rounds": 3, "decay": 0.9, "reservoir": 65_536,
+        "optimiser": "adam", "batch": 8, "source_epochs": 16, "epochs": 3, "source_lr": 8e-3, "lr": 4e-3,
+        "weight_decay": 1e-4, "rounds": 6, "decay": 0.9, "reservoir": 65_536,
     },
     "maps": {
         "optimiser": "adam", "batch": 8, "source_epochs": 6, "epochs": 2, "source_lr": 1e-3, "lr": 5e-4,

@@ -28,7 +28,7 @@ from embasis.errors import ConfigError, EmbasisError, InputDataError, require
 from embasis.experiment.build import Built, build, fingerprint, refuse_changed_config
 from embasis.experiment.front import Front
 from embasis.experiment.gallery import gallery_files, gallery_of, map_row_names, palette_of
-from embasis.experiment.map_output import label_maps, write_maps
+from embasis.experiment.map_output import write_maps
 from embasis.experiment.model import BACKBONE, Model, finished, label_columns
 from embasis.methods.em_basis import EMBasisLabeller
 from embasis.report.page import run_page
@@ -153,10 +153,10 @@ class FolderRun:
         built, samples = self.prepare(), self.problem.unlabelled
         assert built.maps is not None
         assert isinstance(samples, MapFiles | MapArrays)
-        maps = label_maps(verdict.parts(), samples.sizes, self.problem.schema)
         folder, names = self.folder.maps(number, built.maps.table), map_row_names(self.problem)
-        lines = [found.line["mean_variance"] for found in write_maps(folder, maps, names, ".parquet")]
-        for name, data in gallery_files(self.problem, verdict, built.maps.table, lines, names).items():
+        written = write_maps(folder, verdict.parts(), samples.sizes, self.problem.schema, names, ".parquet")
+        variance = [float(line["mean_variance"]) for line in written]
+        for name, data in gallery_files(self.problem, verdict, built.maps.table, variance, names).items():
             self.folder.write_bytes(name, data)
 
     def _write_report(self, progress: Progress) -> None:

@@ -6,9 +6,12 @@ the grid.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +19,10 @@ from torch import Tensor
 from embasis.engine.verdict import Labelled
 from embasis.storage import MapFolder, confidence_values, map_names, variance_values
 from embasis.types import LabelSchema
+
+T = TypeVar("T")
+THREADS = 2
+"""That draw and write maps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,18 +37,10 @@ class LabelMap:
     line: dict[str, Any]
 
 
-def label_maps(parts: Iterable[Labelled], sizes: Tensor, schema: LabelSchema) -> Iterator[LabelMap]:
-    """The maps of all rows; `sizes` (N, 2) are those of the pictures, by number of the row."""
-    for part in parts:
-        for number, row in enumerate(part.rows.tolist()):
-            height, width = (int(size) for size in sizes[row])
-            yield label_map(part.enlarged(number, (height, width)), row, schema)
-
-
 def label_map(wide: Labelled, row: int, schema: LabelSchema) -> LabelMap:
     """The maps of a row that has a site at each pixel."""
     mean, size, classes = wide.distribution.mean, wide.grid, len(schema)
-    confidence, label = mean.max(1)
+    confidence, label = mean.amax(1), wide.distribution.label
     variance = (1 - mean.square().sum(1)).clamp_min(0)
     trusted = wide.pseudo.trusted
     labels = torch.bincount(label, minlength=classes).tolist()
@@ -73,15 +72,41 @@ def name_of_column(name: str, line: dict[str, Any]) -> str:
 
 
 def write_maps(
-    folder: MapFolder, maps: Iterable[LabelMap], names: Sequence[str], suffix: str = ".csv"
-) -> Iterator[LabelMap]:
-    """Write all maps and their table; each map is handed on once it is written."""
+    folder: MapFolder,
+    parts: Iterable[Labelled],
+    sizes: Tensor,
+    schema: LabelSchema,
+    names: Sequence[str],
+    suffix: str = ".csv",
+) -> Iterator[dict[str, Any]]:
+    """Write the maps of all rows, and their table; each row's line is handed on once its maps are written.
+
+    Maps are drawn and written by two threads beside the one that labels. `sizes` (N, 2) are those of the pictures."""
     files, lines = map_names(names), list[dict[str, Any]]()
+
+    def written(part: Labelled, number: int, row: int) -> dict[str, Any]:
+        height, width = (int(size) for size in sizes[row])
+        found = label_map(part.enlarged(number, (height, width)), row, schema)
+        folder.write(files[row], found.labels, found.confidence, found.variance, found.trusted)
+        return {"id": names[row], "file": files[row], **found.line}
+
+    jobs = (partial(written, part, number, row) for part in parts for number, row in enumerate(part.rows.tolist()))
     with folder:
-        for found in maps:
-            folder.write(files[found.row], found.labels, found.confidence, found.variance, found.trusted)
-            lines.append({"id": names[found.row], "file": files[found.row], **found.line})
-            yield found
+        for line in in_order(jobs):
+            lines.append(line)
+            yield line
         lines.sort(key=lambda line: str(line["id"]))
         columns = {key: [line[key] for line in lines] for key in lines[0]} if lines else {"id": list[Any]()}
         folder.write_table(columns, suffix)
+
+
+def in_order(jobs: Iterable[Callable[[], T]]) -> Iterator[T]:
+    """What the jobs give, in their order; a few are under way at once."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        waiting: deque[Future[T]] = deque()
+        for job in jobs:
+            waiting.append(pool.submit(job))
+            if len(waiting) > 2 * THREADS:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
