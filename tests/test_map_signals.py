@@ -1,4 +1,4 @@
-"""A run with label maps that is stopped, killed or hit by a full disk at any instant ends as if nothing had happened."""
+"""A run with label maps that is stopped, killed or hit by a full disk ends as if nothing had happened."""
 
 from __future__ import annotations
 

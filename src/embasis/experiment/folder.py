@@ -91,6 +91,7 @@ class FolderRun:
         self.model = finished(built, progress)
         if built.maps is not None:
             built.maps.reader.close()
+            self.folder.shelf().keep({progress.round - 1})
         self._write_report(progress)
 
     def save(self, progress: Progress) -> None:

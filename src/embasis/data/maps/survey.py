@@ -116,7 +116,7 @@ def _wrong_kinds(where: str, rows: Rows) -> Iterable[str]:
         if isinstance(one, WrongKind):
             wrong.setdefault(str(one), []).append(_map_name(file))
     if wrong:
-        named = "; ".join(f"{_few(names)} ({reason})" for reason, names in wrong.items())
+        named = ", ".join(f"{_few(names)} ({reason})" for reason, names in wrong.items())
         yield f"{where}: {_count([*chain(*wrong.values())], 'label map')} of the wrong kind: {named}"
 
 
