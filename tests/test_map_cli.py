@@ -83,7 +83,7 @@ HINT = "name them in classes.toml, or ignore them there: in ignore = […], or b
 SPOILT: dict[str, tuple[Callable[[], object], str]] = {
     "unknown id": (
         unknown,
-        f"drawn: ids {{37: 1 file, 20 px}}; allowed 7, 11, 26, ignore 255; first: labels/3.png; {HINT}",
+        f"drawn: unknown ids {{37: 1 file, 20 px}}; allowed 7, 11, 26, ignore 255; first: labels/3.png; {HINT}",
     ),
     "another size": (
         lambda: write("3.png", numbers(3)[:20]),
@@ -158,7 +158,7 @@ def test_check_is_content_with_what_fit_can_use(here: Path) -> None:
 def test_folders_of_the_other_kind_are_recognised(here: Path) -> None:
     image_sides(here)
     has = "has pictures in images/ and label maps in labels/, but photos has none"
-    sentence = f"drawn: {has}: a folder with label maps cannot be used with one of class folders"
+    sentence = f"drawn: {has}: a folder with label maps cannot be used with one of class folders; swapped?"
     refused(3, sentence, "check", "photos", "drawn")
     refused(3, sentence, "fit", "photos", "drawn", "-o", "new")
     refused(3, sentence, "fit", "photos", "paintings", "--test", "drawn", "-o", "new")

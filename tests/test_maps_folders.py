@@ -247,7 +247,7 @@ def test_unknown_ids_are_said_before_training_with_files_and_pixels(labelled, un
     plant(labelled, {"labels/1.png": saved(strange), "labels/3.png": saved(np.where(grid(3) == 0, 37, grid(3)))})
     pixels = 99 + int((grid(3) == 0).sum())
     assert refusal(lambda: load_maps(labelled, unlabelled)) == (
-        f"{labelled}: ids {{37: 2 files, {pixels} px, 40: 1 file, 1 px}}; "
+        f"{labelled}: unknown ids {{37: 2 files, {pixels} px, 40: 1 file, 1 px}}; "
         "allowed 0–2, ignore 255; first: labels/1.png; "
         "name them in classes.toml, or ignore them there: in ignore = […], or by others = true"
     )
@@ -327,7 +327,7 @@ def test_maps_that_all_say_nothing_are_refused(tmp_path, unlabelled):
 def test_wrong_maps_of_the_unlabelled_side_say_how_to_go_without(labelled, tmp_path):
     root = plant(tmp_path / "u", scenes(2, 50) | {"labels/50.png": saved(np.full((40, 40), 9, np.uint8))})
     text = refusal(lambda: load_maps(labelled, root))
-    assert text.startswith(f"{root}: ids {{9: 1 file, 1,600 px}}; allowed 0–2, ignore 255; first: labels/50.png; ")
+    assert text.startswith(f"{root}: unknown ids {{9: 1 file, 1,600 px}}; allowed 0–2, ignore 255; first: labels/50.png; ")
     assert text.endswith("; or rename labels/ there, which is used for scores only")
 
 
@@ -389,7 +389,7 @@ def test_folders_of_two_kinds_are_refused(labelled, unlabelled, tmp_path):
         f"{classes}: no label maps of the pictures in images/; {labelled} has label maps in labels/, "
         "so the test side needs images/ and labels/, too"
     )
-    mixed = "a folder with label maps cannot be used with one of class folders"
+    mixed = "a folder with label maps cannot be used with one of class folders; swapped?"
     for sides in ((classes, labelled), (classes, unlabelled, labelled)):
         assert refusal(lambda sides=sides: are_map_folders(*sides)) == (
             f"{labelled}: has pictures in images/ and label maps in labels/, but {classes} has none: {mixed}"
@@ -441,7 +441,7 @@ def test_everything_is_found_at_once(labelled, tmp_path):
         f"{labelled}: 1 label map without a picture: labels/extra.png",
         f"{labelled}: 1 label map of the wrong kind: labels/2.png",
         f"{labelled}: 1 label map of another size than the picture: labels/0.png",
-        f"{labelled}: ids {{9: 1 file",
+        f"{labelled}: unknown ids {{9: 1 file",
         f"{labelled}: classes without a labelled pixel: 'boat'",
     )
     assert len(texts) == len(starts)
@@ -510,7 +510,7 @@ def test_paired_files_are_checked(labelled, unlabelled):
     plain = [MapFile(file, None, file.size) for file in scan_folder(unlabelled).files]
     assert map_problem(files(labelled), plain, TABLE).hidden is None
     strict = ClassTable(NAMES[:2], ((0,), (1,)))
-    assert refusal(lambda: map_problem(files(labelled), plain, strict)).startswith("labelled: ids {2: 4 files, ")
+    assert refusal(lambda: map_problem(files(labelled), plain, strict)).startswith("labelled: unknown ids {2: 4 files, ")
     wide = ClassTable((*NAMES, "boat"), ((0,), (1,), (2,), (9,)))
     assert map_problem(files(labelled), plain, wide).notes == (
         "labelled: classes without a labelled pixel, their scores are n/a: 'boat'",

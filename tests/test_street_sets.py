@@ -404,7 +404,7 @@ def test_a_map_of_the_wrong_kind_is_refused(tmp_path):
 def test_a_number_that_is_no_class_is_refused(tmp_path):
     grow(tmp_path, "carla_camvid")
     plant(tmp_path / "camvid/val/labels", {"0001TP_000003.png": ids_map()})
-    assert refusal(lambda: carla_camvid(tmp_path)).startswith("test: ids {19: 1 file, 6 px, 20: 1 file, 6 px, ")
+    assert refusal(lambda: carla_camvid(tmp_path)).startswith("test: unknown ids {19: 1 file, 6 px, 20: 1 file, 6 px, ")
 
 
 def test_a_split_is_known(tmp_path):

@@ -24,10 +24,14 @@ SIDES = ("labelled", "unlabelled", "test")
 def load_mapped(data: dict[str, Any], sides: dict[str, str]) -> Problem:
     """The problem of folders of pictures and label maps."""
     from embasis.data.image.folders import without_folders
+    from embasis.data.image.loading import Reader
     from embasis.data.maps.folders import load_maps
 
     given = data.get("classes")
-    problem = load_maps(**sides, classes=None if given is None else str(given), options=options_of(data))
+    with Reader() as reader:
+        problem = load_maps(
+            **sides, classes=None if given is None else str(given), options=options_of(data), reader=reader
+        )
     return without_folders(problem, *sides.values())
 
 

@@ -126,7 +126,8 @@ def opening(run: FolderRun, progress: Progress) -> str:
     removed = run.folder.ignored
     ignored = f"; ignored {removed} incomplete publish{'' if removed == 1 else 'es'}" if removed else ""
     if found is None:
-        rows = f"{len(run.problem.labelled):,} labelled and {len(run.problem.unlabelled):,} unlabelled rows"
+        unit = "rows" if built.maps is None else "pictures"
+        rows = f"{len(run.problem.labelled):,} labelled and {len(run.problem.unlabelled):,} unlabelled {unit}"
         names = f"{built.resolved['method']['name']} with {built.resolved['network']['name']}"
         return f"{rows}, {len(run.problem.schema)} classes\n{names}, seed {built.plan.seed}{ignored}"
     if progress.status != "running":

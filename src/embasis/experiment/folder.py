@@ -91,7 +91,6 @@ class FolderRun:
         self.model = finished(built, progress)
         if built.maps is not None:
             built.maps.reader.close()
-            self.folder.shelf().keep({progress.round - 1})
         self._write_report(progress)
 
     def save(self, progress: Progress) -> None:
@@ -155,8 +154,10 @@ class FolderRun:
         assert built.maps is not None
         assert isinstance(samples, MapFiles | MapArrays)
         folder, names = self.folder.maps(number, built.maps.table), map_row_names(self.problem)
-        written = write_maps(folder, verdict.parts(), samples.sizes, self.problem.schema, names, ".parquet")
-        variance = [float(line["mean_variance"]) for line in written]
+        grey = {item.name for item in samples.refused} if isinstance(samples, MapFiles) else set()
+        parts = (part for part in verdict.parts() if names[int(part.rows[0])] not in grey)  # a row each
+        written = write_maps(folder, parts, samples.sizes, self.problem.schema, names, ".parquet")
+        variance = {str(line["id"]): float(line["mean_variance"]) for line in written}
         for name, data in gallery_files(self.problem, verdict, built.maps.table, variance, names).items():
             self.folder.write_bytes(name, data)
 

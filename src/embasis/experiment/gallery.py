@@ -40,10 +40,10 @@ def map_row_names(problem: Problem) -> tuple[str, ...]:
 
 
 def gallery_files(
-    problem: Problem, verdict: Shelved, table: ClassTable, variance: Sequence[float], names: Sequence[str]
+    problem: Problem, verdict: Shelved, table: ClassTable, variance: Mapping[str, float], names: Sequence[str]
 ) -> dict[str, bytes]:
-    """The files of a run's gallery: the pictures of the largest and of the smallest mean variance."""
-    order = sorted(range(len(variance)), key=lambda row: -variance[row])
+    """The files of a run's gallery: the pictures of the largest and of the smallest mean variance (by name)."""
+    order = sorted((row for row, name in enumerate(names) if name in variance), key=lambda row: -variance[names[row]])
     few = min(EACH, len(order) // 2 or len(order))
     chosen = [(row, "least sure") for row in order[:few]]
     chosen += [(row, "surest") for row in order[len(order) - min(few, len(order) - few) :]]

@@ -47,7 +47,7 @@ def maps_check(
     """All that is wrong, doubtful or good to know, errors first; every picture and every map is decoded."""
     findings: list[Finding] = []
     sides = gathered(labelled, unlabelled, test, options, findings)
-    first, second, third = (None if side is None else _decoded(side, reader) for side in sides)
+    first, second, third = (None if side is None else decoded_side(side, reader) for side in sides)
     later: list[Finding] = []
     looked = surveyed(first, second, third, options, later, classes)
     for found, side in zip((looked.labelled, looked.unlabelled, looked.test), (first, second, third), strict=True):
@@ -179,7 +179,7 @@ def _about_files(side: MapSide) -> list[Finding]:
     return about_files(side.pictures) + lost
 
 
-def _decoded(side: MapSide, reader: Reader) -> MapSide:
+def decoded_side(side: MapSide, reader: Reader) -> MapSide:
     """The side without the pictures that cannot be decoded completely."""
     pictures = decoded(side.pictures, reader)
     names = {file.name for file in pictures.scan.files}

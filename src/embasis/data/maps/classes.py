@@ -213,7 +213,7 @@ def unnamed_colours(pixels: dict[int, int], where: str) -> InputDataError:
     return InputDataError(
         f"{where}: label maps are coded by colours, and no {FILE} says which is which; "
         f"{'1 colour' if len(pixels) == 1 else f'{len(pixels):,} colours'}: {shares}{more}; "
-        f'write {where}/{FILE} with such lines for each class:\n[[class]]\nname = "…"\ncolour = "#{first[0]:06x}"'
+        f'write {where}/{FILE} with three lines for each class: [[class]] / name = "…" / colour = "#{first[0]:06x}"'
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import torch
 
 from embasis.data.image.files import PathLike, Scan, shown
 from embasis.data.image.folders import DEFAULTS, test_leaks
+from embasis.data.image.loading import Reader
 from embasis.data.image.sides import (
     ImageOptions,
     ImageSide,
@@ -17,7 +19,7 @@ from embasis.data.image.sides import (
     require_other_files,
     require_other_place,
 )
-from embasis.data.maps.check import Looked, gathered, maps_check, refusals, require_map_budget, surveyed
+from embasis.data.maps.check import Looked, decoded_side, gathered, maps_check, refusals, require_map_budget, surveyed
 from embasis.data.maps.files import MapFile
 from embasis.data.maps.pairs import MapSide, is_map_folder, mispaired
 from embasis.data.maps.samples import MapFiles
@@ -34,6 +36,8 @@ __all__ = ["are_map_folders", "is_map_folder", "load_maps", "map_problem", "maps
 def are_map_folders(labelled: PathLike, unlabelled: PathLike, test: PathLike | None = None) -> bool:
     """Whether the sides are folders with label maps; refused when one is and another is not."""
     maps = is_map_folder(labelled)
+    inside = f"{shown(unlabelled)}: lies in {shown(labelled)}; give the folder of the unlabelled pictures"
+    require(not maps or not _is_below(unlabelled, labelled), inside)
     where = shown(labelled)
     for path in (labelled,) if test is None else (labelled, test):
         text = mispaired(path)
@@ -43,7 +47,7 @@ def are_map_folders(labelled: PathLike, unlabelled: PathLike, test: PathLike | N
         require(is_map_folder(test), f"{shown(test)}: no label maps of the pictures in images/; {where} {kind}")
     if not maps:
         for path in (unlabelled,) if test is None else (unlabelled, test):
-            kind = f"{where} has none: a folder with label maps cannot be used with one of class folders"
+            kind = f"{where} has none: a folder with label maps cannot be used with one of class folders; swapped?"
             text = f"{shown(path)}: has pictures in images/ and label maps in labels/, but {kind}"
             require(not is_map_folder(path), text)
     return maps
@@ -56,12 +60,16 @@ def load_maps(
     test: PathLike | None = None,
     classes: PathLike | None = None,
     options: ImageOptions = DEFAULTS,
+    reader: Reader | None = None,
 ) -> Problem:
-    """A problem from folders of pictures and label maps; every map is decoded once, no picture is."""
+    """A problem from folders of pictures and label maps; every map is decoded once, and with a reader every picture.
+
+    What cannot be read is left out and named in the ledger."""
     require_other_place(labelled, unlabelled)
     findings: list[Finding] = []
     sides = gathered(labelled, unlabelled, test, options, findings)
     _raise_first(findings)
+    sides = [side if side is None or reader is None else decoded_side(side, reader) for side in sides]
     first, second, third = sides
     assert first is not None
     assert second is not None
@@ -71,6 +79,11 @@ def load_maps(
     _raise_first(findings)
     notes = [*dict.fromkeys(finding.text for finding in findings), *_leaks(first, second, third, options)]
     return _assembled(looked, notes)
+
+
+def _is_below(path: PathLike, folder: PathLike) -> bool:
+    one, two = os.path.realpath(path), os.path.realpath(folder)
+    return one != two and os.path.commonpath([one, two]) == two
 
 
 def _raise_first(findings: list[Finding]) -> None:

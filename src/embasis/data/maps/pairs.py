@@ -162,6 +162,8 @@ def is_map_folder(path: PathLike) -> bool:
 def mispaired(path: PathLike) -> str:
     """A sentence if a folder has pictures in images/ but no label map, or none of the same name; or nothing."""
     folders = {entry.name for entry in _entries(path) if entry.is_dir()}
+    if text := _misnamed(path, folders):
+        return text
     if folders not in ({IMAGES}, {IMAGES, LABELS}) or any(True for _ in _pairs(path)):
         return ""
     pictures, maps = (sorted(_first(_below(os.path.join(path, name)))) for name in (IMAGES, LABELS))
@@ -172,6 +174,25 @@ def mispaired(path: PathLike) -> str:
         return ""
     names = f"as {LABELS}/{stem(pictures[0])}.png for {IMAGES}/{pictures[0]}; there is {LABELS}/{maps[0]}"
     return f"{shown(path)}: no label map has the name of a picture; expected is the same name, {names}"
+
+
+def _misnamed(path: PathLike, folders: set[str]) -> str:
+    """A sentence if a folder is meant to have label maps, and they lie elsewhere than in labels/; or nothing."""
+    named = os.path.isfile(os.path.join(path, FILE))
+    if LABELS in folders or not (named or IMAGES in folders):
+        return ""
+    pictures = {stem(name) for name in _below(os.path.join(path, IMAGES))} if IMAGES in folders else set()
+    other = next((name for name in sorted(folders - {IMAGES}) if _is_twin(path, name, pictures)), None)
+    if other is not None:
+        return f"{shown(path)}: label maps are expected in {LABELS}/, there is {other}/; rename it to {LABELS}"
+    missing = f"pictures are expected in {IMAGES}/ and their label maps in {LABELS}/"
+    return f"{shown(path)}: has a {FILE}, so {missing}; there is neither" if named and not pictures else ""
+
+
+def _is_twin(path: PathLike, name: str, pictures: set[str]) -> bool:
+    """Whether a folder has a PNG that looks like a label map for one of the pictures."""
+    found = (file for file in _below(os.path.join(path, name)) if stem(file) in pictures)
+    return any(_is_map(os.path.join(path, name, file)) for file in _first(found))
 
 
 def _pairs(path: PathLike) -> Iterator[tuple[str, str]]:

@@ -130,6 +130,10 @@ def _other_sizes(where: str, rows: Rows) -> Iterable[str]:
         yield f"{where}: {_count(other, 'label map')} of another size than the picture: {_few(other)}"
 
 
+MANY = 100
+"""More unknown numbers than anybody would name."""
+
+
 def _strangers(where: str, rows: Rows, table: ClassTable) -> Iterable[str]:
     """One sentence about all numbers that are not allowed: in how many files, how many pixels."""
     files: dict[int, int] = {}
@@ -146,7 +150,11 @@ def _strangers(where: str, rows: Rows, table: ClassTable) -> Iterable[str]:
         named = ", ".join(_stranger(number, files[number], pixels[number], table) for number in most)
         more = f" and {len(files) - len(most):,} more" if len(files) > len(most) else ""
         hint = f"name them in {FILE}, or ignore them there: in ignore = […], or by others = true"
-        yield f"{where}: {unit(table.coded)} {{{named}{more}}}; {allowed(table)}; first: {first}; {hint}"
+        if len(files) > MANY:
+            hint = (
+                "so many are a sign of maps that were saved as JPEG, smoothed or resized: save them as they were drawn"
+            )
+        yield f"{where}: unknown {unit(table.coded)} {{{named}{more}}}; {allowed(table)}; first: {first}; {hint}"
 
 
 def _stranger(number: int, files: int, pixels: int, table: ClassTable) -> str:
