@@ -519,3 +519,34 @@ def test_paired_files_are_checked(labelled, unlabelled):
         "tables must have the same classes, got ['road', 'tree', 'sky'] and ['road', 'tree', 'sky', 'boat']"
     )
     assert refusal(lambda: map_problem(plain, plain, TABLE)).startswith("labelled: 3 pictures without a label map")
+
+
+def test_label_maps_in_a_folder_of_another_name_are_no_class(labelled, unlabelled):
+    (labelled / "labels").rename(labelled / "label")
+    assert refusal(lambda: are_map_folders(labelled, unlabelled)) == (
+        f"{labelled}: label maps are expected in labels/, there is label/; rename it to labels"
+    )
+
+
+def test_a_classes_file_without_pictures_and_maps_is_no_class_tree(tmp_path, unlabelled):
+    tree = folder(tmp_path / "t", pictures(["cat/1.png", "dog/1.png"]))
+    assert refusal(lambda: are_map_folders(tree, unlabelled)) == (
+        f"{tree}: has a classes.toml, so pictures are expected in images/ and their label maps in labels/; "
+        "there is neither"
+    )
+
+
+def test_the_labelled_sides_own_maps_are_not_the_unlabelled_side(labelled):
+    inside = labelled / "labels"
+    assert refusal(lambda: are_map_folders(labelled, inside)) == (
+        f"{inside}: lies in {labelled}; give the folder of the unlabelled pictures"
+    )
+
+
+def test_a_picture_that_cannot_be_decoded_is_left_out_before_training(labelled, unlabelled):
+    whole = picture(7, 40, "JPEG")
+    (unlabelled / "cut.jpg").write_bytes(whole[:-40])
+    kept = load_maps(labelled, unlabelled, reader=HERE)
+    assert len(kept.unlabelled) == 3
+    assert [(item.name, item.side) for item in kept.refused] == [("cut.jpg", "unlabelled")]
+    assert len(load_maps(labelled, unlabelled).unlabelled) == 4  # without a reader only headers are looked at
