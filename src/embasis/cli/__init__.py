@@ -41,7 +41,8 @@ def main() -> None:
     """Adapt a model to unlabelled data, and know which of its labels to trust.
 
     LABELLED and UNLABELLED are folders of images (LABELLED with a sub-folder for
-    each class), or tables: .csv, .parquet, .npz or .npy.
+    each class, or with images/ and label maps in labels/), or tables: .csv,
+    .parquet, .npz or .npy.
     """
 
 
