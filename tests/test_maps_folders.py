@@ -327,7 +327,9 @@ def test_maps_that_all_say_nothing_are_refused(tmp_path, unlabelled):
 def test_wrong_maps_of_the_unlabelled_side_say_how_to_go_without(labelled, tmp_path):
     root = plant(tmp_path / "u", scenes(2, 50) | {"labels/50.png": saved(np.full((40, 40), 9, np.uint8))})
     text = refusal(lambda: load_maps(labelled, root))
-    assert text.startswith(f"{root}: unknown ids {{9: 1 file, 1,600 px}}; allowed 0–2, ignore 255; first: labels/50.png; ")
+    assert text.startswith(
+        f"{root}: unknown ids {{9: 1 file, 1,600 px}}; allowed 0–2, ignore 255; first: labels/50.png; "
+    )
     assert text.endswith("; or rename labels/ there, which is used for scores only")
 
 
@@ -510,7 +512,9 @@ def test_paired_files_are_checked(labelled, unlabelled):
     plain = [MapFile(file, None, file.size) for file in scan_folder(unlabelled).files]
     assert map_problem(files(labelled), plain, TABLE).hidden is None
     strict = ClassTable(NAMES[:2], ((0,), (1,)))
-    assert refusal(lambda: map_problem(files(labelled), plain, strict)).startswith("labelled: unknown ids {2: 4 files, ")
+    assert refusal(lambda: map_problem(files(labelled), plain, strict)).startswith(
+        "labelled: unknown ids {2: 4 files, "
+    )
     wide = ClassTable((*NAMES, "boat"), ((0,), (1,), (2,), (9,)))
     assert map_problem(files(labelled), plain, wide).notes == (
         "labelled: classes without a labelled pixel, their scores are n/a: 'boat'",
