@@ -338,8 +338,8 @@ def test_unnamed_colours_are_listed_with_their_share():
     pixels = {0x804080: 750, 0x0000FF: 250}
     assert str(unnamed_colours(pixels, "x")) == (
         "x: label maps are coded by colours, and no classes.toml says which is which; "
-        "2 colours: #804080 75.0 %, #0000ff 25.0 %; write x/classes.toml with such lines for each class:\n"
-        '[[class]]\nname = "…"\ncolour = "#804080"'
+        "2 colours: #804080 75.0 %, #0000ff 25.0 %; write x/classes.toml with three lines for each class: "
+        '[[class]] / name = "…" / colour = "#804080"'
     )
     assert "and 2 more; write" in str(unnamed_colours(dict.fromkeys(range(12), 1), "x"))
 
