@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from embasis.config import Config, load
+from embasis.engine import train
 from embasis.experiment.folder import FolderRun
 from embasis.experiment.front import Front
 from embasis.storage import RunFolder, read_newest
@@ -62,3 +66,16 @@ def digests(path: Path) -> dict[str, str]:
     for name, value in newest.tensors.items():
         files[f"tensor {name}"] = f"{value.dtype} {tuple(value.shape)} ".encode() + value.numpy().tobytes()
     return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+
+
+def signal_at(monkeypatch: pytest.MonkeyPatch, number: int, at: int) -> None:
+    """Send it to this process within the step of that number."""
+    whole, seen = train.take_step, list[int]()
+
+    def take_step(*arguments: Any) -> float:
+        seen.append(1)
+        if len(seen) == at:
+            signal.raise_signal(number)
+        return whole(*arguments)
+
+    monkeypatch.setattr(train, "take_step", take_step)

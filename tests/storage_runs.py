@@ -22,6 +22,32 @@ def do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Disk, "fsync", staticmethod(lambda handle: None))
 
 
+class Faulty(Disk):
+    """Fails from the N-th call on, once or for ever."""
+
+    def __init__(self, at: int, code: int, forever: bool = False, kinds: tuple[str, ...] = CALLS) -> None:
+        self.left, self.code, self.forever, self.fired = at, code, forever, False
+        for name in kinds:
+            setattr(self, name, self.wrap(name, getattr(Disk, name)))
+
+    def wrap(self, name: str, call: Any) -> Any:
+        def faulty(*args: Any) -> Any:
+            self.left -= 1
+            if self.left == 0 or (self.forever and self.left < 0):
+                self.fired = True
+                if name == "close":
+                    call(*args)
+                if self.code == 0:
+                    return self.short(name, call, *args)
+                raise OSError(self.code, os.strerror(self.code))
+            return call(*args)
+
+        return faulty
+
+    def short(self, name: str, call: Any, *args: Any) -> Any:
+        return call(args[0], args[1][: len(args[1]) // 2 + 1]) if name == "write" else call(*args)
+
+
 def state(value: float) -> dict[str, torch.Tensor]:
     return {"network/weight": torch.full((3, 2), value), "count": torch.tensor(int(value))}
 

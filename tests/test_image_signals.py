@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from cli_tables import ENVIRONMENT, PROGRAM, embasis
-from embasis.engine import train
 from embasis.experiment.front import Front
 from embasis.storage import FeatureCache, read_newest
-from folder_runs import digests
+from folder_runs import digests, signal_at
 from image_runs import CLASSES, WORDS, picture, sides
 from image_trees import plant
 from storage_runs import do_not_wait
@@ -45,19 +44,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def command(home: Path, run: Path, cache: Path, *words: str) -> tuple[str, ...]:
     sides_ = (str(home / "photos"), str(home / "paintings"))
     return ("fit", *sides_, "-o", str(run), *WORDS, f"images.cache={cache}", *words)
-
-
-def signal_at(monkeypatch: pytest.MonkeyPatch, number: int, at: int) -> None:
-    """Send it to this process within the step of that number."""
-    whole, seen = train.take_step, list[int]()
-
-    def take_step(*arguments: Any) -> float:
-        seen.append(1)
-        if len(seen) == at:
-            signal.raise_signal(number)
-        return whole(*arguments)
-
-    monkeypatch.setattr(train, "take_step", take_step)
 
 
 @pytest.fixture(scope="module")

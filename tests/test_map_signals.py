@@ -15,10 +15,10 @@ import pytest
 
 from cli_tables import ENVIRONMENT, PROGRAM, embasis
 from embasis import storage
-from embasis.engine import label, rounds, train
+from embasis.engine import label, rounds
 from embasis.experiment import folder
 from embasis.storage import DiskShelf, RunFolder, files, read_newest
-from folder_runs import digests
+from folder_runs import digests, signal_at
 from map_folder_runs import command, fitted, quick, sides
 
 OFTEN, SELDOM = "save_seconds=0", "save_seconds=1000"
@@ -72,19 +72,6 @@ def test_all_artefacts_are_compared(undisturbed: Any) -> None:
 
 
 # --- signals
-
-
-def signal_at(monkeypatch: pytest.MonkeyPatch, number: int, at: int) -> None:
-    """Send it to this process within the training step of that number."""
-    whole, seen = train.take_step, list[int]()
-
-    def take_step(*arguments: Any) -> float:
-        seen.append(1)
-        if len(seen) == at:
-            signal.raise_signal(number)
-        return whole(*arguments)
-
-    monkeypatch.setattr(train, "take_step", take_step)
 
 
 @pytest.mark.parametrize(

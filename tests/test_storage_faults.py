@@ -14,7 +14,7 @@ import torch
 from embasis import storage
 from embasis.errors import ResourceError
 from embasis.storage import RunFolder, files, generations, read_newest
-from storage_runs import CALLS, FILES, do_not_wait, home, present, run_with, state, temps, tree
+from storage_runs import CALLS, FILES, Faulty, do_not_wait, home, present, run_with, state, temps, tree
 
 
 @pytest.fixture(autouse=True)
@@ -73,32 +73,6 @@ def test_nothing_is_named_before_it_is_on_the_disk(tmp_path: Path, monkeypatch: 
     ]
     assert {a, b, c} == {f"unlink generations/TEMP/{name}" for name in FILES}
     assert last == "rmdir generations/TEMP"
-
-
-class Faulty(storage.Disk):
-    """Fails from the N-th call on, once or for ever."""
-
-    def __init__(self, at: int, code: int, forever: bool = False, kinds: tuple[str, ...] = CALLS) -> None:
-        self.left, self.code, self.forever, self.fired = at, code, forever, False
-        for name in kinds:
-            setattr(self, name, self.wrap(name, getattr(storage.Disk, name)))
-
-    def wrap(self, name: str, call: Any) -> Any:
-        def faulty(*args: Any) -> Any:
-            self.left -= 1
-            if self.left == 0 or (self.forever and self.left < 0):
-                self.fired = True
-                if name == "close":
-                    call(*args)
-                if self.code == 0:
-                    return self.short(name, call, *args)
-                raise OSError(self.code, os.strerror(self.code))
-            return call(*args)
-
-        return faulty
-
-    def short(self, name: str, call: Any, *args: Any) -> Any:
-        return call(args[0], args[1][: len(args[1]) // 2 + 1]) if name == "write" else call(*args)
 
 
 def sweep(monkeypatch: pytest.MonkeyPatch, code: int, forever: bool, base: Path, act: Any, check: Any) -> int:

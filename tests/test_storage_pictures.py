@@ -37,7 +37,7 @@ from embasis.storage import (
 )
 from embasis.storage.pictures import written_ids
 from embasis.types import ClassTable
-from storage_runs import CALLS, do_not_wait, temps, tree
+from storage_runs import Faulty, do_not_wait, temps, tree
 
 TABLE = ClassTable(("road", "sky", "car"), ((7, 8), (23,), (26,)), ((128, 64, 128), (70, 130, 180), (0, 0, 142)))
 
@@ -345,31 +345,10 @@ def test_a_failure_leaves_a_folder_that_is_not_complete_and_can_be_written_again
     assert json.loads((tmp_path / "maps.json").read_text())["complete"] is True
 
 
-class Faulty(storage.Disk):
-    """Fails in the N-th call."""
-
-    def __init__(self, at: int) -> None:
-        self.left, self.fired = at, False
-        for name in CALLS:
-            setattr(self, name, self.wrap(name, getattr(storage.Disk, name)))
-
-    def wrap(self, name: str, call: Any) -> Any:
-        def faulty(*args: Any) -> Any:
-            self.left -= 1
-            if self.left == 0:
-                self.fired = True
-                if name == "close":
-                    call(*args)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            return call(*args)
-
-        return faulty
-
-
 def test_any_failing_call_leaves_whole_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for at in range(1, 200):
         path = tmp_path / f"{at}"
-        monkeypatch.setattr(files, "disk", faulty := Faulty(at))
+        monkeypatch.setattr(files, "disk", faulty := Faulty(at, errno.ENOSPC))
         try:
             with MapFolder(path, TABLE) as maps:
                 write_one(maps, "city/a.png")

@@ -31,7 +31,7 @@ from embasis.errors import (
 )
 from embasis.storage import DiskShelf, RunFolder, files, shelf
 from embasis.types import Packed
-from storage_runs import CALLS, do_not_wait, run_with, sealed, temps, tree
+from storage_runs import Faulty, do_not_wait, run_with, sealed, temps, tree
 
 
 @pytest.fixture(autouse=True)
@@ -400,27 +400,6 @@ def test_an_error_of_the_rows_themselves_is_not_said_to_be_one_of_the_store(tmp_
 
 
 # Faults of the disk
-
-
-class Faulty(storage.Disk):
-    """Fails in the N-th call."""
-
-    def __init__(self, at: int, code: int) -> None:
-        self.left, self.code, self.fired = at, code, False
-        for name in CALLS:
-            setattr(self, name, self.wrap(name, getattr(storage.Disk, name)))
-
-    def wrap(self, name: str, call: Any) -> Any:
-        def faulty(*args: Any) -> Any:
-            self.left -= 1
-            if self.left == 0:
-                self.fired = True
-                if name == "close":
-                    call(*args)
-                raise OSError(self.code, os.strerror(self.code))
-            return call(*args)
-
-        return faulty
 
 
 def test_a_store_is_named_when_all_of_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

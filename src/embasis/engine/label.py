@@ -67,9 +67,14 @@ def label_chunk(labeller: Labeller, chunk: Features, state: State) -> LabelDistr
     """The labeller's verdict on a chunk, sample by sample where they have grids.
 
     So every product has one shape, whatever samples are beside it, and no bit depends on them."""
+    return join([label_filled(labeller, part, state) for part in one_by_one(chunk)])
+
+
+def one_by_one(chunk: Features) -> Iterator[Features]:
+    """The samples of a chunk where they have grids, else as many rows as are labelled at once."""
     size = math.prod(chunk.grid) if chunk.grid else CHUNK
     columns = zip(*(column.split(size) for column in (chunk.x, chunk.scores, chunk.y, chunk.ids)), strict=True)
-    return join([label_filled(labeller, Features(*parts), state) for parts in columns])
+    return (Features(*parts) for parts in columns)
 
 
 def label_filled(labeller: Labeller, chunk: Features, state: State) -> LabelDistribution:
@@ -93,14 +98,11 @@ def labels_of(chunks: Iterable[Features], method: Method, progress: Progress) ->
 
 def packed(chunks: Iterable[Features], method: Method, progress: Progress) -> Iterator[Packed]:
     """Label distributions of rows with many sites, row by row, as they are kept."""
-    choice = Choice(method.selector, progress.selector, 0, 0)
     for chunk in chunks:
         assert chunk.rows is not None
-        found = label_chunk(method.labeller, chunk, progress.labeller)
-        part = Labelled(chunk.rows, chunk.grid, found, chunk.scores.argmax(1), chunk.ids, choice)
-        for number, row in enumerate(chunk.rows.tolist()):
-            one = part.row(number)
-            yield pack(row, chunk.grid, one.distribution, one.network)
+        for row, part in zip(chunk.rows.tolist(), one_by_one(chunk), strict=True):
+            found = label_filled(method.labeller, part, progress.labeller)
+            yield pack(row, chunk.grid, found, part.scores.argmax(1))
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,6 +30,7 @@ from embasis.data.image.samples import Images
 from embasis.data.problem import listed
 from embasis.engine.extract import fill
 from embasis.errors import ConfigError, InputDataError, NumericalError, require
+from embasis.functional.metrics import class_counts
 from embasis.networks import PRETRAINED
 from embasis.networks.backbone import Backbone
 from embasis.networks.model import Network
@@ -74,7 +75,7 @@ class Kept:
 
     def counts(self, classes: int) -> Tensor:
         """Images of each class."""
-        return torch.bincount(self.labels[self.labels >= 0], minlength=classes)
+        return class_counts(self.labels, classes)
 
     def stream(self, batches: Sequence[Tensor], draw: Draw | None = None, aim: Aim | None = None) -> Iterator[View]:
         """Maps of each batch; what is kept is not augmented."""

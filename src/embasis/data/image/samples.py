@@ -12,6 +12,7 @@ from torch import Tensor
 from embasis.data.image.loading import Reader
 from embasis.data.image.scan import ImageFile
 from embasis.errors import require
+from embasis.functional.metrics import class_counts
 from embasis.randomness import derive
 from embasis.types import Aim, Draw, Preparation, Refusal, Truth, View
 
@@ -83,7 +84,7 @@ class Images:
 
     def counts(self, classes: int) -> Tensor:
         """Images of each class."""
-        return torch.bincount(self.labels[self.labels >= 0], minlength=classes)
+        return class_counts(self.labels, classes)
 
     def stream(self, batches: Sequence[Tensor], draw: Draw | None = None, aim: Aim | None = None) -> Iterator[View]:
         """The views of each batch, read ahead; with `draw` those of training, functions of it and each row's id."""
@@ -97,14 +98,14 @@ class Images:
             ]
         found = self.reader.batches(self.files, rows, self.preparation, draws, self.strength)
         for numbers, (pixels, refused) in zip(rows, found, strict=True):
-            self._note(numbers, refused)
+            note(self.refused, [self.files[row].name for row in numbers], refused)
             yield View(pixels, self.labels[torch.tensor(numbers, dtype=torch.int64)])
 
-    def _note(self, numbers: list[int], refused: dict[int, str]) -> None:
-        """Write down what could not be read, once."""
-        known = {refusal.name for refusal in self.refused} if refused else set()
-        for place, reason in refused.items():
-            name = self.files[numbers[place]].name
-            if name not in known:
-                known.add(name)
-                self.refused.append(Refusal(name, reason, "train"))
+
+def note(ledger: list[Refusal], names: Sequence[str], refused: dict[int, str]) -> None:
+    """Write down what could not be read of rows with these names, by its place among them; each name once."""
+    known = {refusal.name for refusal in ledger} if refused else set()
+    for place, reason in refused.items():
+        if names[place] not in known:
+            known.add(names[place])
+            ledger.append(Refusal(names[place], reason, "train"))

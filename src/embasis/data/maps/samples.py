@@ -21,6 +21,7 @@ from torch import Tensor
 from embasis.data.image.asked import asked_of
 from embasis.data.image.decode import LARGEST_PIXELS
 from embasis.data.image.loading import Order, Reader, load_one
+from embasis.data.image.samples import note
 from embasis.data.maps.arrays import MapArrays
 from embasis.data.maps.files import MapFile
 from embasis.data.maps.reading import common_words, labels_of, picture_of, row_words
@@ -140,7 +141,7 @@ class MapFiles:
         file = self.files[row]
         found = load_one(lambda asked: (picture_of(asked),), {**asked_of(file.image), "size": file.size})
         if isinstance(found, str):
-            self._note([row], {0: found})
+            note(self.refused, [self.files[row].name], {0: found})
             return torch.full((3, *file.size), GREY, dtype=torch.uint8)
         return found[0]
 
@@ -151,7 +152,7 @@ class MapFiles:
             found = load_one(lambda asked: (labels_of(asked, table),), asked_of(file.label))
             if not isinstance(found, str):
                 return found[0]
-            self._note([row], {0: found})
+            note(self.refused, [self.files[row].name], {0: found})
         return torch.full(file.size, NONE, dtype=torch.uint8)
 
     def stream(self, batches: Sequence[Tensor], draw: Draw | None = None, aim: Aim | None = None) -> Iterator[View]:
@@ -162,7 +163,7 @@ class MapFiles:
         common = common_words(self.preparation, self.table, searched(aim))
         found = self.reader.read(common, self._orders(batches, draw, aim))
         for rows, (tensors, refused) in zip(batches, found, strict=True):
-            self._note(rows.tolist(), refused)
+            note(self.refused, [self.files[row].name for row in rows.tolist()], refused)
             inputs, y, places = tensors
             yield View(inputs, signed(y), places)
 
@@ -182,15 +183,6 @@ class MapFiles:
         found = ", ".join(f"{width}×{height} ({name})" for (height, width), name in list(shapes.items())[:3])
         require(len(shapes) < 2, f"whole pictures of one batch must have one shape, got {found}; read them one by one")
         return next(iter(shapes), (self.preparation.multiple, self.preparation.multiple))
-
-    def _note(self, numbers: list[int], refused: dict[int, str]) -> None:
-        """Write down what could not be read, once."""
-        known = {refusal.name for refusal in self.refused} if refused else set()
-        for place, reason in refused.items():
-            name = self.files[numbers[place]].name
-            if name not in known:
-                known.add(name)
-                self.refused.append(Refusal(name, reason, "train"))
 
 
 def _checked(counts: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -151,9 +151,7 @@ def _strangers(where: str, rows: Rows, table: ClassTable) -> Iterable[str]:
         more = f" and {len(files) - len(most):,} more" if len(files) > len(most) else ""
         hint = f"name them in {FILE}, or ignore them there: in ignore = […], or by others = true"
         if len(files) > MANY:
-            hint = (
-                "so many are a sign of maps that were saved as JPEG, smoothed or resized: save them as they were drawn"
-            )
+            hint = "so many are a sign of maps that were saved as JPEG, smoothed or resized: save them as drawn"
         yield f"{where}: unknown {unit(table.coded)} {{{named}{more}}}; {allowed(table)}; first: {first}; {hint}"
 
 
