@@ -198,6 +198,17 @@ def test_what_is_packed_comes_back_within_half_a_step(classes: int, seed: int) -
     assert torch.equal(mean.argmax(1), half.float().argmax(1))
 
 
+def test_what_is_packed_does_not_depend_on_strides() -> None:
+    sites = torch.rand(37, 19, generator=torch.Generator().manual_seed(0)).softmax(1)
+    turned = sites.T.contiguous().T
+    assert not turned.is_contiguous()
+    for left, right in zip(maps.packed(sites, sites / 4), maps.packed(turned, turned / 4), strict=True):
+        assert torch.equal(left, right)
+        assert left.stride() == right.stride()
+    plain, other = maps.unpacked(*maps.packed(sites, sites / 4)), maps.unpacked(*maps.packed(turned, turned / 4))
+    assert all(torch.equal(left, right) for left, right in zip(plain, other, strict=True))
+
+
 def test_certain_sites_are_packed_exactly() -> None:
     mean, between = torch.eye(3), torch.zeros(3, 3)
     assert all(

@@ -77,8 +77,9 @@ def enlarged(
 def packed(
     mean: Float[Tensor, "s c"], between: Float[Tensor, "s c"]
 ) -> tuple[Float16[Tensor, "s c"], UInt8[Tensor, "s c"]]:
-    """mean in half precision, between in 256 steps up to ¼."""
-    return mean.half(), (between.clamp(0, LARGEST) * (255 / LARGEST)).round().to(torch.uint8)
+    """mean in half precision, between in 256 steps up to ¼; site after site, for the order of a sum follows strides."""
+    steps = (between.clamp(0, LARGEST) * (255 / LARGEST)).round().to(torch.uint8)
+    return mean.half().contiguous(), steps.contiguous()
 
 
 def unpacked(
