@@ -371,15 +371,19 @@ def simplex_projection(v):
     return np.array(rows)
 
 
-def mean_variance(between, within):
-    rows = wide(between) + wide(within)
-    return sum(sum(row) for row in rows) / len(rows)
+def average(values, weight=None):
+    """Every site as often as its weight says."""
+    rows, weights = wide(values), [1.0] * len(values) if weight is None else wide(weight)
+    return sum(share * row for share, row in zip(weights, rows, strict=True)) / sum(weights)
 
 
-def balance(mean, prior):
-    mean, prior = wide(mean), wide(prior)
-    average = sum(mean) / len(mean)
-    return sum(a * math.log(a / b) for a, b in zip(prior, average, strict=True) if a > 0)
+def mean_variance(between, within, weight=None):
+    return average((wide(between) + wide(within)).sum(1), weight)
+
+
+def balance(mean, prior, weight=None):
+    found, prior = average(mean, weight), wide(prior)
+    return sum(a * math.log(a / b) for a, b in zip(prior, found, strict=True) if a > 0)
 
 
 # calibration and metrics
@@ -477,13 +481,14 @@ def uniform(sample_id, offset):
     return (z >> 11) / 2**53
 
 
-def tempering(scores, entropy):
+def tempering(scores, entropy, weight=None):
     """The largest power on a fine grid of (0, 1] whose mean entropy is at least the one asked for."""
     for power in np.geomspace(1.0, 1e-4, 4000):
         exponents = power * wide(scores)
         rows = np.exp(exponents - exponents.max(1, keepdims=True))
         rows /= rows.sum(1, keepdims=True)
-        if sum(-sum(value * math.log(value) for value in row if value > 0) for row in rows) / len(rows) >= entropy:
+        found = [-sum(value * math.log(value) for value in row if value > 0) for row in rows]
+        if average(np.array(found), weight) >= entropy:
             return power
     return 1e-4
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -58,6 +59,26 @@ def test_tempered_evidence_is_no_surer_than_the_basis() -> None:
     alone = EMBasisLabeller(classes=3, evidence=0.0).label(surer[1], state).mean
     network = (float(state["tempering"]) * surer[1].scores).softmax(1)
     assert float(torch.special.entr(network).sum(1).mean()) >= float(torch.special.entr(alone).sum(1).mean()) - 1e-3
+
+
+@pytest.mark.parametrize("head", ["linear", "counts"])
+def test_a_weighted_site_counts_as_often_as_it_stands_for(head: str) -> None:
+    # Without EM the basis is the class means, which do not change where all sites of a class are repeated alike.
+    labeller = EMBasisLabeller(
+        3, per_class=1, sharpness=9.0, iterations=0, centring="none", head=head, variance_weight=0.3
+    )
+    times, parts = torch.tensor([7, 1, 3]), stream()
+    classes = [parts[0].y, parts[1].scores.argmax(1)]
+    weighted = [replace(part, weight=times[c].float()) for part, c in zip(parts, classes, strict=True)]
+    rows = [torch.arange(len(c)).repeat_interleave(times[c]) for c in classes]
+    repeated = [
+        Features(part.x[r], part.scores[r], part.y[r], part.ids[r]) for part, r in zip(parts, rows, strict=True)
+    ]
+    plain, one, other = (labeller.fit(given, {}, 0, 0) for given in (parts, weighted, repeated))
+    torch.testing.assert_close(one["p"], other["p"], atol=2e-3, rtol=0)
+    assert float(one["tempering"]) == pytest.approx(float(other["tempering"]), rel=1e-2)
+    assert float((one["p"] - plain["p"]).abs().max()) > 0.02
+    assert not torch.equal(one["digest"], plain["digest"])
 
 
 def test_columns_that_say_nothing_change_nothing() -> None:

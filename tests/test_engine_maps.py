@@ -196,6 +196,7 @@ def test_few_sites_are_all_seen_in_order() -> None:
     for limit in (0, 2000):
         found = survey(seeing(), problem.unlabelled, Plan(reservoir=limit), False, 1)
         assert found.whole
+        assert all(part.weight is None for part in found.chunks)
         expected = sites_of(list(extract(seeing(), problem.unlabelled, Plan(), labelled=False)))
         assert same(sites_of(found.chunks), expected)
         assert len(expected["ids"]) == 55 * SITES
@@ -220,19 +221,26 @@ def test_a_survey_holds_the_smallest_keys_of_each_class_and_no_more_than_it_may(
     assert len(rows) <= 1024
     assert int(class_counts(label[rows], CLASSES).max()) == quota < len(every["ids"]) // CLASSES
     assert same(sites_of(found.chunks), {name: value[rows] for name, value in every.items()})
+    seen, kept = class_counts(label, CLASSES), class_counts(label[rows], CLASSES)
+    weight = torch.cat([part.shares for part in found.chunks])
+    assert torch.equal(weight, (seen / kept)[label[rows]])  # so a sample speaks for every class as often as it is there
+    assert float(weight.sum()) == pytest.approx(len(label))
 
 
 @pytest.mark.parametrize("labelled", [True, False])
 def test_a_survey_is_the_same_whatever_the_chunks(labelled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     problem, plan = many(), Plan(reservoir=1024)
     side = problem.labelled if labelled else problem.unlabelled
-    whole = sites_of(survey(seeing(), side, plan, labelled, 1).chunks)
+    chunks = survey(seeing(), side, plan, labelled, 1).chunks
+    whole, weight = sites_of(chunks), torch.cat([part.shares for part in chunks])
     every = list(extract(seeing(), side, plan, labelled))
     for size in (1, 100, 700):
         parts = sites_of(every)
         cut = [Features(*columns) for columns in zip(*(parts[n].split(size) for n in parts), strict=True)]
         monkeypatch.setattr(surveying, "extract", lambda *_, cut=cut: iter(cut))
-        assert same(sites_of(survey(seeing(), side, plan, labelled, 1).chunks), whole)
+        found = survey(seeing(), side, plan, labelled, 1).chunks
+        assert same(sites_of(found), whole)
+        assert torch.equal(torch.cat([part.shares for part in found]), weight)
 
 
 def test_only_some_pictures_of_a_long_street_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

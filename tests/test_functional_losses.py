@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import reference
 from embasis.functional.losses import (
+    average,
     balance,
     entropy,
     entropy_regulariser,
@@ -215,6 +216,10 @@ def test_the_heads_terms_equal_their_slow_twins(seed, n, c):
     between, within = 0.3 * mean * (1 - mean), 0.7 * mean * (1 - mean)
     close(mean_variance(between, within), reference.mean_variance(between, within))
     close(balance(mean, prior), reference.balance(mean, prior))
+    weight = draw(seed + 2, n).abs() + 0.1
+    close(average(mean, weight), reference.average(mean, weight))
+    close(mean_variance(between, within, weight), reference.mean_variance(between, within, weight))
+    close(balance(mean, prior, weight), reference.balance(mean, prior, weight))
 
 
 @given(seed=seeds, c=st.integers(2, 6))

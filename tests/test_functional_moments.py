@@ -351,6 +351,10 @@ def test_tempering_finds_the_power_of_its_slow_twin(seed: int, share: float) -> 
     scores = 8 * torch.randn(12, 4, generator=torch.Generator().manual_seed(seed))
     asked = share * math.log(4)
     assert tempering(scores, asked) == pytest.approx(reference.tempering(scores, asked), rel=5e-3)
+    weight = torch.rand(12, generator=torch.Generator().manual_seed(seed + 9))
+    assert tempering(scores, asked, weight=weight) == pytest.approx(
+        reference.tempering(scores, asked, weight), rel=5e-3
+    )
 
 
 def test_tempering_never_sharpens() -> None:

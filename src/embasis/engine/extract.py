@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -112,4 +113,4 @@ def rescored(network: Network, chunk: Features, samples: Samples, plan: Plan) ->
         with autocast(network, plan):
             scores = network.judge(fill(rows, size).to(device), 1)
         parts.append(scores[: len(rows)].float().cpu())
-    return Features(chunk.x, joined(parts), chunk.y, chunk.ids, chunk.rows, chunk.grid)
+    return replace(chunk, scores=joined(parts))

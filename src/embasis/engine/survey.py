@@ -5,6 +5,7 @@
 | limit | the most sites that are held (plan.reservoir; 0 = no limit) |
 | quota | the most sites of one class: limit / C |
 | key | a number in [0, 1) for each site, a hash of its id: the sites of the smallest keys are the sample |
+| weight | how many of the sites that were looked at each one of the sample stands for: seen / kept of its class |
 
 The class of a site is its label on the labelled side and the network's on the other one. The smallest keys of two parts
 together are the smallest of all, so the sample is the same whatever the parts.
@@ -13,7 +14,7 @@ together are the smallest of all, so the sample is the same whatever the parts.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -41,15 +42,19 @@ def survey(
 ) -> Survey:
     """All sites of a side if they are few, else a sample; `balanced`: with equal parts for all classes."""
     rows = rows_to_see(samples, plan, round_number)
-    held, count, whole = list[Features](), 0, rows is None
+    held, count, whole, seen = list[Features](), 0, rows is None, list[Tensor]()
     for chunk in extract(network, samples, plan, labelled, rows):
         held.append(chunk)
         count += len(chunk)
+        seen.append(torch.bincount(groups(chunk, balanced), minlength=chunk.scores.shape[1]))
         whole = whole and (not plan.reservoir or count <= plan.reservoir)  # rows may have more sites than the first
         if not whole and count > 2 * plan.reservoir:
             held = [sampled(together(held), plan, round_number, balanced)]
             count = len(held[0])
-    return Survey(held if whole else pieces(sampled(together(held), plan, round_number, balanced)), whole)
+    if whole:
+        return Survey(held, whole)
+    sample = sampled(together(held), plan, round_number, balanced)
+    return Survey(pieces(weighted(sample, torch.stack(seen).sum(0)) if balanced else sample), whole)
 
 
 def rows_to_see(samples: Samples, plan: Plan, round_number: int) -> Tensor | None:
@@ -68,13 +73,24 @@ def sites_of_a_row(samples: Samples) -> int:
 
 def sampled(chunk: Features, plan: Plan, round_number: int, balanced: bool) -> Features:
     """At most plan.reservoir sites, those of the smallest keys in each class."""
-    classes = chunk.scores.shape[1] if balanced else 1
-    label = torch.where(chunk.y >= 0, chunk.y, chunk.scores.argmax(1)) if balanced else torch.zeros_like(chunk.y)
+    classes, label = chunk.scores.shape[1] if balanced else 1, groups(chunk, balanced)
     key = uniforms(chunk.ids, plan.seed, "reservoir", round_number)
     kept = [
         smallest(torch.nonzero(label == number).squeeze(1), key, plan.reservoir // classes) for number in range(classes)
     ]
     return chosen(chunk, torch.cat(kept).sort().values)
+
+
+def groups(chunk: Features, balanced: bool) -> Tensor:
+    """The class of each site; one for all if none is to have a part of its own."""
+    return torch.where(chunk.y >= 0, chunk.y, chunk.scores.argmax(1)) if balanced else torch.zeros_like(chunk.y)
+
+
+def weighted(sample: Features, seen: Tensor) -> Features:
+    """The sample with its weights; `seen`: (C) sites of each class that were looked at."""
+    label = groups(sample, True)
+    kept = torch.bincount(label, minlength=len(seen)).clamp_min(1)
+    return replace(sample, weight=(seen / kept)[label])
 
 
 def smallest(sites: Tensor, key: Tensor, count: int) -> Tensor:
@@ -90,7 +106,10 @@ def chosen(chunk: Features, sites: Tensor) -> Features:
 def pieces(chunk: Features) -> list[Features]:
     """The chunk cut up, so that what is computed of it needs little memory at a time."""
     columns = (column.split(PIECE) for column in (chunk.x, chunk.scores, chunk.y, chunk.ids))
-    return [Features(*parts) for parts in zip(*columns, strict=True)]
+    parts = [Features(*part) for part in zip(*columns, strict=True)]
+    if chunk.weight is None:
+        return parts
+    return [replace(part, weight=weight) for part, weight in zip(parts, chunk.weight.split(PIECE), strict=True)]
 
 
 def together(parts: list[Features]) -> Features:

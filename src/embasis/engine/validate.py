@@ -68,9 +68,10 @@ class Look:
 
 def label_free_scores(seen: Look, labelled: list[Features]) -> dict[str, float]:
     """All scores of this round."""
-    right = torch.cat([part.scores.argmax(1) == part.y for part in labelled])
+    right = torch.cat([part.scores.argmax(1) == part.y for part in labelled]).double()
+    share = torch.cat([part.shares for part in labelled]).double()
     return {
         "information": seen.information(),
         "agreement": seen.agreeing / seen.sites if seen.sites else 1.0,
-        "labelled_accuracy": float(right.double().mean()) if len(right) else 0.0,
+        "labelled_accuracy": float((share @ right) / share.sum()) if len(right) else 0.0,
     }

@@ -87,12 +87,21 @@ def simplex_projection(v: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
     return (v - level).clamp_min(0)
 
 
-def mean_variance(between: Float[Tensor, "n c"], within: Float[Tensor, "n c"]) -> Float[Tensor, ""]:
+def average(values: Float[Tensor, "n ..."], weight: Float[Tensor, " n"] | None = None) -> Tensor:
+    """The mean over sites; with `weight` (≥ 0, some > 0) the weighted one."""
+    return values.mean(0) if weight is None else (weight / weight.sum()) @ values
+
+
+def mean_variance(
+    between: Float[Tensor, "n c"], within: Float[Tensor, "n c"], weight: Float[Tensor, " n"] | None = None
+) -> Float[Tensor, ""]:
     """The head's variance term: Var(y) summed over classes, mean over unlabelled sites."""
-    return (between + within).sum(1).mean()
+    return average((between + within).sum(1), weight)
 
 
-def balance(mean: Float[Tensor, "n c"], prior: Float[Tensor, " c"]) -> Float[Tensor, ""]:
+def balance(
+    mean: Float[Tensor, "n c"], prior: Float[Tensor, " c"], weight: Float[Tensor, " n"] | None = None
+) -> Float[Tensor, ""]:
     """KL(prior ‖ mean prediction): what keeps the variance term from predicting one class for everything."""
-    average = mean.mean(0).clamp_min(1e-12)
-    return (prior * (prior.clamp_min(1e-12).log() - average.log())).sum()
+    predicted = average(mean, weight).clamp_min(1e-12)
+    return (prior * (prior.clamp_min(1e-12).log() - predicted.log())).sum()

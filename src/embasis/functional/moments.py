@@ -117,18 +117,26 @@ def draw_labels(mean: Float[Tensor, "n c"], uniform: Tensor, temperature: float 
 
 
 @torch.no_grad()
-def tempering(scores: Float[Tensor, "n c"], entropy: float, lowest: float = 1e-4) -> float:
+def tempering(
+    scores: Float[Tensor, "n c"], entropy: float, lowest: float = 1e-4, weight: Float[Tensor, " n"] | None = None
+) -> float:
     """The power g ≤ 1 at which softmax(g · scores) has this mean entropy; 1 if it has as much already.
 
-    Mean entropy falls with g, so bisection of log g finds it.
+    Mean entropy falls with g, so bisection of log g finds it. With `weight` it is the weighted mean.
     """
     wide = scores.double()
-    if float(torch.special.entr(wide.softmax(1)).sum(1).mean()) >= entropy:
+    share = None if weight is None else weight.double() / weight.double().sum()
+
+    def mean_entropy(power: float) -> float:
+        found = torch.special.entr((power * wide).softmax(1)).sum(1)
+        return float(found.mean() if share is None else (share * found).sum())
+
+    if mean_entropy(1.0) >= entropy:
         return 1.0
     low, high = lowest, 1.0
     for _ in range(40):
         middle = math.sqrt(low * high)
-        if float(torch.special.entr((middle * wide).softmax(1)).sum(1).mean()) > entropy:
+        if mean_entropy(middle) > entropy:
             low = middle
         else:
             high = middle

@@ -22,7 +22,7 @@ from torch import Tensor
 from embasis.distributed import all_sum
 from embasis.errors import ConfigError, require
 from embasis.functional import basis, em, losses, moments, sites
-from embasis.methods.fitting import components_for, fingerprint, leading, minimise
+from embasis.methods.fitting import components_for, fingerprint, leading, minimise, weights_of
 from embasis.randomness import generator
 from embasis.types import EMStats, Features, LabelDistribution, State, Stream
 
@@ -135,13 +135,14 @@ class EMBasisLabeller:
         unlabelled = [part for part in stream if len(part.y) and int(part.y[0]) < 0]
         if not self.temper or self.evidence == 0 or not unlabelled:
             return 1.0
-        entropies, rows = 0.0, 0
+        entropies, rows, weight = 0.0, 0.0, weights_of(unlabelled)
         for part in unlabelled:
             x = self._prepare(part, state["centre"], state["scale"])
             z = em.responsibilities(x, state["mu"], float(state["sharpness"]), self.kernel)
-            entropies += float(torch.special.entr(z @ state["p"]).sum())
-            rows += len(part)
-        return moments.tempering(torch.cat([part.scores for part in unlabelled]), entropies / rows)
+            found = torch.special.entr(z @ state["p"])
+            entropies += float(found.sum() if part.weight is None else part.weight @ found.sum(1))
+            rows += len(part) if part.weight is None else float(part.weight.double().sum())
+        return moments.tempering(torch.cat([part.scores for part in unlabelled]), entropies / rows, weight=weight)
 
     def _domains(self, stream: Stream) -> tuple[Tensor, Tensor]:
         """(2, d) centres and scales: of each side, of both together, or none."""
@@ -219,7 +220,7 @@ class EMBasisLabeller:
     def _head(
         self, rows: list[Tensor], stream: Stream, mu: Tensor, sharpness: float, seed: int, round_number: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Labelled NLL of the mixture's mean + v · (variance + balance) over unlabelled sites.
+        """Labelled NLL of the mixture's mean + v · (variance + balance) over unlabelled sites, all by their weights.
 
         The basis does not depend on the head, so training the head once on the final basis has the same fixed point as
         a step in every EM iteration, and costs less (decision 0005).
@@ -227,25 +228,29 @@ class EMBasisLabeller:
         z = torch.cat([em.responsibilities(row, mu, sharpness, self.kernel) for row in rows])
         y = torch.cat([part.y for part in stream])
         zs, ys, zu = z[y >= 0], y[y >= 0], z[y < 0]
+        weight = weights_of(stream)
+        ws, wu = (None, None) if weight is None else (weight[y >= 0], weight[y < 0])
         if self.head == "counts":
-            counts = zs.T @ losses.one_hot(ys, self.classes) + 0.5 / self.classes
+            known = losses.one_hot(ys, self.classes)
+            counts = zs.T @ (known if ws is None else known * ws.unsqueeze(1)) + 0.5 / self.classes
             nothing = torch.zeros(self.classes, mu.shape[1])
             return nothing, torch.zeros(self.classes), counts / counts.sum(1, keepdim=True)
         noise = None
         if self.sigma > 0 and self.draws > 0:
             noise = torch.randn(self.draws, mu.shape[1], generator=generator(seed, "head", round_number))
-        prior = losses.one_hot(ys, self.classes).mean(0)
+        prior = losses.average(losses.one_hot(ys, self.classes), ws)
         # Without noise the head sees directions of the basis only, so it is sought there: the same steps, K² for K·d.
         axes = torch.linalg.qr(mu.double().T)[0].float() if noise is None and len(mu) < mu.shape[1] else None
         seen = mu if axes is None else mu @ axes
 
         def objective(weight: Tensor, bias: Tensor) -> Tensor:
             p = moments.component_probabilities(seen, weight, bias, self.sigma, noise)
-            loss = -(zs @ p).gather(1, ys.unsqueeze(1)).clamp_min(1e-12).log().mean()
+            loss = -losses.average((zs @ p).gather(1, ys.unsqueeze(1)).squeeze(1).clamp_min(1e-12).log(), ws)
             loss = loss + self.head_penalty * weight.square().sum()
             if self.variance_weight > 0 and len(zu):
                 mean, between, within = moments.label_moments(zu, p)
-                spread = losses.mean_variance(between, within) + self.balance_weight * losses.balance(mean, prior)
+                spread = losses.mean_variance(between, within, wu)
+                spread = spread + self.balance_weight * losses.balance(mean, prior, wu)
                 loss = loss + self.variance_weight * spread
             return loss
 

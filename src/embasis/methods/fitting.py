@@ -31,12 +31,18 @@ def leading(parts: Iterable[Tensor]) -> Tensor:
     return torch.cat(taken)[:SHARPNESS_ROWS]
 
 
+def weights_of(stream: Stream) -> Tensor | None:
+    """The weights of all sites; None if each stands for itself."""
+    plain = all(part.weight is None for part in stream)
+    return None if plain else torch.cat([part.shares for part in stream])
+
+
 def fingerprint(stream: Stream) -> Tensor:
     """(32) uint8: sha256 over features and labels."""
     digest = hashlib.sha256()
     for part in stream:
         digest.update(f"{part.x.dtype} {tuple(part.x.shape)}".encode())
-        for column in (part.x, part.y):
+        for column in (part.x, part.y) if part.weight is None else (part.x, part.y, part.weight):
             digest.update(column.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
 

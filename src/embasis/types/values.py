@@ -83,7 +83,9 @@ class Output:
 class Features:
     """Rows of sites: x (N, d), scores (N, C) before the softmax, y (N) with −1 = unlabelled, ids (N).
 
-    `rows` and `grid` say which samples they are of, where all of their sites are there, row after row."""
+    `rows` and `grid` say which samples they are of, where all of their sites are there, row after row.
+    `weight` (N) says how many sites of its side each stands for, where they are a sample in other shares than the
+    side's; None = each for itself."""
 
     x: Tensor
     scores: Tensor
@@ -91,13 +93,19 @@ class Features:
     ids: Tensor
     rows: Tensor | None = None
     grid: tuple[int, ...] = ()
+    weight: Tensor | None = None
 
     def __post_init__(self) -> None:
-        rows = {len(self.x), len(self.scores), len(self.y), len(self.ids)}
-        require(len(rows) == 1, f"features: x, scores, y and ids must have one length, got {sorted(rows)}")
+        rows = {len(self.x), len(self.scores), len(self.y), len(self.ids), len(self.shares)}
+        require(len(rows) == 1, f"features: x, scores, y, ids and weight must have one length, got {sorted(rows)}")
 
     def __len__(self) -> int:
         return len(self.x)
+
+    @property
+    def shares(self) -> Tensor:
+        """(N) the weights, ones where there are none."""
+        return torch.ones(len(self.x)) if self.weight is None else self.weight
 
 
 Stream = Sequence[Features]
