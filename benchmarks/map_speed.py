@@ -2,22 +2,26 @@
 
     python -m benchmarks.map_speed --pictures 60 --repeats 3
     python -m benchmarks.map_speed --memory 60    # labelling in a process of its own: 1× and 4× the pictures
+    python -m benchmarks.map_speed --network deeplab_v2 --backbone timm:resnet101 --size 256x512 --pictures 4
 
-Pictures are generated (256×512 JPEG, 19 classes, network `fast_segment` on EfficientNet-Lite0). "Labelling" is
-everything between the trained network and the maps on disk: reading, features, EM labels, thresholds, the shelf, four
-PNG for each picture and the table. The basis has been fitted before: its cost does not grow with the number of pictures
-and is printed apart. Ratios are of wall time, both measured in turn in one run.
+Pictures are generated (JPEG, 19 classes). Weights of timm's backbones are random: they cost what trained ones do.
+"Labelling" is everything between the trained network and the maps on disk: reading, features, EM labels, thresholds,
+the shelf, four PNG for each picture and the table. The basis has been fitted before: its cost does not grow with the
+number of pictures and is printed apart. Both are measured in turn in one run: ratios of wall time, which other work on
+the machine disturbs, and of CPU time of all threads of this process (pictures are read by another one).
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import re
 import resource
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -39,17 +43,40 @@ from embasis.experiment.mapped import plain_table
 from embasis.storage import DiskShelf, MapFolder
 from embasis.types import LabelSchema, Problem
 
-HEIGHT, WIDTH, CLASSES = 256, 512, 19
+CLASSES = 19
 
 
-def grow(folder: Path, count: int) -> None:
+@dataclass(frozen=True)
+class Choice:
+    """What is measured."""
+
+    network: str = "fast_segment"
+    backbone: str = "efficientnet_lite0"
+    size: str = "256x512"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of pictures."""
+        found = re.fullmatch("([0-9]+)x([0-9]+)", self.size)
+        if found is None:
+            raise SystemExit(f"--size must be HEIGHTxWIDTH, got {self.size!r}")
+        return int(found[1]), int(found[2])
+
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """As settings; nothing is downloaded."""
+        random = {"pretrained": False} if self.backbone.startswith("timm:") else {}
+        network = {"name": self.network, "backbone": self.backbone, **random}
+        return {"network": network, "maps": {"size": min(self.shape)}}
+
+
+def grow(folder: Path, count: int, shape: tuple[int, int]) -> None:
     """Pictures of smooth noise with maps of stripes."""
-    draw = torch.Generator().manual_seed(0)
+    draw, (height, width) = torch.Generator().manual_seed(0), shape
     for number in range(count):
         coarse = torch.rand(1, 3, 16, 32, generator=draw)
-        picture = torch.nn.functional.interpolate(coarse, (HEIGHT, WIDTH), mode="bilinear")[0]
-        noisy = (picture * 220 + 30 * torch.rand(3, HEIGHT, WIDTH, generator=draw)).byte()
-        classes = ((torch.arange(HEIGHT).unsqueeze(1) // 16 + torch.arange(WIDTH) // 32 + number) % CLASSES).byte()
+        picture = torch.nn.functional.interpolate(coarse, (height, width), mode="bilinear")[0]
+        noisy = (picture * 220 + 30 * torch.rand(3, height, width, generator=draw)).byte()
+        classes = ((torch.arange(height).unsqueeze(1) // 16 + torch.arange(width) // 32 + number) % CLASSES).byte()
         for side in ("labelled", "unlabelled"):
             save(folder / side / "images" / f"{number:04d}.jpg", Image.fromarray(noisy.permute(1, 2, 0).numpy()))
         save(folder / "labelled" / "labels" / f"{number:04d}.png", Image.fromarray(classes.numpy()))
@@ -83,10 +110,11 @@ def problem_of(folder: Path) -> Problem:
     )
 
 
-def fitted(problem: Problem) -> tuple[Built, Progress, float]:
+def fitted(problem: Problem, choice: Choice) -> tuple[Built, Progress, float]:
     """A run whose basis has been fitted, and how long that took."""
-    built = build(problem, settings.load(None, [], network={"name": "fast_segment"}))
-    torch.nn.init.normal_(built.network.classifier.weight, std=0.1)  # type: ignore[union-attr, arg-type]
+    built = build(problem, settings.load(None, [], **choice.tables()))
+    if hasattr(built.network, "classifier"):
+        torch.nn.init.normal_(built.network.classifier.weight, std=0.1)  # type: ignore[union-attr, arg-type]
     progress = Progress(built.network)
     start = time.perf_counter()
     labelled = survey(built.network, built.problem.labelled, built.plan, True, 0)
@@ -115,50 +143,56 @@ def bare(built: Built, inputs: list[torch.Tensor]) -> None:
         built.network(picture, 1)
 
 
-def speed(count: int, repeats: int) -> None:
+def now() -> torch.Tensor:
+    """Wall and CPU time."""
+    return torch.tensor([time.perf_counter(), time.process_time()], dtype=torch.float64)
+
+
+def speed(count: int, repeats: int, choice: Choice) -> None:
     """Labelling beside the bare forward pass, in turn."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        grow(folder, count)
-        built, progress, basis = fitted(problem_of(folder))
+        grow(folder, count, choice.shape)
+        built, progress, basis = fitted(problem_of(folder), choice)
         samples = built.problem.unlabelled
         inputs = [view.inputs for view in samples.stream(torch.arange(len(samples)).split(1))]
-        times: dict[str, list[float]] = {"bare": [], "labelling": []}
-        for number in range(repeats + 1):
-            start = time.perf_counter()
+        times = []
+        for number in range(repeats + 1):  # the first one warms up
+            start = now()
             bare(built, inputs)
-            middle = time.perf_counter()
+            middle = now()
             label(built, progress, folder / f"out{number}")
-            if number:  # the first one warms up
-                times["bare"].append(middle - start)
-                times["labelling"].append(time.perf_counter() - middle)
-        ratios = [b / a for a, b in zip(times["bare"], times["labelling"], strict=True)]
+            times.append(torch.stack([middle - start, now() - middle]))
         kept = sum(path.stat().st_size for path in (folder / "out0" / "sites").rglob("*") if path.is_file())
         written = sum(path.stat().st_size for path in (folder / "out0" / "maps").rglob("*.png"))
-        pixels = count * HEIGHT * WIDTH
-        print(f"{count} pictures of {HEIGHT}×{WIDTH}, {CLASSES} classes, {torch.get_num_threads()} threads")
-        print(f"bare forward pass: {1000 * median(times['bare']) / count:.1f} ms a picture")
-        print(f"labelling: {1000 * median(times['labelling']) / count:.1f} ms a picture")
-        print(f"ratio: {median(ratios):.2f} ({', '.join(f'{ratio:.2f}' for ratio in ratios)})")
+        pixels, found = count * choice.shape[0] * choice.shape[1], torch.stack(times[1:])
+        print(f"{count} pictures of {choice.size}, {CLASSES} classes, {torch.get_num_threads()} threads")
+        print(f"{choice.network} on {choice.backbone}")
+        for position, clock in enumerate(("wall", "CPU")):
+            each = 1000 * found[:, :, position].median(0).values / count
+            ratios = (found[:, 1, position] / found[:, 0, position]).tolist()
+            print(f"{clock} time a picture: bare forward pass {each[0]:.1f} ms, labelling {each[1]:.1f} ms")
+            print(f"  ratio: {median(ratios):.2f} ({', '.join(f'{ratio:.2f}' for ratio in ratios)})")
         print(f"fitting the basis, once: {basis:.1f} s")
         print(f"bytes a pixel: the shelf {kept / pixels:.2f}; the four PNG {written / pixels:.2f}")
 
 
-def peak(count: int) -> None:
+def peak(count: int, choice: Choice) -> None:
     """The peak memory of this process after labelling so many pictures."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        grow(folder, count)
-        built, progress, _ = fitted(problem_of(folder))
+        grow(folder, count, choice.shape)
+        built, progress, _ = fitted(problem_of(folder), choice)
         label(built, progress, folder / "out")
     print(f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f}")
 
 
-def memory(count: int) -> None:
+def memory(count: int, choice: Choice) -> None:
     """Peaks of 1× and 4× the pictures."""
     found = []
     for number in (count, 4 * count):
-        command = [sys.executable, "-m", "benchmarks.map_speed", "--peak", str(number)]
+        command = [sys.executable, "-m", "benchmarks.map_speed", "--peak", str(number), "--network", choice.network]
+        command += ["--backbone", choice.backbone, "--size", choice.size]
         found.append(float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1]))
     few, many = found
     print(f"peak memory: {few:.0f} MB with {count} pictures, {many:.0f} MB with {4 * count}: {many / few:.2f}")
@@ -171,13 +205,17 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--memory", type=int, default=0)
     parser.add_argument("--peak", type=int, default=0)
+    parser.add_argument("--network", default=Choice.network)
+    parser.add_argument("--backbone", default=Choice.backbone)
+    parser.add_argument("--size", default=Choice.size, help="of pictures, HEIGHTxWIDTH")
     given = parser.parse_args()
+    choice = Choice(given.network, given.backbone, given.size)
     if given.peak:
-        peak(given.peak)
+        peak(given.peak, choice)
     elif given.memory:
-        memory(given.memory)
+        memory(given.memory, choice)
     else:
-        speed(given.pictures, given.repeats)
+        speed(given.pictures, given.repeats, choice)
 
 
 if __name__ == "__main__":

@@ -549,6 +549,13 @@ def enlarged(mean, score, grid, size):
     return means, scores
 
 
+def surest(mean, score, grid, size):
+    means, scores = enlarged(mean, score, grid, size)
+    labels = [max(range(len(row)), key=lambda c: row[c]) for row in means]
+    values = [row[c] for row, c in zip(means, labels, strict=True)]
+    return np.array(labels), np.array(values), np.array([1 - sum(row**2) for row in means]), scores
+
+
 def packed(mean, between):
     return np.float16(wide(mean)), np.array(
         [[round(min(max(b, 0), 0.25) * 1020) for b in row] for row in wide(between)]
@@ -579,3 +586,24 @@ def mean_dataset_iou(counts):
         if sum(counts[c]) > 0:
             values.append(counts[c, c] / (sum(counts[c]) + sum(counts[:, c]) - counts[c, c]))
     return sum(values) / len(values) if values else 0.0
+
+
+# class shares
+
+
+def share_objective(found, likelihood, known, strength, weight=None):
+    """Σ_n w_n log Σ_c π_c l_nc / Σ w + strength Σ_c known_c log π_c, by loops."""
+    weights = [1.0] * len(likelihood) if weight is None else wide(weight)
+    total = 0.0
+    for row, share in zip(wide(likelihood), weights, strict=True):
+        total += share * math.log(sum(a * b for a, b in zip(found, row, strict=True)))
+    prior = sum(a * math.log(b) for a, b in zip(wide(known), found, strict=True) if a > 0 and strength > 0)
+    return total / sum(weights) + strength * prior
+
+
+def exchanged(probability, trained, here, power):
+    rows = []
+    for row in wide(probability):
+        parts = [(q / a) ** power * b for q, a, b in zip(row, wide(trained), wide(here), strict=True)]
+        rows.append([part / sum(parts) for part in parts])
+    return np.array(rows)

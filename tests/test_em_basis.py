@@ -65,7 +65,7 @@ def test_tempered_evidence_is_no_surer_than_the_basis() -> None:
 def test_a_weighted_site_counts_as_often_as_it_stands_for(head: str) -> None:
     # Without EM the basis is the class means, which do not change where all sites of a class are repeated alike.
     labeller = EMBasisLabeller(
-        3, per_class=1, sharpness=9.0, iterations=0, centring="none", head=head, variance_weight=0.3
+        3, per_class=1, sharpness=9.0, iterations=0, centring="none", head=head, variance_weight=0.3, prior="labelled"
     )
     times, parts = torch.tensor([7, 1, 3]), stream()
     classes = [parts[0].y, parts[1].scores.argmax(1)]
@@ -79,6 +79,37 @@ def test_a_weighted_site_counts_as_often_as_it_stands_for(head: str) -> None:
     assert float(one["tempering"]) == pytest.approx(float(other["tempering"]), rel=1e-2)
     assert float((one["p"] - plain["p"]).abs().max()) > 0.02
     assert not torch.equal(one["digest"], plain["digest"])
+
+
+def shifted(seed: int, shares: list[float], count: int, labelled: bool) -> tuple[Features, Tensor]:
+    """Rows of three clouds that overlap, in these shares; the network was trained with even ones."""
+    draw = torch.Generator().manual_seed(seed)
+    label = torch.multinomial(torch.tensor(shares), count, replacement=True, generator=draw)
+    x = torch.nn.functional.one_hot(label, 3) * 2.0 + torch.randn(count, 3, generator=draw)
+    y = label if labelled else torch.full((count,), -1)
+    return Features(x, 2.0 * x, y, torch.arange(count) + 10_000 * labelled), label
+
+
+def test_estimated_shares_are_those_of_the_unlabelled_side_and_make_its_labels_better() -> None:
+    left, _ = shifted(0, [1 / 3, 1 / 3, 1 / 3], 3000, True)
+    right, truth = shifted(1, [0.9, 0.05, 0.05], 3000, False)
+    accuracy = {}
+    for prior in ("labelled", "estimated"):
+        labeller = EMBasisLabeller(3, centring="none", prior=prior, prior_strength=0.1)
+        state = labeller.fit([left, right], {}, 0, 0)
+        accuracy[prior] = float((labeller.label(right, state).label == truth).double().mean())
+        assert ("shares" in state) == (prior == "estimated")
+    assert state["shares"][0].tolist() == pytest.approx([1 / 3] * 3, abs=0.03)
+    assert state["shares"][1].tolist() == pytest.approx([0.9, 0.05, 0.05], abs=0.1)
+    assert accuracy["estimated"] > accuracy["labelled"] + 0.02
+
+
+def test_shares_are_estimated_by_themselves_where_the_sample_has_others_than_its_side() -> None:
+    parts = stream()
+    assert "shares" not in EMBasisLabeller(3).fit(parts, {}, 0, 0)
+    weighted = [replace(part, weight=torch.ones(len(part))) for part in parts]
+    assert "shares" in EMBasisLabeller(3).fit(weighted, {}, 0, 0)
+    assert "shares" not in EMBasisLabeller(3, prior="labelled").fit(weighted, {}, 0, 0)
 
 
 def test_columns_that_say_nothing_change_nothing() -> None:

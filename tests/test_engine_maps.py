@@ -24,6 +24,7 @@ from embasis.engine import survey as surveying
 from embasis.engine.evaluate import ALL_PLACES, PLACES, Tally, beside, evaluate, sample
 from embasis.engine.extract import extract
 from embasis.engine.label import Unpacked, labelled_parts
+from embasis.engine.pixels import Pixels
 from embasis.engine.progress import Progress
 from embasis.engine.rounds import walk
 from embasis.engine.survey import survey
@@ -608,6 +609,19 @@ def test_the_networks_own_label_at_a_pixel_is_that_of_the_site_it_lies_in() -> N
             site = int(row * GRID[0]) * GRID[1] + int(column * GRID[1])
             assert int(wide.network[pixel]) == int(part.network[site])
             assert int(wide.ids[pixel]) == int(part.ids[site])
+
+
+def test_pixels_compute_their_means_only_when_asked_and_these_agree_with_their_labels() -> None:
+    part = spread_labels(1).part(0)
+    wide = part.enlarged(0, (16, 24))
+    found = wide.distribution
+    assert isinstance(found, Pixels)
+    assert len(wide.pseudo) == len(found) == 16 * 24
+    assert "mean" not in vars(found)
+    assert torch.equal(found.label, found.mean.argmax(1))
+    assert torch.equal(found.confidence, found.mean.amax(1))
+    assert torch.allclose(found.variance.sum(1), found.total, atol=1e-6)
+    assert not found.between.any()
 
 
 def test_ranked_places_lie_all_over_the_map_and_are_no_more_than_fit_in_memory() -> None:

@@ -102,7 +102,12 @@ def packed(chunks: Iterable[Features], method: Method, progress: Progress) -> It
         assert chunk.rows is not None
         for row, part in zip(chunk.rows.tolist(), one_by_one(chunk), strict=True):
             found = label_filled(method.labeller, part, progress.labeller)
-            yield pack(row, chunk.grid, found, part.scores.argmax(1))
+            yield pack(row, chunk.grid, found, named(part.scores))
+
+
+def named(scores: Tensor) -> Tensor:
+    """The network's own labels; to look through scores that lie class by class takes four times as long."""
+    return scores.contiguous().argmax(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +130,7 @@ def labelled_parts(
     choice = Choice(method.selector, progress.selector, plan.seed, round_number)
     for chunk in extract(progress.network, samples, plan, labelled=False):
         assert chunk.rows is not None
-        found, network = label_chunk(method.labeller, chunk, progress.labeller), chunk.scores.argmax(1)
+        found, network = label_chunk(method.labeller, chunk, progress.labeller), named(chunk.scores)
         if chunk.grid:  # as precise as what a round keeps
             found = unpack(pack(0, chunk.grid, found, network))
         yield Labelled(chunk.rows, chunk.grid, found, network, chunk.ids, choice)

@@ -16,6 +16,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from embasis.engine.pixels import Pixels, repeated
 from embasis.errors import CorruptError, require
 from embasis.functional import maps
 from embasis.randomness import generator, site_ids
@@ -69,25 +70,12 @@ class Labelled:
         )
 
     def enlarged(self, number: int, size: tuple[int, ...]) -> Labelled:
-        """One of the rows with a site at each pixel of a map of this size.
-
-        All of its variance stands as `within`: how it parts is known at the sites only."""
+        """One of the rows with a site at each pixel of a map of this size."""
         one = self.row(number)
-        if size == one.grid:
-            return one
         (height, width), (rows, columns) = one.grid, size
-        mean, score = maps.enlarged(
-            one.distribution.mean, one.distribution.uncertainty, (height, width), (rows, columns)
-        )
-        down, right = nearest(rows, height), nearest(columns, width)
-        site = (down.unsqueeze(1) * width + right).flatten()
-        wide = LabelDistribution(mean, torch.zeros(1, 1).expand_as(mean), (mean - mean.square()).clamp_min(0), score)
-        return replace(one, grid=size, distribution=wide, network=one.network[site], ids=one.ids[site])
-
-
-def nearest(pixels: int, sites: int) -> Tensor:
-    """The site that the centre of each pixel lies in, along one side."""
-    return (2 * torch.arange(pixels) + 1) * sites // (2 * pixels)
+        network, ids = (repeated(column, (height, width), (rows, columns)) for column in (one.network, one.ids))
+        wide = Pixels(one.distribution, (height, width), (rows, columns))
+        return replace(one, grid=size, distribution=wide, network=network, ids=ids)
 
 
 @dataclass(frozen=True, eq=False)

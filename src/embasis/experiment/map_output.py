@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from embasis.engine.pixels import Pixels
 from embasis.engine.verdict import Labelled
 from embasis.storage import MapFolder, confidence_values, map_names, variance_values
 from embasis.types import LabelSchema
@@ -39,29 +40,27 @@ class LabelMap:
 
 def label_map(wide: Labelled, row: int, schema: LabelSchema) -> LabelMap:
     """The maps of a row that has a site at each pixel."""
-    mean, size, classes = wide.distribution.mean, wide.grid, len(schema)
-    confidence, label = mean.amax(1), wide.distribution.label
-    variance = (1 - mean.square().sum(1)).clamp_min(0)
-    trusted = wide.pseudo.trusted
-    labels = torch.bincount(label, minlength=classes).tolist()
-    kept = torch.bincount(label[trusted], minlength=classes).tolist()
-    count = len(label)
+    found, size, classes = wide.distribution, wide.grid, len(schema)
+    assert isinstance(found, Pixels)
+    trusted, label = wide.pseudo.trusted, found.label.to(torch.uint8)
+    both = torch.bincount(label.short().mul_(2).add_(trusted), minlength=2 * classes).view(classes, 2)
+    labels, kept, count = both.sum(1).tolist(), both[:, 1].tolist(), len(found)
     line: dict[str, Any] = {
         "width": size[1],
         "height": size[0],
-        "mean_confidence": float(confidence.double().mean()),
-        "mean_variance": float(variance.double().mean()),
-        "trusted": float(trusted.double().mean()),
+        "mean_confidence": float(found.confidence.double().mean()),
+        "mean_variance": float(found.total.double().mean()),
+        "trusted": sum(kept) / count,
     }
     for name, share, sure in zip(schema.names, labels, kept, strict=True):
         line[name_of_column(name, line)] = share / count
         line[name_of_column(f"{name} trusted", line)] = sure / share if share else None
     return LabelMap(
         row,
-        label.to(torch.uint8).view(size),
-        confidence_values(confidence).view(size),
-        variance_values(variance, classes).view(size),
-        trusted.to(torch.uint8).mul(255).view(size),
+        label.view(size),
+        confidence_values(found.confidence).view(size),
+        variance_values(found.total, classes).view(size),
+        trusted.to(torch.uint8).mul_(255).view(size),
         line,
     )
 

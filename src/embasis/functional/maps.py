@@ -22,12 +22,13 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float, Float16, Int64, UInt8
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812 — its usual name
 
 LARGEST = 0.25
 """Of a variance of a probability."""
 NEAR = 2.0**-10
 """Of a site: a place so near to a row or column of centres lies on it, whatever float32 made of it."""
+CACHED = 2**17
+"""Numbers that stay near a core while it works on them."""
 
 
 def corners(place: Float[Tensor, "n 2"], grid: tuple[int, int]) -> tuple[Int64[Tensor, "n 4"], Float[Tensor, "n 4"]]:
@@ -62,16 +63,76 @@ def mixtures(
     return mixed, found, (share * score[index]).sum(1) + spread.sum(1)
 
 
-def enlarged(
+def enlarged(mean: Float[Tensor, "s c"], grid: tuple[int, int], size: tuple[int, int]) -> Float[Tensor, "n c"]:
+    """mean' at all n = H·W pixels of a map of this size, row by row."""
+    lines = _blended(*_steps(_by_column(mean, grid)), *_along(size[1], grid[1])).permute(1, 2, 0).contiguous()
+    return _blended(*_steps(lines), *_along(size[0], grid[0])).transpose(0, 1).flatten(1).T
+
+
+def surest(
     mean: Float[Tensor, "s c"], score: Float[Tensor, " s"], grid: tuple[int, int], size: tuple[int, int]
-) -> tuple[Float[Tensor, "n c"], Float[Tensor, " n"]]:
-    """mean' and score' at all n = H·W pixels of a map of this size, row by row."""
-    channels = torch.cat([mean, score.unsqueeze(1), mean.square().sum(1, keepdim=True)], 1)
-    maps = channels.T.reshape(1, -1, *grid)
-    wide = F.interpolate(maps, size, mode="bilinear", align_corners=False)[0].flatten(1)
-    mixed = wide[:-2]
-    spread = (wide[-1] - mixed.square().sum(0)).clamp_min(0)
-    return mixed.T, wide[-2] + spread
+) -> tuple[Int64[Tensor, " n"], Float[Tensor, " n"], Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """At all pixels the first largest class, its mean', Σ_c mean'_c (1 − mean'_c) and score'; no mean' is kept.
+
+    With a part t of the second of two sites, Σ_i share_i mean_i² − mean'² = t (1 − t) (mean_1 − mean_2)²: so what the
+    sites disagree in is added along rows, then along columns, and nothing cancels."""
+    down, right = _along(size[0], grid[0]), _along(size[1], grid[1])
+    sites, steps = _steps(_by_column(mean, grid))
+    lines, rises = _steps(_blended(sites, steps, *right).permute(1, 2, 0).contiguous())
+    sums = _by_column(torch.stack([1 - mean.square().sum(1), score], 1), grid)
+    wide = _blended(*_steps(sums), *right).add_(_disagreement(steps, 2, *right).unsqueeze(2)).permute(1, 2, 0)
+    found = _blended(*_steps(wide.contiguous()), *down).add_(_disagreement(rises, 1, *down).unsqueeze(1))
+    label, value = _largest(lines, rises, *down)
+    return label.flatten(), value.flatten(), found[:, 0].flatten().clamp_min_(0), found[:, 1].flatten()
+
+
+def _largest(
+    lines: Float[Tensor, "h c w"], rises: Float[Tensor, "h c w"], low: Int64[Tensor, " m"], part: Float[Tensor, " m"]
+) -> tuple[Int64[Tensor, "m w"], Float[Tensor, "m w"]]:
+    """The first largest class and its value on all rows between the lines, a few rows at a time: they stay cached."""
+    classes, width = lines.shape[1:]
+    most = max(CACHED // (classes * width), 1)
+    runs = zip(*(found.tolist() for found in low.unique_consecutive(return_counts=True)), strict=True)
+    blocks = [(line, min(most, count - first)) for line, count in runs for first in range(0, count, most)]
+    sizes = [count for _, count in blocks]
+    value, rank = torch.empty(2, len(part), width)
+    ranks, room = torch.arange(classes, 0, -1, dtype=torch.float32).view(-1, 1, 1), torch.empty(classes, most, width)
+    columns = (part.unsqueeze(1).split(sizes), value.split(sizes), rank.split(sizes))
+    for (line, count), share, best, place in zip(blocks, *columns, strict=True):
+        x = torch.mul(rises[line].unsqueeze(1), share, out=room[:, :count]).add_(lines[line].unsqueeze(1))
+        torch.amax(x, 0, out=best)
+        torch.amax(x.eq_(best).mul_(ranks), 0, out=place)
+    return classes - rank.long(), value
+
+
+def _by_column(x: Float[Tensor, "s c"], grid: tuple[int, int]) -> Float[Tensor, "w h c"]:
+    """Sites row by row as sites column by column."""
+    return x.reshape(*grid, -1).transpose(0, 1).contiguous()
+
+
+def _along(pixels: int, sites: int) -> tuple[Int64[Tensor, " n"], Float[Tensor, " n"]]:
+    """Along one side the last site before the centre of each pixel, and the share of the next one; by whole numbers."""
+    at = ((2 * torch.arange(pixels) + 1) * sites - pixels).clamp(0, 2 * pixels * (sites - 1))
+    return at // (2 * pixels), ((at % (2 * pixels)).double() / (2 * pixels)).float()
+
+
+def _steps(x: Float[Tensor, "k a b"]) -> tuple[Float[Tensor, "k a b"], Float[Tensor, "k a b"]]:
+    """x, and from each to the next one; the last one is followed by itself."""
+    return x, torch.cat([x[1:], x[-1:]]).sub_(x)
+
+
+def _blended(
+    x: Float[Tensor, "k a b"], steps: Float[Tensor, "k a b"], low: Int64[Tensor, " n"], part: Float[Tensor, " n"]
+) -> Float[Tensor, "n a b"]:
+    """x_low + part (x_next − x_low)."""
+    return steps.index_select(0, low).mul_(part.view(-1, 1, 1)).add_(x.index_select(0, low))
+
+
+def _disagreement(
+    steps: Float[Tensor, "k a b"], dim: int, low: Int64[Tensor, " n"], part: Float[Tensor, " n"]
+) -> Float[Tensor, "n m"]:
+    """part (1 − part) Σ (x_next − x_low)², a sum over one of the last two dimensions."""
+    return steps.square().sum(dim).index_select(0, low).mul_((part * (1 - part)).unsqueeze(1))
 
 
 def packed(

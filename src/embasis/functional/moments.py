@@ -65,16 +65,16 @@ def label_moments(
         second = times(z, p.square())
     else:
         p, q = p.clamp_min(TINY), q.float().clamp_min(TINY)
-        agreement = times(q, p.T)
+        agreement = times(q, p.T).contiguous()  # read twice below
         evidence = (z * agreement).sum(1, keepdim=True)
         mean = times(z, p) * q
         mean = mean / mean.sum(1, keepdim=True)
         second = times(z / agreement, p.square()) * q.square() / evidence
     # Σ z p² ≥ mean² by Jensen; rounding may say otherwise by 1e-8.
-    between = (second - mean.square()).clamp_min(0)
-    between = torch.minimum(between, (mean - mean.square()).clamp_min(0))
-    within = (mean - mean.square()).clamp_min(0) - between
-    return mean, between, within
+    squared = mean.square()
+    total = (mean - squared).clamp_min(0)
+    between = torch.minimum((second - squared).clamp_min(0), total)
+    return mean, between, total - between
 
 
 def scalar_uncertainty(

@@ -8,6 +8,7 @@
 | sharpness | () | concentration of the components |
 | p | k c | class probabilities of each component |
 | tempering | () | power that makes the network no surer than the basis |
+| shares | 2 c | where they are estimated: class shares of the network's training, and of the unlabelled side |
 | alive, effective | () | components with mass; exp entropy of the mass |
 | digest | 32 | sha256 of the features and labels that all this was learned from |
 """
@@ -21,8 +22,18 @@ from torch import Tensor
 
 from embasis.distributed import all_sum
 from embasis.errors import ConfigError, require
-from embasis.functional import basis, em, losses, moments, sites
-from embasis.methods.fitting import components_for, fingerprint, leading, minimise, weights_of
+from embasis.functional import basis, em, losses, moments, shares, sites
+from embasis.methods.fitting import (
+    components_for,
+    domain_statistics,
+    fingerprint,
+    is_unlabelled,
+    leading,
+    minimise,
+    prepare,
+    prepared,
+    weights_of,
+)
 from embasis.randomness import generator
 from embasis.types import EMStats, Features, LabelDistribution, State, Stream
 
@@ -30,6 +41,7 @@ CENTRING = ("domain", "joint", "none")
 STARTS = ("class_means", "stage1")
 HEADS = ("linear", "counts")
 KERNELS = ("dot", "gaussian")
+PRIORS = ("auto", "labelled", "estimated")
 UNCERTAINTIES = ("total_sum", "between_sum", "total_label", "between_label", "confidence", "literal")
 
 
@@ -63,6 +75,11 @@ class EMBasisLabeller:
     uncertainty: str = "total_sum"
     carry: bool = False
     """Start each round's EM from the last round's basis instead of the labelled class means."""
+    prior: str = "auto"
+    """Class shares that labels are judged by: the labelled side's, or estimated ones of the unlabelled side.
+    auto: estimated where the basis is fitted on a sample with classes in equal parts (decision 0021)."""
+    prior_strength: float = 3.0
+    """estimated: the labelled side's shares count so many times as much as the unlabelled sites."""
 
     def __post_init__(self) -> None:
         def check(rule: bool, text: str) -> None:
@@ -71,7 +88,15 @@ class EMBasisLabeller:
         check(self.per_class >= 0, f"per_class must be at least 0, got {self.per_class}")
         check(self.iterations >= 0, f"iterations must be at least 0, got {self.iterations}")
         check(self.draws >= 0, f"draws must be at least 0, got {self.draws}")
-        for name in ("sharpness", "head_penalty", "variance_weight", "balance_weight", "sigma", "evidence"):
+        for name in (
+            "sharpness",
+            "head_penalty",
+            "variance_weight",
+            "balance_weight",
+            "sigma",
+            "evidence",
+            "prior_strength",
+        ):
             check(getattr(self, name) >= 0, f"{name} must be at least 0, got {getattr(self, name)}")
         check(
             self.perplexity == 0 or self.perplexity > 1,
@@ -79,7 +104,7 @@ class EMBasisLabeller:
         )
         for name, allowed in (
             ("kernel", KERNELS), ("centring", CENTRING), ("start", STARTS), ("head", HEADS),
-            ("uncertainty", UNCERTAINTIES),
+            ("uncertainty", UNCERTAINTIES), ("prior", PRIORS),
         ):  # fmt: skip
             value = getattr(self, name)
             check(value in allowed, f"{name} must be one of {', '.join(allowed)}, got {value!r}")
@@ -88,6 +113,8 @@ class EMBasisLabeller:
         """The basis and its head; then how far the network's own prediction is to be softened beside them."""
         state = dict(self._fit_basis(stream, start, seed, round_number))
         state["tempering"] = torch.tensor(self._tempering(stream, state))
+        if self._estimates(stream):
+            state["shares"] = self._shares(stream, state)
         return state
 
     def _fit_basis(self, stream: Stream, start: State, seed: int, round_number: int) -> State:
@@ -97,8 +124,8 @@ class EMBasisLabeller:
         # Summed, because the others wait for this process's sums: all go on or none does.
         if not float(all_sum(torch.tensor(0.0 if same else 1.0))):
             return {name: value for name, value in start.items() if name != "proposal"}
-        centre, scale = self._domains(stream)
-        rows = self._prepared(stream, centre, scale)
+        centre, scale = domain_statistics(stream, self.centring)
+        rows = prepared(stream, centre, scale)
         labelled = [part.y >= 0 for part in stream]
         per_class = self.centres_of_a_class(sum(len(row) for row in rows))
         mu = self._first_basis(rows, stream, start, per_class)
@@ -113,18 +140,50 @@ class EMBasisLabeller:
 
     def label(self, features: Features, state: State) -> LabelDistribution:
         """Responsibilities, mixed with the class probabilities of the components and the network's evidence."""
-        x = self._prepare(features, state["centre"], state["scale"])
-        z = em.responsibilities(x, state["mu"], float(state["sharpness"]), self.kernel)
-        power = self.evidence * float(state["tempering"])
-        q = (power * features.scores.float()).softmax(1) if self.evidence > 0 else None
+        z = self._responsibilities(features, state)
+        q = self._evidence(features.scores, state)
         mean, between, within = moments.label_moments(z, state["p"], q)
         if self.uncertainty == "literal":  # the paper's own words, kept for comparison (decision 0004)
-            noise = torch.randn(self.draws or LITERAL_DRAWS, x.shape[1], generator=generator(0, "literal"))
+            noise = torch.randn(self.draws or LITERAL_DRAWS, features.x.shape[1], generator=generator(0, "literal"))
             spread = moments.literal_moments(z, state["mu"], state["weight"], state["bias"], noise)[1]
             return LabelDistribution(mean, between, within, spread.sum(1))
         return LabelDistribution(
             mean, between, within, moments.scalar_uncertainty(mean, between, within, self.uncertainty)
         )
+
+    def _responsibilities(self, features: Features, state: State) -> Tensor:
+        x = prepare(features, state["centre"], state["scale"])
+        return em.responsibilities(x, state["mu"], float(state["sharpness"]), self.kernel)
+
+    def _evidence(self, scores: Tensor, state: State) -> Tensor | None:
+        """The network's own probabilities, tempered; where shares were estimated, by these."""
+        power = self.evidence * float(state["tempering"])
+        if "shares" in state:
+            trained, here = state["shares"].float()
+            return shares.exchanged(scores.float().log_softmax(1), trained, here, power)
+        return (power * scores.float()).softmax(1) if self.evidence > 0 else None
+
+    def _estimates(self, stream: Stream) -> bool:
+        """Whether the head is to have no class shares of its own, and the unlabelled side's are estimated."""
+        return self.prior == "estimated" or (self.prior == "auto" and weights_of(stream) is not None)
+
+    def _shares(self, stream: Stream, state: State) -> Tensor:
+        """(2, C) class shares that the network was trained with, and those of the unlabelled side."""
+        unlabelled = [part for part in stream if is_unlabelled(part)]
+        y, weight = torch.cat([part.y for part in stream]), torch.cat([part.shares for part in stream])
+        counts = torch.bincount(y[y >= 0], weight[y >= 0].double(), self.classes) + 0.5
+        known = counts / counts.sum()
+        even = {**state, "shares": torch.stack([known, torch.full_like(known, 1 / self.classes)])}
+        found = [self._likelihood(part, even) for part in unlabelled] or [known.unsqueeze(0)]
+        here = shares.estimated_shares(torch.cat(found), known, self.prior_strength, weights_of(unlabelled))
+        return torch.stack([known, here.clamp_min(TINY)])
+
+    def _likelihood(self, part: Features, state: State) -> Tensor:
+        """(n, C) of basis and network together, up to a factor of each site."""
+        z = self._responsibilities(part, state)
+        q = self._evidence(part.scores, state)
+        assert q is not None
+        return (z @ state["p"]).clamp_min(TINY) * q.clamp_min(TINY)
 
     def _repeats(self) -> bool:
         """Whether the same features give the same state: no draw, and no start from the last basis."""
@@ -132,46 +191,16 @@ class EMBasisLabeller:
 
     def _tempering(self, stream: Stream, state: State) -> float:
         """The network's power at which its mean entropy over unlabelled rows is that of the basis."""
-        unlabelled = [part for part in stream if len(part.y) and int(part.y[0]) < 0]
+        unlabelled = [part for part in stream if is_unlabelled(part)]
         if not self.temper or self.evidence == 0 or not unlabelled:
             return 1.0
         entropies, rows, weight = 0.0, 0.0, weights_of(unlabelled)
         for part in unlabelled:
-            x = self._prepare(part, state["centre"], state["scale"])
-            z = em.responsibilities(x, state["mu"], float(state["sharpness"]), self.kernel)
+            z = self._responsibilities(part, state)
             found = torch.special.entr(z @ state["p"])
             entropies += float(found.sum() if part.weight is None else part.weight @ found.sum(1))
             rows += len(part) if part.weight is None else float(part.weight.double().sum())
         return moments.tempering(torch.cat([part.scores for part in unlabelled]), entropies / rows, weight=weight)
-
-    def _domains(self, stream: Stream) -> tuple[Tensor, Tensor]:
-        """(2, d) centres and scales: of each side, of both together, or none."""
-        width, rows = stream[0].x.shape[1], [(part.x, part.y) for part in stream]
-        if self.centring == "none":
-            return torch.zeros(2, width, dtype=torch.float64), torch.ones(2, width, dtype=torch.float64)
-        sums = [
-            [all_sum(value) for value in sites.summed((x[(y < 0) == side] for x, y in rows), len(stream), width)]
-            for side in (False, True)
-        ]
-        if self.centring == "joint" or not float(sums[1][0]):
-            both = [sums[0][i] + sums[1][i] for i in range(3)]
-            sums = [both, both]
-        pairs = [sites.centre_and_scale(*side) for side in sums]
-        return torch.stack([pair[0] for pair in pairs]), torch.stack([pair[1] for pair in pairs])
-
-    def _prepare(self, features: Features, centre: Tensor, scale: Tensor) -> Tensor:
-        side = (features.y < 0).long()
-        side = side[:1] if bool((side == side[:1]).all()) else side
-        return sites.unit_rows(((features.x.double() - centre[side]) / scale[side]).float())
-
-    def _prepared(self, stream: Stream, centre: Tensor, scale: Tensor) -> list[Tensor]:
-        """Every chunk prepared, all in one block of memory: by themselves they lie between gaps of their own size."""
-        sizes = [-(-len(part) // ALIGNED) * ALIGNED for part in stream]
-        places = torch.empty(sum(sizes), stream[0].x.shape[1]).split(sizes)
-        return [
-            place[: len(part)].copy_(self._prepare(part, centre, scale))
-            for place, part in zip(places, stream, strict=True)
-        ]
 
     def centres_of_a_class(self, rows: int) -> int:
         """Components of each class: as asked for, or as the rows allow."""
@@ -230,6 +259,8 @@ class EMBasisLabeller:
         zs, ys, zu = z[y >= 0], y[y >= 0], z[y < 0]
         weight = weights_of(stream)
         ws, wu = (None, None) if weight is None else (weight[y >= 0], weight[y < 0])
+        if self._estimates(stream):  # a head without shares of its own
+            ws = (1 / torch.bincount(ys, minlength=self.classes).clamp_min(1))[ys]
         if self.head == "counts":
             known = losses.one_hot(ys, self.classes)
             counts = zs.T @ (known if ws is None else known * ws.unsqueeze(1)) + 0.5 / self.classes
@@ -259,7 +290,7 @@ class EMBasisLabeller:
         return weight if axes is None else weight @ axes.T, bias, p
 
 
-ALIGNED = 16
-"""Chunks begin at a multiple of so many rows, as memory of their own would: a product may round by where rows lie."""
+TINY = 1e-6
+"""The least share of a class, and the least likelihood."""
 LITERAL_DRAWS = 64
 """Draws of the literal reading where none are asked for."""

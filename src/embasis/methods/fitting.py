@@ -1,4 +1,4 @@
-"""How the EM labeller fits: how fine, on which rows, by which steps, and whether anything has changed since."""
+"""How the EM labeller fits: on which features, how fine, by which steps, and whether anything has changed since."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
-from embasis.types import Stream
+from embasis.distributed import all_sum
+from embasis.functional import sites
+from embasis.types import Features, Stream
 
 SHARPNESS_ROWS = 4096
 """Unlabelled rows by which the sharpness is set."""
 HEAD_STEPS = 30
+ALIGNED = 16
+"""Chunks begin at a multiple of so many rows, as memory of their own would: a product may round by where rows lie."""
 
 
 def components_for(rows: int) -> int:
@@ -29,6 +33,41 @@ def leading(parts: Iterable[Tensor]) -> Tensor:
         if count >= SHARPNESS_ROWS:
             break
     return torch.cat(taken)[:SHARPNESS_ROWS]
+
+
+def is_unlabelled(part: Features) -> bool:
+    """Whether a chunk, which is of one side, is of the unlabelled one."""
+    return len(part) > 0 and int(part.y[0]) < 0
+
+
+def domain_statistics(stream: Stream, centring: str) -> tuple[Tensor, Tensor]:
+    """(2, d) centres and scales: of each side ("domain"), of both together ("joint"), or none."""
+    width, rows = stream[0].x.shape[1], [(part.x, part.y) for part in stream]
+    if centring == "none":
+        return torch.zeros(2, width, dtype=torch.float64), torch.ones(2, width, dtype=torch.float64)
+    sums = [
+        [all_sum(value) for value in sites.summed((x[(y < 0) == side] for x, y in rows), len(stream), width)]
+        for side in (False, True)
+    ]
+    if centring == "joint" or not float(sums[1][0]):
+        both = [sums[0][i] + sums[1][i] for i in range(3)]
+        sums = [both, both]
+    pairs = [sites.centre_and_scale(*side) for side in sums]
+    return torch.stack([pair[0] for pair in pairs]), torch.stack([pair[1] for pair in pairs])
+
+
+def prepare(features: Features, centre: Tensor, scale: Tensor) -> Tensor:
+    """Features centred and scaled by their side, of unit length."""
+    side = (features.y < 0).long()
+    side = side[:1] if bool((side == side[:1]).all()) else side
+    return sites.unit_rows(((features.x.double() - centre[side]) / scale[side]).float())
+
+
+def prepared(stream: Stream, centre: Tensor, scale: Tensor) -> list[Tensor]:
+    """Every chunk prepared, all in one block of memory: by themselves they lie between gaps of their own size."""
+    sizes = [-(-len(part) // ALIGNED) * ALIGNED for part in stream]
+    places = torch.empty(sum(sizes), stream[0].x.shape[1]).split(sizes)
+    return [place[: len(part)].copy_(prepare(part, centre, scale)) for place, part in zip(places, stream, strict=True)]
 
 
 def weights_of(stream: Stream) -> Tensor | None:

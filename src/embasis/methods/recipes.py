@@ -29,6 +29,8 @@ def em_basis(
     temper: bool = True,
     uncertainty: str = "total_sum",
     carry: bool = False,
+    prior: str = "auto",
+    prior_strength: float = 3.0,
     keep: float = 0.2,
     step: float = 0.05,
     cap: float = 0.5,
@@ -44,7 +46,8 @@ def em_basis(
     """EM-basis self-training: label distributions from a learned basis, kept and weighted by their variance."""
     labeller = EMBasisLabeller(
         classes, per_class, sharpness, perplexity, iterations, kernel, centring, start, head, head_penalty,
-        variance_weight, balance_weight, sigma, draws, evidence, temper, uncertainty, carry,
+        variance_weight, balance_weight, sigma, draws, evidence, temper, uncertainty, carry, prior,
+        prior_strength,
     )  # fmt: skip
     selector = ClassBalanced(keep, step, cap, labels, weights, temperature, floor=floor)
     terms = BasisTerms((per_class or 3) * classes, orthogonal, reconstruction, affinity) if start == "stage1" else None

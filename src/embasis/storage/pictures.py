@@ -87,7 +87,7 @@ def confidence_values(probability: Tensor) -> Tensor:
     """round(255·p)."""
     import torch
 
-    return (probability * 255).round_().clamp_(0, 255).to(torch.uint8)
+    return (probability * 255).round_().clamp_(0, 255).to(torch.int32).to(torch.uint8)  # at once is slow
 
 
 def variance_values(variance: Tensor, classes: int) -> Tensor:
@@ -133,7 +133,7 @@ def png(
     filtered[:, 0] = _UP
     filtered[0, 1:] = lines[0]
     np.subtract(lines[1:], lines[:-1], out=filtered[1:, 1:])
-    packer = zlib.compressobj(1, zlib.DEFLATED, 15, 9, zlib.Z_RLE if flat else zlib.Z_DEFAULT_STRATEGY)
+    packer = zlib.compressobj(1, zlib.DEFLATED, 15, 8, zlib.Z_RLE if flat else zlib.Z_DEFAULT_STRATEGY)
     data = packer.compress(filtered.data) + packer.flush()
     header = struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, 0)
     chunks = [(b"IHDR", header), *([(b"PLTE", palette)] if palette else []), (b"IDAT", data), (b"IEND", b"")]

@@ -1,0 +1,63 @@
+"""From the sites of a picture to its pixels.
+
+| symbol | shape | meaning |
+| --- | --- | --- |
+| sites | s c | the label distributions of a grid of sites |
+| n | () | the pixels of a map of the picture, row by row |
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from embasis.functional import maps
+from embasis.types import LabelDistribution
+
+
+class Pixels(LabelDistribution):
+    """Labels at every pixel. What every map shows is at hand; the rest, C numbers a pixel, is computed if asked for.
+
+    All of the variance stands as `within`: how it parts is known at the sites only."""
+
+    confidence: Tensor
+    """(n) the label's probability"""
+    total: Tensor
+    """(n) the variance, summed over classes"""
+
+    def __init__(self, sites: LabelDistribution, grid: tuple[int, int], size: tuple[int, int]) -> None:
+        label, confidence, total, score = maps.surest(sites.mean, sites.uncertainty, grid, size)
+        found = {"label": label, "confidence": confidence, "total": total, "uncertainty": score}
+        self.__dict__.update(found, _enlarged=lambda: maps.enlarged(sites.mean, grid, size))  # frozen from here on
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """(n, C)."""
+        found: Tensor = self.__dict__["_enlarged"]()
+        return found
+
+    @property
+    def between(self) -> Tensor:
+        """(n, C) zeros."""
+        return torch.zeros(1, 1).expand_as(self.mean)
+
+    @cached_property
+    def within(self) -> Tensor:
+        """(n, C)."""
+        return (self.mean - self.mean.square()).clamp_min(0)
+
+    def __len__(self) -> int:
+        return len(self.uncertainty)
+
+
+def repeated(column: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
+    """(n) at each pixel what the site says in which its centre lies."""
+    down, right = nearest(size[0], grid[0]), nearest(size[1], grid[1])
+    return column.view(grid).index_select(1, right).index_select(0, down).flatten()
+
+
+def nearest(pixels: int, sites: int) -> Tensor:
+    """The site that the centre of each pixel lies in, along one side."""
+    return (2 * torch.arange(pixels) + 1) * sites // (2 * pixels)
