@@ -126,6 +126,11 @@ class EMBasisLabeller:
             mean, between, within, moments.scalar_uncertainty(mean, between, within, self.uncertainty)
         )
 
+    def nearness(self, features: Features, state: State) -> Tensor:
+        """(N, K) how near each site is to each component: the log of z, up to a constant of the row."""
+        x = self._prepare(features, state["centre"], state["scale"])
+        return em.kernel_scores(x, state["mu"], float(state["sharpness"]), self.kernel)
+
     def _repeats(self) -> bool:
         """Whether the same features give the same state: no draw, and no start from the last basis."""
         return not (self.carry or self.start == "stage1" or (self.sigma > 0 and self.draws > 0))
