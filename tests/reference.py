@@ -392,8 +392,7 @@ def balance(mean, prior, weight=None):
 def reliability_bins(confidence, right, bins=15):
     table = np.zeros((bins, 3))
     for value, hit in zip(wide(confidence), right, strict=True):
-        place = next((b for b in range(bins) if value * bins <= b + 1), bins - 1)
-        table[place] += (1, value, bool(hit))
+        table[bin_of(value, bins)] += (1, value, bool(hit))
     return table
 
 
@@ -402,6 +401,91 @@ def expected_calibration_error(confidence, right, bins=15):
     table = reliability_bins(confidence, right, bins)
     filled = [row for row in table if row[0]]
     return sum(row[0] / len(confidence) * abs(row[2] / row[0] - row[1] / row[0]) for row in filled)
+
+
+def bin_of(value, bins):
+    """The first bin whose upper edge is not below the value; the last one for what is above them all."""
+    return next((b for b in range(bins) if value * bins <= b + 1), bins - 1)
+
+
+def on_grid(value, bits):
+    """In whole numbers of the grid; a half goes to the even one."""
+    return round(value * 2**bits) / 2**bits
+
+
+def nonzero(mask):
+    return [n for n, flag in enumerate(mask.flatten().tolist()) if flag]
+
+
+def fine_bins(confidence, right):
+    table = np.zeros((2**16, 3))
+    for value, hit in zip(np.float32(confidence), right, strict=True):
+        table[fine_bin(np.float32(1) - value)] += (1, value, bool(hit))
+    return table
+
+
+def exact_bins(confidence, right):
+    pairs = list(zip(wide(confidence).tolist(), [bool(flag) for flag in right], strict=True))
+    same = [[pair for pair in pairs if pair[0] == value] for value in sorted({v for v, _ in pairs}, reverse=True)]
+    return np.array([[len(group), sum(v for v, _ in group), sum(hit for _, hit in group)] for group in same])
+
+
+def adaptive_calibration_error(confidence, right, bins=15, group=float):
+    """Bins of n / bins sites, the surest first; each site by its shares, those of one group in no order."""
+    order = sorted(zip(wide(confidence).tolist(), [bool(flag) for flag in right], strict=True), reverse=True)
+    gaps = [value - flag for value, flag in order]
+    keys = [group(value) for value, _ in order]
+    gaps = [sum(g for g, k in zip(gaps, keys, strict=True) if k == key) / keys.count(key) for key in keys]
+    total, size = 0.0, len(gaps) / bins
+    for b in range(bins):
+        low, high = b * size, (b + 1) * size
+        total += abs(sum(gap * max(0.0, min(n + 1, high) - max(n, low)) for n, gap in enumerate(gaps)))
+    return total / max(len(gaps), 1)
+
+
+def probability_of(mean, truth):
+    return np.array([row[max(y, 0)] for row, y in zip(wide(mean), whole(truth), strict=True)])
+
+
+def classwise_bins(mean, truth, bins=15):
+    """Every probability of every site by itself."""
+    table = np.zeros((wide(mean).shape[1], bins, 3))
+    for row, y in zip(wide(mean), whole(truth), strict=True):
+        for c, value in enumerate(row if y >= 0 else []):
+            table[c, bin_of(value, bins)] += (1, value, y == c)
+    return table
+
+
+def classwise_calibration_error(mean, truth, bins=15):
+    """The calibration error of each class's column against whether it is the true one."""
+    mean, known = wide(mean), [n for n, y in enumerate(whole(truth)) if y >= 0]
+    errors = [
+        expected_calibration_error(mean[known, c], [whole(truth)[n] == c for n in known], bins) if known else 0.0
+        for c in range(mean.shape[1])
+    ]
+    return sum(errors) / len(errors)
+
+
+def brier_sum(mean, truth):
+    pairs = [(row, y) for row, y in zip(wide(mean), whole(truth), strict=True) if y >= 0]
+    return sum((value - (y == c)) ** 2 for row, y in pairs for c, value in enumerate(row))
+
+
+def brier_parts(mean, truth, bins=15):
+    """Reliability, resolution, uncertainty, and fourth what probabilities vary within bins."""
+    mean, y = wide(mean), np.array(whole(truth))
+    parts = [0.0, 0.0, 0.0, 0.0]
+    for c in range(mean.shape[1]):
+        true, share = y == c, float((y == c).mean())
+        parts[2] += share * (1 - share)
+        places = np.array([bin_of(value, bins) for value in mean[:, c]])
+        for b in set(places.tolist()):
+            p, o = mean[places == b, c], true[places == b]
+            weight = len(p) / len(y)
+            parts[0] += weight * (p.mean() - o.mean()) ** 2
+            parts[1] += weight * (o.mean() - share) ** 2
+            parts[3] += weight * (((p - p.mean()) ** 2).mean() - 2 * ((p - p.mean()) * (o - o.mean())).mean())
+    return parts
 
 
 def negative_log_likelihood(mean, truth):
@@ -423,10 +507,65 @@ def auroc(score, positive):
 
 
 def risk_at(uncertainty, right, kept):
-    """Share of errors among the `kept` surest; ties in the order of the rows."""
-    uncertainty, right = wide(uncertainty), [bool(flag) for flag in right]
-    order = sorted(range(len(right)), key=lambda n: (uncertainty[n], n))
-    return sum(not right[n] for n in order[:kept]) / kept
+    """Share of errors among the `kept` surest; ties come in no order, so each counts by the share that is kept."""
+    uncertainty, wrong = wide(uncertainty), [not flag for flag in right]
+    last = sorted(uncertainty)[kept - 1]
+    sure = [error for value, error in zip(uncertainty, wrong, strict=True) if value < last]
+    ties = [error for value, error in zip(uncertainty, wrong, strict=True) if value == last]
+    return (sum(sure) + (kept - len(sure)) * sum(ties) / len(ties)) / kept
+
+
+def risk_area(uncertainty, right):
+    return sum(risk_at(uncertainty, right, kept) for kept in range(1, len(right) + 1)) / max(len(right), 1)
+
+
+def average_precision(uncertainty, right):
+    """By walking down the thresholds that occur."""
+    uncertainty, wrong = wide(uncertainty), [not flag for flag in right]
+    if not 0 < sum(wrong) < len(wrong):
+        return None
+    area = recall = 0.0
+    for threshold in sorted(set(uncertainty.tolist()), reverse=True):
+        seen = [error for value, error in zip(uncertainty, wrong, strict=True) if value >= threshold]
+        area += (sum(seen) / sum(wrong) - recall) * sum(seen) / len(seen)
+        recall = sum(seen) / sum(wrong)
+    return area
+
+
+def coverage_at(uncertainty, right, precision):
+    """By trying every threshold that occurs."""
+    found = None
+    for threshold in sorted(set(wide(uncertainty).tolist())):
+        kept = [bool(flag) for value, flag in zip(wide(uncertainty), right, strict=True) if value <= threshold]
+        if sum(kept) / len(kept) >= precision - 1e-12:
+            found = len(kept) / len(right)
+    return found
+
+
+def fine_bin(value):
+    """The bits of a float32 but for the lowest 14."""
+    return int.from_bytes(np.float32(max(value, 0.0)).tobytes(), "little") >> 14
+
+
+def rank_counts(uncertainty, right):
+    counts = np.zeros((2**17, 2), dtype=np.int64)
+    for value, flag in zip(wide(uncertainty), right, strict=True):
+        counts[fine_bin(value), 0 if flag else 1] += 1
+    return counts
+
+
+def exact_counts(uncertainty, right):
+    pairs = list(zip(wide(uncertainty).tolist(), [bool(flag) for flag in right], strict=True))
+    return [
+        [pairs.count((value, True)), pairs.count((value, False))] for value in sorted({value for value, _ in pairs})
+    ]
+
+
+def spread_counts(uncertainty, right, bins=20):
+    counts = np.zeros((bins, 2), dtype=np.int64)
+    for value, flag in zip(wide(uncertainty), right, strict=True):
+        counts[bin_of(value, bins), 0 if flag else 1] += 1
+    return counts
 
 
 def confusion(truth, predicted, classes):

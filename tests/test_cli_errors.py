@@ -23,7 +23,7 @@ KNOWN_SETS = (
     "office_caltech10_googlenet, office_caltech10_surf, pacs, scenes, synthia_cityscapes, visda17"
 )
 KNOWN_NETWORKS = "deeplab_v2, efficientnet_lite0, fast_segment, linear, mlp, small_cnn, small_fcn, timm"
-FOR_IMAGES = "allow_empty_class, allow_missing_class, budget, classes"
+FOR_IMAGES = "allow_empty_class, allow_missing_class, budget, classes, corrections"
 PLAN_KEYS = (
     "accumulate, batch, collapse_share, decay, device, epochs, lr, momentum, optimiser, precision, reservoir, rounds, "
     "source_epochs, source_lr, weight_decay"

@@ -30,8 +30,8 @@ PLAN_KEYS = (
 IMAGE_KEYS = "augment, cache, depth, head, stages, workers"
 MAP_KEYS = "blur, colour, crop_height, crop_width, flip, least_scale, most_scale, rare, size, window, workers"
 DATA_KEYS = (
-    "allow_empty_class, allow_missing_class, budget, classes, dataset, follow_links, forbid_leakage, id, label, "
-    "labelled, test, unlabelled"
+    "allow_empty_class, allow_missing_class, budget, classes, corrections, dataset, follow_links, forbid_leakage, id, "
+    "label, labelled, test, unlabelled"
 )
 
 

@@ -21,7 +21,7 @@ from embasis.data.maps.views import places_of
 from embasis.engine import extract as extraction
 from embasis.engine import rounds, train
 from embasis.engine import survey as surveying
-from embasis.engine.evaluate import ALL_PLACES, PLACES, Tally, beside, evaluate, sample
+from embasis.engine.evaluate import Tally, beside, evaluate
 from embasis.engine.extract import extract
 from embasis.engine.label import Unpacked, labelled_parts
 from embasis.engine.pixels import Pixels
@@ -560,7 +560,7 @@ def test_ignored_pixels_change_no_figure() -> None:
             cut = replace(labels, network=labels.network[keep], ids=labels.ids[keep],
                           distribution=LabelDistribution(*(getattr(labels.distribution, name)[keep] for name in
                                                            ("mean", "between", "within", "uncertainty"))))  # fmt: skip
-            tally.add(cut, truth[keep], PLACES)
+            tally.add(cut, truth[keep])
     assert tally.evaluation() == found
     assert evaluate(parts, MapArrays.of(test.pictures, torch.full_like(half, NOTHING)).truth, CLASSES) is None
 
@@ -622,14 +622,6 @@ def test_pixels_compute_their_means_only_when_asked_and_these_agree_with_their_l
     assert torch.equal(found.confidence, found.mean.amax(1))
     assert torch.allclose(found.variance.sum(1), found.total, atol=1e-6)
     assert not found.between.any()
-
-
-def test_ranked_places_lie_all_over_the_map_and_are_no_more_than_fit_in_memory() -> None:
-    assert torch.equal(sample(100, 4096), torch.arange(100))
-    found = sample(1024 * 2048, 4096)
-    assert torch.equal(found, sample(1024 * 2048, 4096))
-    assert len((found % 2048).unique()) > 1500  # columns
-    assert PLACES * 64 == ALL_PLACES
 
 
 # --- windows

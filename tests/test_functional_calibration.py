@@ -9,14 +9,26 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import brier_score_loss
 
 import reference
 from embasis.functional.calibration import (
-    auroc,
+    BINS,
+    adaptive_calibration_error,
+    bin_of,
+    brier_parts,
+    brier_sum,
+    classwise_bins,
+    classwise_calibration_error,
+    exact_bins,
     expected_calibration_error,
+    fine_bins,
     negative_log_likelihood,
+    nonzero,
+    on_grid,
+    probability_of,
     reliability_bins,
-    risk_coverage,
 )
 from embasis.functional.metrics import (
     METRICS,
@@ -88,54 +100,182 @@ def test_the_likelihood_equals_its_slow_twin_and_is_finite_for_impossible_classe
     assert 0 <= value <= 28
 
 
-# ranking
+def drawn(seed, n=200, c=5, sharp=2.0):
+    """Probabilities, true classes that they half believe in, and some that are not known."""
+    draw = torch.Generator().manual_seed(seed)
+    truth = torch.randint(-1, c, (n,), generator=draw)
+    logits = sharp * torch.randn(n, c, generator=draw)
+    logits[torch.arange(n), truth.clamp_min(0)] += sharp
+    return logits.softmax(1), truth
 
 
-@given(pairs=judged)
-def test_auroc_equals_the_count_of_pairs(pairs):
-    score, positive = columns(pairs)
-    slow = reference.auroc(score, positive)
-    if slow is None:
-        assert auroc(score, positive) is None
-    else:
-        assert auroc(score, positive) == pytest.approx(slow, abs=1e-9)
+def sums(mean, truth, bins=BINS):
+    return classwise_bins(mean, truth, probability_of(mean, truth), bins)
 
 
-@given(pairs=judged)
-def test_reversing_the_score_reverses_auroc_and_a_monotone_change_does_nothing(pairs):
-    score, positive = columns(pairs)
-    value = auroc(score, positive)
-    if value is not None:
-        assert auroc(-score, positive) == pytest.approx(1 - value, abs=1e-9)
-        assert auroc(4 * score.double(), positive) == pytest.approx(auroc(score.double(), positive), abs=1e-9)
+def brier(mean, truth):
+    return brier_sum(mean, truth, probability_of(mean, truth))
 
 
-def test_auroc_is_one_for_a_perfect_score_half_for_a_constant_and_none_for_one_kind():
-    positive = torch.tensor([False, False, True])
-    assert auroc(torch.tensor([0.1, 0.2, 0.3]), positive) == 1
-    assert auroc(torch.ones(3), positive) == 0.5
-    assert auroc(torch.ones(3), torch.ones(3, dtype=torch.bool)) is None
-    assert auroc(torch.zeros(0), torch.zeros(0, dtype=torch.bool)) is None
+@given(value=st.floats(-1, 2, width=32) | st.sampled_from([1 / 3, 0.2, 1.0]), bins=st.integers(1, 20))
+def test_a_bin_is_the_first_whose_upper_edge_is_not_below_the_value(value, bins):
+    value = torch.tensor([value])
+    assert int(bin_of(value, bins)) == reference.bin_of(float(value.double()), bins)
 
 
-@given(pairs=judged, points=st.integers(1, 60))
-def test_risk_coverage_equals_its_slow_twin_at_every_point(pairs, points):
-    uncertainty, right = columns(pairs)
-    curve = risk_coverage(uncertainty, right, points)
-    assert 1 <= len(curve) <= points
-    for coverage, risk in curve.tolist():
-        kept = round(coverage * len(pairs))
-        assert coverage == pytest.approx(kept / len(pairs))
-        assert risk == pytest.approx(reference.risk_at(uncertainty, right, kept))
-    assert curve[:, 0].tolist() == sorted(set(curve[:, 0].tolist()))
-    assert curve[-1].tolist() == [1.0, pytest.approx(1 - float(right.double().mean()))]
+@given(seed=seeds, shape=st.sampled_from([(0,), (7,), (3, 5), (4, 0)]))
+def test_true_ones_are_numbered_row_after_row(seed, shape):
+    mask = torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < 0.4
+    assert nonzero(mask).tolist() == reference.nonzero(mask)
 
 
-def test_a_perfect_uncertainty_keeps_the_errors_for_the_end():
-    right = torch.arange(10) < 7
-    curve = risk_coverage(torch.arange(10.0), right)
-    assert curve[:7, 1].tolist() == [0.0] * 7
-    assert (curve[1:, 1] >= curve[:-1, 1]).all()
+@given(value=st.floats(0, 1, width=32))
+def test_the_grid_is_whole_numbers_of_its_step(value):
+    assert float(on_grid(torch.tensor([value]))) == reference.on_grid(value, 23)
+    assert float(on_grid(torch.tensor([2 * value], dtype=torch.float64))) == reference.on_grid(2 * value, 22)
+
+
+@given(seed=seeds, c=st.integers(1, 6), sharp=st.sampled_from([0.0, 1.0, 4.0, 1e4]), bins=st.integers(1, 20))
+def test_sums_of_classes_equal_their_slow_twins(seed, c, sharp, bins):
+    mean, truth = drawn(seed, 40, c, sharp)
+    np.testing.assert_allclose(sums(mean, truth, bins).numpy(), reference.classwise_bins(mean, truth, bins), atol=1e-5)
+    slow = reference.classwise_calibration_error(mean, truth, bins)
+    assert classwise_calibration_error(sums(mean, truth, bins)) == pytest.approx(slow, abs=1e-6)
+    assert brier(mean, truth) == pytest.approx(reference.brier_sum(mean, truth), abs=1e-4)
+    np.testing.assert_allclose(probability_of(mean, truth).numpy(), reference.probability_of(mean, truth), atol=1e-7)
+
+
+@given(seed=seeds, sharp=st.sampled_from([0.5, 2.0, 8.0]))
+def test_reliability_resolution_and_uncertainty_are_the_brier_score_but_for_what_varies_within_bins(seed, sharp):
+    mean, truth = drawn(seed, 60, 4, sharp)
+    mean, truth = mean[truth >= 0], truth[truth >= 0]
+    reliability, resolution, uncertainty = brier_parts(sums(mean, truth))
+    slow = reference.brier_parts(mean, truth)
+    np.testing.assert_allclose([reliability, resolution, uncertainty], slow[:3], atol=1e-6)
+    left_over = brier(mean, truth) / len(truth) - (reliability - resolution + uncertainty)
+    assert left_over == pytest.approx(slow[3], abs=1e-6)
+    assert abs(left_over) <= 4 * (1 / BINS**2 / 4 + 1 / BINS)  # by class: a variance and a covariance in a bin's width
+
+
+def test_with_one_value_a_bin_nothing_is_left_over_of_the_brier_score():
+    draw = torch.Generator().manual_seed(0)
+    first = torch.randint(0, 4, (500,), generator=draw).float() * 0.25 + 0.125
+    mean, truth = torch.stack([first, 1 - first], 1), torch.randint(0, 2, (500,), generator=draw)
+    reliability, resolution, uncertainty = brier_parts(sums(mean, truth))
+    assert brier(mean, truth) / 500 == pytest.approx(reliability - resolution + uncertainty, abs=1e-6)
+
+
+@given(pairs=judged, bins=st.integers(1, 20))
+def test_bins_of_equal_mass_equal_their_slow_twin(pairs, bins):
+    confidence, right = columns(pairs)
+    fine = fine_bins(confidence, right)
+    np.testing.assert_allclose(fine.numpy(), reference.fine_bins(confidence.numpy(), right), atol=1e-5)
+    value = adaptive_calibration_error(fine, bins)
+
+    def group(value: float) -> int:
+        return reference.fine_bin(np.float32(1) - np.float32(value))
+
+    assert value == pytest.approx(reference.adaptive_calibration_error(confidence, right, bins, group), abs=1e-6)
+
+
+@given(values=st.lists(st.tuples(st.integers(0, 256), st.booleans()), min_size=1, max_size=60))
+def test_bins_of_equal_mass_are_exact_where_values_lie_apart(values):
+    confidence, right = columns([(value / 256, flag) for value, flag in values])
+    value = adaptive_calibration_error(fine_bins(confidence, right))
+    assert value == pytest.approx(reference.adaptive_calibration_error(confidence, right), abs=1e-6)
+
+
+@given(pairs=judged, bins=st.integers(1, 20))
+def test_bins_of_equal_mass_are_exact_by_value(pairs, bins):
+    confidence, right = columns(pairs)
+    table = exact_bins(confidence, right)
+    np.testing.assert_allclose(table.numpy(), reference.exact_bins(confidence, right), atol=1e-5)
+    slow = reference.adaptive_calibration_error(confidence, right, bins)
+    assert adaptive_calibration_error(table, bins) == pytest.approx(slow, abs=1e-6)
+
+
+def test_fine_bins_cost_bins_of_equal_mass_next_to_nothing():
+    draw = torch.Generator().manual_seed(3)
+    confidence = 1 - torch.rand(3000, generator=draw) ** 4
+    right = torch.rand(3000, generator=draw) < confidence**2
+    value = adaptive_calibration_error(fine_bins(confidence, right))
+    assert value == pytest.approx(reference.adaptive_calibration_error(confidence, right), abs=2e-4)
+
+
+def test_equal_mass_sees_what_equal_bins_hide():
+    """In one bin of confidence, those at 0.95 are always right and those at 0.99 too seldom: it evens out there."""
+    confidence = torch.tensor([0.95] * 100 + [0.99] * 100)
+    right = torch.tensor([True] * 100 + [True] * 94 + [False] * 6)
+    assert expected_calibration_error(reliability_bins(confidence, right)) == pytest.approx(0, abs=1e-6)
+    assert adaptive_calibration_error(fine_bins(confidence, right), 2) == pytest.approx(0.05, abs=1e-6)
+
+
+@given(seed=seeds, cuts=st.lists(st.integers(0, 200), max_size=4), shuffle=st.integers(0, 99))
+def test_sums_of_parts_in_any_order_are_those_of_the_whole_to_the_last_bit(seed, cuts, shuffle):
+    mean, truth = drawn(seed)
+    order = torch.randperm(200, generator=torch.Generator().manual_seed(shuffle))
+    parts = order.tensor_split(sorted(cuts))
+    assert torch.equal(sum(sums(mean[rows], truth[rows]) for rows in parts), sums(mean, truth))
+    assert sum(brier(mean[rows], truth[rows]) for rows in parts) == brier(mean, truth)
+    confidence, right = mean.amax(1), mean.argmax(1) == truth
+    assert torch.equal(sum(fine_bins(confidence[rows], right[rows]) for rows in parts), fine_bins(confidence, right))
+    assert torch.equal(exact_bins(confidence[order], right[order]), exact_bins(confidence, right))
+
+
+def test_many_sites_and_columns_first_in_memory_change_no_sum():
+    mean, truth = drawn(7, 40_000, 6)
+    by_class, known = mean.T.contiguous().T, truth >= 0
+    for other, y in ((by_class, truth), (mean[known], truth[known]), (by_class[known], truth[known])):
+        assert torch.equal(sums(other, y), sums(mean, truth))
+        assert brier(other, y) == brier(mean, truth)
+    assert float(sums(mean, truth)[..., 0].sum()) == 6 * int(known.sum())
+
+
+def test_perfect_probabilities_have_no_error_and_false_ones_all_of_it():
+    truth = torch.tensor([0, 1, 2, 2, -1])
+    sure = torch.eye(3)[truth.clamp_min(0)]
+    assert classwise_calibration_error(sums(sure, truth)) == 0
+    assert brier(sure, truth) == 0
+    reliability, resolution, uncertainty = brier_parts(sums(sure, truth))
+    assert (reliability, resolution) == (0, pytest.approx(uncertainty))
+    wrong = torch.eye(3)[(truth + 1) % 3]
+    assert brier(wrong, truth) == 4 * 2
+    assert classwise_calibration_error(sums(wrong, truth)) == pytest.approx(2 / 3)
+    for confidence, right, error in ((1.0, True, 0), (1.0, False, 1), (0.0, True, 1)):
+        fine = fine_bins(torch.full((9,), confidence), torch.full((9,), right))
+        assert adaptive_calibration_error(fine) == pytest.approx(error)
+
+
+def test_nothing_at_all_gives_zero_and_no_warning():
+    mean, truth = torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64)
+    assert classwise_calibration_error(sums(mean, truth)) == brier(mean, truth) == 0
+    assert brier_parts(sums(mean, truth)) == (0, 0, 0)
+    for table in (fine_bins, exact_bins):
+        assert adaptive_calibration_error(table(torch.zeros(0), torch.zeros(0, dtype=torch.bool))) == 0
+    unknown = torch.full((4,), -1)
+    assert not sums(torch.full((4, 3), 1 / 3), unknown).any()
+    assert brier(torch.full((4, 3), 1 / 3), unknown) == 0
+
+
+def test_scikit_learn_finds_the_same_curves_and_scores():
+    mean, truth = drawn(11, 3000)
+    mean, truth = mean[truth >= 0][:2250], truth[truth >= 0][:2250]
+    assert len(truth) == 2250
+    table, total = sums(mean, truth), 0.0
+    for c in range(5):
+        true, stated = (truth == c).numpy(), mean[:, c].double().numpy()
+        share, probability = calibration_curve(true, stated, n_bins=BINS)
+        filled = table[c, :, 0] > 0
+        np.testing.assert_allclose((table[c, :, 2] / table[c, :, 0])[filled], share, atol=1e-9)
+        np.testing.assert_allclose((table[c, :, 1] / table[c, :, 0])[filled], probability, atol=1e-6)
+        total += brier_score_loss(true, stated)
+    assert brier(mean, truth) / 2250 == pytest.approx(total, abs=1e-6)
+    confidence, right = mean.amax(1), mean.argmax(1) == truth
+    assert len(confidence.unique()) == 2250
+    share, probability = calibration_curve(right.numpy(), confidence.double().numpy(), n_bins=BINS, strategy="quantile")
+    slow = np.abs(share - probability).mean()  # equal masses, so each bin counts the same
+    assert adaptive_calibration_error(fine_bins(confidence, right)) == pytest.approx(slow, abs=5e-4)
+    assert reference.adaptive_calibration_error(confidence, right) == pytest.approx(slow, abs=1e-9)
 
 
 # metrics

@@ -299,7 +299,8 @@ def test_the_accuracy_of_a_class_is_the_share_of_its_rows_on_the_diagonal() -> N
     assert row.cells() == {
         "dataset": "set", "pair": "a→b", "method": "cbst", "seed": 0, "accuracy": 0.625, "mean_class_accuracy": 0.625,
         "ece": 0.1, "nll": 0.5, "auroc": None, "trusted_share": 1.0, "trusted_precision": 0.5, "network_accuracy": 0.5,
-        "seconds": 2.0, "accuracy of x": 0.75, "accuracy of y": None, "accuracy of z": 0.5,
+        "seconds": 2.0, "adaptive_ece": None, "classwise_ece": None, "brier": None, "aupr": None, "aurc": None,
+        "coverage_95": None, "accuracy of x": 0.75, "accuracy of y": None, "accuracy of z": 0.5,
     }  # fmt: skip
 
 

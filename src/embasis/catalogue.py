@@ -15,7 +15,7 @@ REGISTRIES = {
     "methods": ("methods/recipes.py", ("METHODS",)),
     "datasets": ("data/__init__.py", ("DATASETS",)),
     "backbones": ("networks/__init__.py", ("BACKBONES", "PRETRAINED", "SEGMENTERS")),
-    "metrics": ("functional/metrics.py", ("METRICS",)),
+    "metrics": ("functional/metrics.py", ("METRICS", "CALIBRATION", "RANKING")),
 }
 """The module of each kind, and its dicts there."""
 

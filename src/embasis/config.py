@@ -51,7 +51,7 @@ OF_BACKBONE = ("backbone", "weights", "pretrained")
 """Settings of [network] that choose what a network for label maps is built on."""
 MAP_SETS = ("embasis.data.scenes", "embasis.data.street_sets")
 """Modules of data sets with label maps."""
-DATA_KEYS = ("labelled", "unlabelled", "test", "label", "id", "classes", "dataset", *IMAGE_DATA)
+DATA_KEYS = ("labelled", "unlabelled", "test", "label", "id", "classes", "corrections", "dataset", *IMAGE_DATA)
 
 
 def load(

@@ -27,12 +27,10 @@ def load_mapped(data: dict[str, Any], sides: dict[str, str]) -> Problem:
     from embasis.data.image.loading import Reader
     from embasis.data.maps.folders import load_maps
 
-    given = data.get("classes")
+    given = {name: str(data[name]) for name in ("classes", "corrections") if name in data}
     with Reader() as reader:
-        problem = load_maps(
-            **sides, classes=None if given is None else str(given), options=options_of(data), reader=reader
-        )
-    return without_folders(problem, *sides.values())
+        problem = load_maps(**sides, **given, options=options_of(data), reader=reader)
+    return without_folders(problem, *sides.values(), given.get("corrections"))
 
 
 def scales_of(text: str) -> tuple[float, ...]:

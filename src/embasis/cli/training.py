@@ -30,6 +30,7 @@ TABLES = ("labelled", "unlabelled", "test")
 @click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("-o", "--output", required=True, metavar="RUN", help="The run folder: a new one, or one to go on with.")
 @click.option("--test", metavar="PATH", help="A labelled table or folder to score on; never used for training.")
+@click.option("--corrections", metavar="PATH", help="Rows of UNLABELLED that a person has labelled: see above.")
 @click.option("--dataset", metavar="NAME", help="A named data set instead of LABELLED and UNLABELLED.")
 @click.option("--method", metavar="NAME", help="See `embasis list methods`.  [default: em_basis]")
 @click.option("--backbone", metavar="NAME", help="See `embasis list backbones`.  [default: by the data]")
@@ -48,6 +49,7 @@ def fit(
     words: tuple[str, ...],
     output: str,
     test: str | None,
+    corrections: str | None,
     dataset: str | None,
     method: str | None,
     backbone: str | None,
@@ -71,6 +73,11 @@ def fit(
     PNG of class numbers or colours for each image, and a classes.toml that names
     them. Settings: maps.size=PIXELS, maps.crop_height, network.backbone=NAME.
 
+    --corrections is a .csv or .parquet file with columns id (or path) and label,
+    as predict and export write them; with a column corrected only the rows where
+    it is filled count. For label maps it is a folder of PNG named like their
+    pictures. These rows are labelled ones of this run, and no score sees them.
+
     The same command again goes on where the run was. Labels in UNLABELLED, if
     there are any, are used for scores only. Settings are key=value words; they
     win over options, options over the file of --config, and that over --preset.
@@ -83,6 +90,7 @@ def fit(
       embasis fit photos paintings -o run
       embasis fit photos paintings -o run images.depth=full
       embasis fit rendered streets -o run --classes classes.toml
+      embasis fit photos paintings -o run-2 --corrections labels.csv
       embasis fit --dataset digits -o run
     """
     from embasis import config as settings
@@ -95,7 +103,8 @@ def fit(
         raise click.UsageError(f"two are needed, LABELLED and UNLABELLED; got one: {labelled!r}")
     else:
         tables |= {"labelled": labelled, "unlabelled": unlabelled}
-    tables |= {"test": test, "label": label, "id": id_, "classes": classes, **given_flags(**flags)}
+    tables |= {"test": test, "label": label, "id": id_, "classes": classes, "corrections": corrections}
+    tables |= given_flags(**flags)
     config = settings.load(
         config_file,
         words,
@@ -121,10 +130,12 @@ def load_data(config: Config) -> tuple[Problem, Config]:
 
     data = dict(config.data)
     if "dataset" in data and "labelled" not in data:
+        rule = "corrections are for data of your own, LABELLED and UNLABELLED, not for a named data set"
+        require("corrections" not in data, rule, ConfigError)
         _, problem = one_problem(str(data["dataset"]), config.seed, None, data)
         problem = without_folders(problem, where(data.pop("root", None)))
         return problem, msgspec.structs.replace(config, data=data)
-    names = (*TABLES, "label", "id", "classes", *IMAGE_DATA)
+    names = (*TABLES, "label", "id", "classes", "corrections", *IMAGE_DATA)
     for key in data:
         require(key in names, f"unknown data setting {key!r}; known: {known(names)}", ConfigError)
     require(
@@ -132,7 +143,8 @@ def load_data(config: Config) -> tuple[Problem, Config]:
         "name two tables or folders, LABELLED and UNLABELLED, or --dataset",
         ConfigError,
     )
-    plain = {key: named(str(value)) if key in (*TABLES, "classes") else value for key, value in data.items()}
+    paths = (*TABLES, "classes", "corrections")
+    plain = {key: named(str(value)) if key in paths else value for key, value in data.items()}
     return two_sides(data), msgspec.structs.replace(config, data=plain)
 
 
@@ -148,7 +160,8 @@ def two_sides(data: dict[str, Any]) -> Problem:
     if not any(kinds.values()):
         refuse_images(data)
         require("classes" not in data, "classes are for label maps, the tables have none", ConfigError)
-        return load_pair(**sides, label=label, id=None if id_ is None else str(id_))
+        problem = load_pair(**sides, label=label, id=None if id_ is None else str(id_))
+        return without_folders(corrected(problem, data), *sides.values(), data.get("corrections"))
     odd = [sides[key] for key, images in kinds.items() if not images and os.path.exists(sides[key])]
     rule = f"images and tables cannot be mixed; no folder or list of images: {', '.join(odd)}"
     require(not odd, rule, InputDataError)
@@ -157,7 +170,19 @@ def two_sides(data: dict[str, Any]) -> Problem:
         require(not odd, f"label maps have no columns, so none can be named: {', '.join(odd)}", ConfigError)
         return load_mapped(data, sides)
     require("classes" not in data, "classes are for label maps, the images have none", ConfigError)
-    return without_folders(load_images(**sides, label=label, options=options_of(data)), *sides.values())
+    problem = load_images(**sides, label=label, options=options_of(data))
+    return without_folders(corrected(problem, data), *sides.values(), data.get("corrections"))
+
+
+def corrected(problem: Problem, data: dict[str, Any]) -> Problem:
+    """The problem with the rows that a person has labelled on its labelled side."""
+    from embasis.experiment.corrections import corrected_problem
+
+    if "corrections" not in data:
+        return problem
+    label, id_ = str(data.get("label", "label")), data.get("id")
+    path, unlabelled = str(data["corrections"]), str(data["unlabelled"])
+    return corrected_problem(problem, path, unlabelled, label, None if id_ is None else str(id_))
 
 
 def conclude(run: FolderRun, progress: Progress) -> None:

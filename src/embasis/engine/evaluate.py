@@ -1,7 +1,7 @@
 """What true labels say of machine-made ones. The only reader of hidden labels.
 
-Everything is a sum over parts, so that a street of maps needs no more memory than one of them; only the two ranking
-figures (AUROC, risk–coverage) need pairs of (uncertainty, right), which maps give for a sample of their places.
+Everything is a sum over parts, so that a street of maps needs no more memory than one of them. Ranking figures (AUROC,
+risk–coverage, …) are exact while there are few sites; more of them are counted in fine bins of uncertainty.
 """
 
 from __future__ import annotations
@@ -13,12 +13,58 @@ import torch
 from torch import Tensor
 
 from embasis.engine.verdict import Labelled
-from embasis.functional import calibration, metrics
-from embasis.randomness import generator
+from embasis.functional import calibration, metrics, ranking
 from embasis.types import Evaluation, Truth
 
-PLACES, ALL_PLACES = 4096, 2**18
-"""The most places of a map, and of all maps together, whose uncertainty is ranked."""
+EXACT = 2**18
+"""The most sites whose uncertainty is kept and ranked as it is."""
+
+
+@dataclass(eq=False)
+class Ranks:
+    """Right and wrong labels by uncertainty and by confidence, exact up to `EXACT` sites; adds up over parts.
+
+    Which of the two it is depends on the number of all sites alone, so that parts in any order give the same."""
+
+    held: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
+    """uncertainty, confidence, right"""
+    counted: tuple[Tensor, Tensor] | None = None
+    """the tables of sites that are not held any more"""
+
+    def add(self, uncertainty: Tensor, confidence: Tensor, right: Tensor) -> None:
+        """Take in some sites."""
+        self.held.append((uncertainty, confidence, right))
+        if sum(len(part) for part, *_ in self.held) > EXACT:
+            self._count()
+
+    def merge(self, other: Ranks) -> None:
+        """Take in what another one has."""
+        if other.counted is not None:
+            self._count(other.counted)
+        for columns in other.held:
+            self.add(*columns)
+
+    def tables(self) -> tuple[Tensor, Tensor]:
+        """Right and wrong labels by uncertainty (m, 2), and bins by confidence (f, 3), both the surest first."""
+        if self.counted is not None:
+            self._count()
+            return self.counted
+        uncertainty, confidence, right = self._columns()
+        return ranking.exact_counts(uncertainty, right), calibration.exact_bins(confidence, right)
+
+    def _count(self, *others: tuple[Tensor, Tensor]) -> None:
+        """Count those that are held in fine bins, with what was counted before and others; hold none any more."""
+        uncertainty, confidence, right = self._columns()
+        counts, fine = ranking.rank_counts(uncertainty, right), calibration.fine_bins(confidence, right)
+        for more, finer in (*others, *([] if self.counted is None else [self.counted])):
+            counts, fine = counts + more, fine + finer
+        self.counted, self.held = (counts, fine), []
+
+    def _columns(self) -> tuple[Tensor, Tensor, Tensor]:
+        first, second, third = zip(
+            (torch.empty(0), torch.empty(0), torch.empty(0, dtype=torch.bool)), *self.held, strict=True
+        )
+        return torch.cat(first), torch.cat(second), torch.cat(third)
 
 
 @dataclass(eq=False)
@@ -29,46 +75,63 @@ class Tally:
     confusion: Tensor = field(init=False)
     bins: Tensor = field(init=False)
     """(C, B, 3) reliability bins by predicted class"""
+    own: Tensor = field(init=False)
+    """(C, B, 3) bins of each class's own probability"""
+    spread: Tensor = field(init=False)
+    """(S, 2) right and wrong labels in bins of uncertainty"""
+    ranks: Ranks = field(default_factory=Ranks)
     nll: float = 0.0
+    brier: float = 0.0
     network_right: int = 0
     trusted: int = 0
     trusted_right: int = 0
-    ranked: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     grids: bool = False
     """Whether rows have many sites, so that classes are judged by the area they share with the truth"""
 
     def __post_init__(self) -> None:
         self.confusion = torch.zeros(self.classes, self.classes, dtype=torch.int64)
         self.bins = torch.zeros(self.classes, calibration.BINS, 3, dtype=torch.float64)
+        self.own = torch.zeros_like(self.bins)
+        self.spread = torch.zeros(ranking.SPREAD, 2, dtype=torch.int64)
 
-    def add(self, part: Labelled, truth: Tensor, most: int) -> None:
-        """Take in the sites whose true label is known; at most so many of them are ranked."""
+    def add(self, part: Labelled, truth: Tensor) -> None:
+        """Take in the sites whose true label is known."""
         self.grids |= bool(part.grid)
-        known = truth >= 0
-        mean, trusted, network = part.distribution.mean, part.pseudo.trusted[known], part.network[known]
+        known, mean = calibration.nonzero(truth >= 0), part.distribution.mean
+        trusted, network = part.pseudo.trusted.index_select(0, known), part.network.index_select(0, known)
         # Columns of the mean first, rows then: to choose rows of a large map of 19 classes takes a second.
-        probability = mean.gather(1, truth.clamp_min(0).unsqueeze(1))[known]
-        confidence, label = mean.amax(1)[known], part.distribution.label[known]
-        uncertainty, truth = part.distribution.uncertainty[known], truth[known]
+        probability = calibration.probability_of(mean, truth)
+        self.own += calibration.classwise_bins(mean, truth, probability)
+        self.brier += calibration.brier_sum(mean, truth, probability)
+        columns = (mean.amax(1), part.distribution.label, part.distribution.uncertainty, truth, probability)
+        confidence, label, uncertainty, truth, probability = (column.index_select(0, known) for column in columns)
         right = label == truth
         self.confusion += metrics.confusion(truth, label, self.classes)
         self.bins += calibration.class_reliability_bins(confidence, right, label, self.classes)
         nothing = torch.zeros_like(truth)  # the only column is that of the true class
-        self.nll += calibration.negative_log_likelihood(probability, nothing) * len(truth) if len(truth) else 0.0
+        nll = calibration.negative_log_likelihood(probability.unsqueeze(1), nothing) if len(truth) else 0.0
+        self.nll += nll * len(truth)
         self.network_right += int((network == truth).sum())
         self.trusted += int(trusted.sum())
         self.trusted_right += int((right & trusted).sum())
-        some = sample(len(truth), most)
-        self.ranked.append((uncertainty[some], right[some]))
+        self.spread += ranking.spread_counts(uncertainty, right)
+        self.ranks.add(uncertainty, confidence, right)
+
+    def merge(self, other: Tally) -> None:
+        """Take in what another one has: another part of the rows, or that of another process."""
+        for name in ("confusion", "bins", "own", "spread"):
+            getattr(self, name).add_(getattr(other, name))
+        for name in ("nll", "brier", "network_right", "trusted", "trusted_right"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.grids |= other.grids
+        self.ranks.merge(other.ranks)
 
     def evaluation(self) -> Evaluation | None:
         """All figures; None when no true label is known."""
         rows = int(self.confusion.sum())
         if not rows:
             return None
-        uncertainty = torch.cat([part for part, _ in self.ranked])
-        right = torch.cat([part for _, part in self.ranked])
-        bins = self.bins.sum(0)
+        bins, (ranks, fine) = self.bins.sum(0), self.ranks.tables()
         return Evaluation(
             rows=rows,
             accuracy=metrics.accuracy(self.confusion),
@@ -76,23 +139,30 @@ class Tally:
             network_accuracy=self.network_right / rows,
             ece=calibration.expected_calibration_error(bins),
             nll=self.nll / rows,
-            auroc=calibration.auroc(uncertainty, ~right),
+            auroc=ranking.auroc(ranks),
             trusted_share=self.trusted / rows,
             trusted_precision=self.trusted_right / self.trusted if self.trusted else None,
             confusion=tuple(tuple(int(value) for value in row) for row in self.confusion),
             reliability=tuple((float(a), float(b), float(c)) for a, b, c in bins),
-            risk_coverage=tuple((float(a), float(b)) for a, b in calibration.risk_coverage(uncertainty, right)),
+            risk_coverage=tuple((float(a), float(b)) for a, b in ranking.risk_coverage(ranks)),
             class_ece=tuple(class_error(part) for part in self.bins),
             mean_iou=metrics.mean_dataset_iou(self.confusion) if self.grids else None,
             class_iou=class_ious(self.confusion) if self.grids else (),
+            adaptive_ece=calibration.adaptive_calibration_error(fine),
+            classwise_ece=calibration.classwise_calibration_error(self.own),
+            brier=self.brier / rows,
+            brier_parts=calibration.brier_parts(self.own),
+            aupr=ranking.average_precision(ranks),
+            aurc=ranking.risk_area(ranks),
+            coverage=tuple((share, ranking.coverage_at(ranks, share)) for share in ranking.PRECISIONS),
+            spread=tuple((upper, *pair) for upper, pair in zip(edges(), self.spread.tolist(), strict=True)),
+            confidence=float(bins[:, 1].sum()) / rows,
         )
 
 
-def sample(count: int, most: int) -> Tensor:
-    """Numbers of all sites, or of so many drawn at random: at even distances they might lie in a few columns."""
-    if count <= most:
-        return torch.arange(count)
-    return torch.randint(count, (most,), generator=generator(0, "ranked places", count))
+def edges() -> list[float]:
+    """Upper edges of the bins of `spread`."""
+    return [(number + 1) / ranking.SPREAD for number in range(ranking.SPREAD)]
 
 
 def class_error(bins: Tensor) -> float | None:
@@ -108,10 +178,10 @@ def class_ious(confusion: Tensor) -> tuple[float | None, ...]:
 
 def evaluate(parts: Iterable[Labelled], truth: Truth, classes: int) -> Evaluation | None:
     """All figures over the sites whose true label is known, at the resolution of the true labels."""
-    tally, most = Tally(classes), max(min(PLACES, ALL_PLACES // max(len(truth), 1)), 1)
+    tally = Tally(classes)
     for part in parts:
         for labels, right in beside(part, truth):
-            tally.add(labels, right, most if labels.grid else len(right))
+            tally.add(labels, right)
     return tally.evaluation()
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from embasis.engine.basis_look import BasisLook, look_at_basis
 from embasis.engine.domains import begin_scales, matched
 from embasis.engine.evaluate import evaluate
 from embasis.engine.label import decide, labelled_parts
@@ -26,11 +27,12 @@ from embasis.types import Evaluation, Method, Plan, Problem, RoundRecord, Sample
 
 @dataclass(frozen=True)
 class Moment:
-    """A pause: the run as it stands, and the record and labels if a round has just ended."""
+    """A pause: the run as it stands, and the record, labels and basis if a round has just ended."""
 
     progress: Progress
     record: RoundRecord | None = None
     verdict: Verdict | Shelved | None = None
+    basis: BasisLook | None = None
 
 
 def self_train(problem: Problem, network: nn.Module, method: Method, plan: Plan) -> Iterator[RoundRecord]:
@@ -63,7 +65,7 @@ def walk(
     while progress.status == "running":
         for _ in train_round(problem, method, plan, progress):
             yield Moment(progress)
-        record, verdict = close_round(problem, method, plan, progress, shelf)
+        record, verdict, basis = close_round(problem, method, plan, progress, shelf)
         progress.records.append(record)
         if record.status != "ok":
             progress.status = record.status
@@ -71,7 +73,7 @@ def walk(
             progress.status = "finished"
         progress.round, progress.epoch, progress.step = progress.round + 1, 0, 0
         progress.loss_sum, progress.loss_count, progress.optimiser = 0.0, 0, None
-        yield Moment(progress, record, verdict)
+        yield Moment(progress, record, verdict, basis)
 
 
 def begin(network: nn.Module, method: Method, plan: Plan) -> Progress:
@@ -84,7 +86,7 @@ def begin(network: nn.Module, method: Method, plan: Plan) -> Progress:
 
 def close_round(
     problem: Problem, method: Method, plan: Plan, progress: Progress, shelf: Shelf
-) -> tuple[RoundRecord, Verdict | Shelved]:
+) -> tuple[RoundRecord, Verdict | Shelved, BasisLook | None]:
     """Features → label distribution → selection → record; the collapse guard has the last word."""
     labelled = survey(progress.network, problem.labelled, plan, True, progress.round)
     unlabelled = survey(progress.network, problem.unlabelled, plan, False, progress.round)
@@ -101,9 +103,11 @@ def close_round(
     notes, status = guard(problem, plan, progress, seen, scores)
     if status == "ok" and seen.sites and not int(seen.trusted.sum()) and can_starve(method):
         status, notes = "no_change", [f"nothing was trusted after round {progress.round}; training stops"]
+    basis = look_at_basis(method.labeller, unlabelled.chunks, progress.labeller, isinstance(verdict, Shelved))
     changed = verdict.changed(progress.pseudo, progress.labels)
     progress.pseudo, progress.labels = verdict.handed_on(seen.by_part)
     if status == "collapsed":
+        basis = None  # that of the round that is kept has been seen when it ended
         progress.roll_back()
         verdict = decide(problem, None, method, plan, progress, shelf)
         seen = look_at(verdict.parts(), len(problem.schema))
@@ -126,7 +130,7 @@ def close_round(
         test=judge_samples(problem.test, method, plan, progress, len(problem.schema)),
         notes=tuple(notes),
     )
-    return record, verdict
+    return record, verdict, basis
 
 
 def look_at(parts: Iterable[Labelled], classes: int) -> Look:

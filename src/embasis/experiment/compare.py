@@ -176,6 +176,12 @@ def score_of(
         mean_iou=judged.mean_iou,
         class_iou=judged.class_iou,
         starred_iou=starred_iou(dataset, judged, classes),
+        adaptive_ece=judged.adaptive_ece,
+        classwise_ece=judged.classwise_ece,
+        brier=judged.brier,
+        aupr=judged.aupr,
+        aurc=judged.aurc,
+        coverage_95=dict(judged.coverage).get(0.95),
     )
 
 

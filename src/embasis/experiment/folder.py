@@ -25,11 +25,13 @@ from embasis.engine.progress import Progress
 from embasis.engine.rounds import Moment, begin, walk
 from embasis.engine.verdict import Shelved
 from embasis.errors import ConfigError, EmbasisError, InputDataError, require
+from embasis.experiment.basis_view import basis_facts, basis_name, basis_of
 from embasis.experiment.build import Built, build, fingerprint, refuse_changed_config
 from embasis.experiment.front import Front
 from embasis.experiment.gallery import gallery_files, gallery_of, map_row_names, palette_of
 from embasis.experiment.map_output import write_maps
 from embasis.experiment.model import BACKBONE, Model, finished, label_columns
+from embasis.experiment.thumbnails import ROW_GALLERY, row_gallery, stored_gallery
 from embasis.methods.em_basis import EMBasisLabeller
 from embasis.report.page import run_page
 from embasis.report.records import RunView, record_from_json, record_to_json
@@ -144,6 +146,8 @@ class FolderRun:
             ids = self.problem.row_names or self.problem.unlabelled.ids.tolist()
             name = f"labels/round-{record.round:03d}.parquet"
             self.folder.write_table(name, label_columns(verdict, ids, self.problem.schema))
+        if moment.basis is not None:
+            self.folder.write_json(basis_name(record.round), basis_facts(moment.basis, self.problem))
         self.folder.write_jsonl("rounds.jsonl", [record_to_json(row) for row in moment.progress.records])
         self.folder.write_jsonl("timings.jsonl", self.timings)
         self._write_ledger()
@@ -163,7 +167,10 @@ class FolderRun:
 
     def _write_report(self, progress: Progress) -> None:
         self._write_ledger()
-        self.folder.write_text("report.html", run_page(view_of(self.folder.path)))
+        view = view_of(self.folder.path)
+        if (pictures := row_gallery(self.problem, self.front, view.labels, view.basis)) is not None:
+            self.folder.write_json(ROW_GALLERY, pictures)
+        self.folder.write_text("report.html", run_page(view_of(self.folder.path) if pictures else view))
 
     def _write_ledger(self) -> None:
         self.folder.write_jsonl("quarantine.jsonl", [asdict(item) for item in self.refused()])
@@ -194,6 +201,7 @@ def contents(
         "config": built.resolved,
         "data": data,
         "notes": [*problem.notes, *refused_note(problem)],
+        "corrected": problem.corrected,
         "backbone": backbone_of(built),
         "maps": None if built.maps is None else {**built.maps.facts(), "pictures": len(problem.unlabelled)},
         "progress": progress.facts(),
@@ -230,6 +238,7 @@ def view_of(path: Path) -> RunView:
     facts = generation.facts
     rounds = tuple(record_from_json(row) for row in facts["records"])
     timings = read_jsonl(path / "timings.jsonl") if (path / "timings.jsonl").exists() else facts["timings"]
+    items, pictures = stored_gallery(path)
     last = path / "labels" / f"round-{len(rounds) - 1:03d}.parquet"  # there is none for label maps
     return RunView(
         config=facts["config"],
@@ -241,9 +250,13 @@ def view_of(path: Path) -> RunView:
         best_round=kept_round(facts),
         classes=tuple(facts["classes"]),
         notes=tuple(str(note) for note in facts.get("notes", ())),
+        corrected=int(facts.get("corrected", 0)),
         gallery=gallery_of(path),
         palette=palette_of(facts),
         pictures=int((facts.get("maps") or {}).get("pictures", 0)),
+        items=items,
+        basis=basis_of(path, kept_round(facts), pictures),
+        refused=tuple(read_jsonl(path / "quarantine.jsonl")) if (path / "quarantine.jsonl").exists() else (),
     )
 
 

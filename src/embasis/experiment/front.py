@@ -95,6 +95,8 @@ class Front:
     cache: FeatureCache | None
     failed: dict[bytes, str] = field(default_factory=dict)
     """Images that could not be read, by their digest."""
+    unlabelled: tuple[ImageFile, ...] = ()
+    """The files of the unlabelled rows that are trained on, in their order: the report shows a few of them."""
 
     @property
     def trained(self) -> int:
@@ -176,6 +178,8 @@ class Front:
         empty = f"labelled: classes without an image that can be read: {listed(problem.schema.names[c] for c in gone)}"
         require(not gone, f"{empty}; repair their images, or take these classes out", InputDataError)
         unlabelled, kept = self._side(problem.unlabelled, "unlabelled", refused)
+        files = problem.unlabelled.files if isinstance(problem.unlabelled, Images) else ()
+        self.unlabelled = tuple(files[row] for row in kept.tolist())
         test = None if problem.test is None else self._side(problem.test, "test", refused)[0]
         return replace(
             problem,

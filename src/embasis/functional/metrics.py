@@ -1,4 +1,4 @@
-"""Metrics of labels; their state is a confusion matrix, so it adds up.
+"""Metrics of labels; their state is a confusion matrix, so it adds up. And the list of all metrics.
 
 | symbol | shape | meaning |
 | --- | --- | --- |
@@ -11,11 +11,21 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from embasis.functional.calibration import (
+    adaptive_calibration_error,
+    brier_parts,
+    brier_sum,
+    classwise_calibration_error,
+    expected_calibration_error,
+    negative_log_likelihood,
+)
+from embasis.functional.ranking import auroc, average_precision, coverage_at, risk_area, risk_coverage, spread_counts
+
 
 def confusion(truth: Int64[Tensor, " n"], predicted: Int64[Tensor, " n"], classes: int) -> Int64[Tensor, "c c"]:
     """counts[true, predicted]; sites whose truth is −1 are left out."""
-    known = truth >= 0
-    return torch.bincount(truth[known] * classes + predicted[known], minlength=classes**2).view(classes, classes)
+    index = (truth * classes + predicted)[truth >= 0]
+    return torch.bincount(index, minlength=classes**2).view(classes, classes)
 
 
 def accuracy(counts: Int64[Tensor, "c c"]) -> float:
@@ -52,6 +62,25 @@ METRICS = {
     "mean_class_accuracy": mean_class_accuracy,
     "mean_dataset_iou": mean_dataset_iou,
 }
+"""Of a confusion matrix; 1 is best."""
+CALIBRATION = {
+    "ece": expected_calibration_error,
+    "adaptive_ece": adaptive_calibration_error,
+    "classwise_ece": classwise_calibration_error,
+    "nll": negative_log_likelihood,
+    "brier": brier_sum,
+    "brier_parts": brier_parts,
+}
+"""How far probabilities can be believed; 0 is best."""
+RANKING = {
+    "auroc": auroc,
+    "aupr": average_precision,
+    "aurc": risk_area,
+    "risk_coverage": risk_coverage,
+    "coverage": coverage_at,
+    "spread": spread_counts,
+}
+"""How well uncertainty finds the errors."""
 
 
 def class_counts(label: Int64[Tensor, " n"], classes: int) -> Int64[Tensor, " c"]:

@@ -30,12 +30,13 @@ from embasis.methods.fitting import (
     is_unlabelled,
     leading,
     minimise,
+    moved_by_em,
     prepare,
     prepared,
     weights_of,
 )
 from embasis.randomness import generator
-from embasis.types import EMStats, Features, LabelDistribution, State, Stream
+from embasis.types import Features, LabelDistribution, State, Stream
 
 CENTRING = ("domain", "joint", "none")
 STARTS = ("class_means", "stage1")
@@ -130,7 +131,7 @@ class EMBasisLabeller:
         per_class = self.centres_of_a_class(sum(len(row) for row in rows))
         mu = self._first_basis(rows, stream, start, per_class)
         sharpness = self._sharpness(rows, labelled, mu, per_class)
-        mu, stats, alive = self._em(rows, labelled, mu, sharpness)
+        mu, stats, alive = moved_by_em(rows, labelled, mu, sharpness, self.iterations, self.kernel)
         weight, bias, p = self._head(rows, stream, mu, sharpness, seed, round_number)
         return {
             "centre": centre, "scale": scale, "mu": mu, "weight": weight, "bias": bias, "p": p,
@@ -185,6 +186,11 @@ class EMBasisLabeller:
         assert q is not None
         return (z @ state["p"]).clamp_min(TINY) * q.clamp_min(TINY)
 
+    def nearness(self, features: Features, state: State) -> Tensor:
+        """(N, K) how near each site is to each component: the log of z, up to a constant of the row."""
+        x = prepare(features, state["centre"], state["scale"])
+        return em.kernel_scores(x, state["mu"], float(state["sharpness"]), self.kernel)
+
     def _repeats(self) -> bool:
         """Whether the same features give the same state: no draw, and no start from the last basis."""
         return not (self.carry or self.start == "stage1" or (self.sigma > 0 and self.draws > 0))
@@ -228,23 +234,6 @@ class EMBasisLabeller:
         sample = leading(row[~flag] for row, flag in zip(rows, labelled, strict=True))
         sample = sample if len(sample) else leading(rows)
         return em.sharpness_for_perplexity(sample @ mu.T, min(target, len(mu) * 0.9))
-
-    def _em(
-        self, rows: list[Tensor], labelled: list[Tensor], mu: Tensor, sharpness: float
-    ) -> tuple[Tensor, EMStats, Tensor]:
-        weights = em.domain_weights(torch.cat(labelled)).split([len(flag) for flag in labelled])
-        for _ in range(max(self.iterations, 1)):
-            parts = [
-                em.em_statistics(row, mu, sharpness, weight, self.kernel)
-                for row, weight in zip(rows, weights, strict=True)
-            ]
-            total = parts[0]
-            for part in parts[1:]:
-                total = total + part
-            stats = EMStats(all_sum(total.mass), all_sum(total.total), all_sum(total.objective))
-            moved, alive = em.m_step(stats, mu, sphere=self.kernel == "dot")
-            mu = moved if self.iterations else mu
-        return mu, stats, alive
 
     def _head(
         self, rows: list[Tensor], stream: Stream, mu: Tensor, sharpness: float, seed: int, round_number: int

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from embasis.distributed import all_sum
-from embasis.functional import sites
-from embasis.types import Features, Stream
+from embasis.functional import em, sites
+from embasis.types import EMStats, Features, Stream
 
 SHARPNESS_ROWS = 4096
 """Unlabelled rows by which the sharpness is set."""
@@ -84,6 +84,24 @@ def fingerprint(stream: Stream) -> Tensor:
         for column in (part.x, part.y) if part.weight is None else (part.x, part.y, part.weight):
             digest.update(column.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
+
+
+def moved_by_em(
+    rows: list[Tensor], labelled: list[Tensor], mu: Tensor, sharpness: float, iterations: int, kernel: str
+) -> tuple[Tensor, EMStats, Tensor]:
+    """The basis after so many iterations, the last statistics, and which components have mass."""
+    weights = em.domain_weights(torch.cat(labelled)).split([len(flag) for flag in labelled])
+    for _ in range(max(iterations, 1)):
+        parts = [
+            em.em_statistics(row, mu, sharpness, weight, kernel) for row, weight in zip(rows, weights, strict=True)
+        ]
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        stats = EMStats(all_sum(total.mass), all_sum(total.total), all_sum(total.objective))
+        moved, alive = em.m_step(stats, mu, sphere=kernel == "dot")
+        mu = moved if iterations else mu
+    return mu, stats, alive
 
 
 def minimise(objective: Callable[[Tensor, Tensor], Tensor], weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from embasis.report import figures
-from embasis.report.panels import numbers_table, progress
+from embasis.report.panels import progress
+from embasis.report.parts import Panel, Table, numbers_table, percent, three
 from embasis.report.records import RunView
 from embasis.report.scores import IOU, Summary, best_of, by_dataset, caption, columns, headline, legend
-from embasis.report.sections import Panel, Table, percent, run_title, three
+from embasis.report.sections import run_title
 from embasis.report.tables import NONE, cell
 
 MOST_RUNS = 12
@@ -58,9 +59,12 @@ def comparison_panels(summaries: Sequence[Summary], runs: Sequence[RunView]) -> 
     rows = [[s.method, s.dataset, cell("", s.stats[ranked[s.dataset]]), str(s.seeds)] for s in summaries]
     measure = " or ".join(dict.fromkeys(_ranked(group) for group in by_dataset(summaries).values()))
     title = measure[:1].upper() + measure[1:]
-    alt = f"{title}: " + "; ".join(f"{method} on {dataset} {text}" for method, dataset, text, _ in rows) + "."
-    table = numbers_table(["method", "data set", measure, "seeds"], rows)
-    found = [Panel(title, figures.comparison(summaries), alt, caption(summaries), table, wide=True)] if rows else []
+    pictures = list[str]()
+    for dataset, group in by_dataset(summaries).items():
+        said = "; ".join(f"{s.method} {cell('', s.stats[ranked[dataset]])}" for s in group)
+        pictures.append(figures.comparison(group, f"{_ranked(group)} on {dataset}: {said}."))
+    table = numbers_table(["method", "data set", measure, "seeds"], rows, title)
+    found = [Panel(title, pictures, caption(summaries), table, wide=True)] if rows else []
     for i, view in enumerate(runs[:MOST_RUNS], 1):
         if view.rounds:
             found.append(progress(view, f"Run {i}: {run_title(view)}"))

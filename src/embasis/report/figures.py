@@ -1,216 +1,199 @@
-"""Pictures of a run as SVG text: the same bytes for the same values, no clock, no pyplot.
+"""The figures of a page: the same bytes for the same values, no clock.
 
 What needs true labels takes an Evaluation, so it is drawn only where a record has one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-import numpy as np
+from embasis.report.drawing import (
+    LARGE,
+    SMALL,
+    Axes,
+    box,
+    chart,
+    cut,
+    element,
+    finite,
+    key,
+    line,
+    mark,
+    path,
+    point,
+    steps,
+    text,
+    wide_enough,
+)
+from embasis.report.scores import IOU, PLUS_MINUS, Summary, best_of, headline
+from embasis.report.tables import number as written
 
-from embasis.report.drawing import BLUE, INK, LINES, ORANGE, QUIET, SERIES, canvas, cut, heat, margin, tall
-from embasis.report.records import visible
-from embasis.report.scores import IOU, PLUS_MINUS, Summary, best_of, by_dataset, headline
-from embasis.report.tables import number
-
-if TYPE_CHECKING:
-    from embasis.types import Evaluation, RoundRecord
+MARKS = 24
+"""A curve has at most so many marks, and one at its end."""
 
 
-def panels(rounds: Sequence[RoundRecord]) -> list[tuple[str, dict[str, list[float | None]]]]:
-    """What `progress` draws: titles with their lines, one value per round."""
+@dataclass(frozen=True)
+class Line:
+    """A series of points with a name; `texts` says each of them, `sizes` are their marks'."""
 
-    def column(value: Callable[[Evaluation], float | None], side: str) -> list[float | None]:
-        return [None if (found := getattr(r, side)) is None else value(found) for r in rounds]
+    name: str
+    places: Sequence[tuple[float, float | None]]
+    texts: Sequence[str]
+    sizes: Sequence[float] = ()
 
-    accuracy = {
-        "labels": column(lambda e: e.accuracy, "evaluation"),
-        "network": column(lambda e: e.network_accuracy, "evaluation"),
-        "test set": column(lambda e: e.accuracy, "test"),
-    }
-    trust: dict[str, list[float | None]] = {
-        "trusted": [r.trusted / r.unlabelled if r.unlabelled else None for r in rounds],
-        "precision of trusted": column(lambda e: e.trusted_precision, "evaluation"),
-    }
-    overlap = {
-        "labels": column(lambda e: e.mean_iou, "evaluation"),
-        "test set": column(lambda e: e.mean_iou, "test"),
-    }
-    of_maps = any(value is not None for values in overlap.values() for value in values)
-    found: list[tuple[str, dict[str, list[float | None]]]] = [
-        ("mean IoU", overlap),
-        ("pixel accuracy" if of_maps else "accuracy", accuracy),
-        ("trusted share", trust),
-        ("changed labels", {"changed": [r.changed for r in rounds]}),
+
+@dataclass(frozen=True)
+class Field:
+    """How lines are drawn: what the axes are called, their ranges if they are set, whether they are shares."""
+
+    label: str
+    x_name: str
+    title: str = ""
+    x: tuple[float, float] | None = None
+    y: tuple[float, float] | None = None
+    shares: tuple[bool, bool] = (False, False)
+    whole: bool = False
+    """x are whole numbers"""
+    size: tuple[float, float] = SMALL
+    upright: float | None = None
+    """an upright line at this x"""
+    diagonal: bool = False
+
+
+def lines(found: Sequence[Line], field: Field, first_series: int = 0) -> str:
+    """Lines with marks over a grid; series are counted from `first_series` on."""
+    width, height = field.size
+    parts, top = list[str](), 14.0
+    if field.title:
+        parts.append(text(2, top, field.title, "title"))
+        top += 19
+    if len(found) > 1:
+        drawn, tall = key([one.name for one in found], 2, top, width, first_series)
+        parts.append(drawn)
+        top += tall
+    ys = [y for one in found for _, y in one.places if y is not None and finite(y)]
+    xs = [x for one in found for x, _ in one.places]
+    y_range, x_range = field.y or wide_enough(ys), field.x or wide_enough(xs, 0.04)
+    axes = Axes(x_range, y_range, 52, top, width - 10, height - 40)
+    x_steps = [x for x in steps(*x_range, 6) if not field.whole or x == round(x)]
+    y_steps = steps(*y_range, 4 if field.size == SMALL else 5)
+    parts.append(axes.grid(x_steps, y_steps, field.shares, field.x_name))
+    if field.diagonal:
+        parts.append(line(axes.across(0), axes.down(0), axes.across(1), axes.down(1), "even"))
+    if field.upright is not None and x_range[0] <= field.upright <= x_range[1]:
+        place = axes.across(field.upright)
+        parts.append(line(place, axes.top - 4, place, axes.bottom, "kept"))
+    for series, one in enumerate(found, first_series):
+        parts.append(_drawn(one, series, axes))
+    return chart(width, height, field.label, parts)
+
+
+def _drawn(one: Line, series: int, axes: Axes) -> str:
+    places = [(axes.across(x), axes.down(y)) if y is not None and finite(y) else None for x, y in one.places]
+    every = max(1, -(-len(places) // MARKS))
+    shown = {*range(0, len(places), every), len(places) - 1}
+    sizes = one.sizes or [3.4] * len(places)
+    points = [
+        point(series, *place, sizes[i], one.texts[i])
+        for i, place in enumerate(places)
+        if place is not None and i in shown
     ]
-    for name in dict.fromkeys(key for r in rounds for key in r.scores):
-        found.append((f"label-free: {name.replace('_', ' ')}", {name: [r.scores.get(name) for r in rounds]}))
-    kept = [(title, {k: v for k, v in lines.items() if any(x is not None for x in v)}) for title, lines in found]
-    return [(title, lines) for title, lines in kept if lines]
+    return element("g", {}, path(series, places) + "".join(points))
 
 
-def progress(rounds: Sequence[RoundRecord], best_round: int) -> str:
-    """Accuracy and mean IoU (with true labels), trusted share, changed labels and label-free scores per round."""
-    from matplotlib.ticker import MaxNLocator
+@dataclass(frozen=True)
+class Bars:
+    """Two counts in each bin; `texts` says a bin."""
 
-    parts, x = panels(rounds), [r.round for r in rounds]
-    across = min(3, len(parts))
-    down = -(-len(parts) // across)
-
-    def draw(axes: Any) -> None:
-        for ax, (title, lines) in zip(axes.flat, parts, strict=False):
-            for (name, y), (colour, marker, dash) in zip(lines.items(), LINES, strict=False):
-                values = [np.nan if v is None else v for v in y]
-                ax.plot(x, values, color=colour, marker=marker, linestyle=dash, label=visible(name))
-            if best_round in x:
-                ax.axvline(best_round, color=QUIET, linewidth=1, linestyle=(0, (2, 2)), zorder=1)
-            ax.set_title(visible(title))
-            ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-            ax.margins(y=0.15)
-            if len(lines) > 1:
-                ax.legend(loc="best")
-        for ax in axes.flat[len(parts) :]:
-            ax.set_axis_off()
-        for ax in axes[-1]:
-            ax.set_xlabel("round")
-
-    return canvas((9.5, 2.35 * down), (down, across), draw)
+    title: str
+    x_name: str
+    edges: Sequence[float]
+    counts: Sequence[tuple[int, int]]
+    texts: Sequence[str]
+    names: tuple[str, str]
+    label: str
 
 
-def reliability_points(evaluation: Evaluation) -> list[tuple[int, float, float]]:
-    """(rows, mean confidence, share right) of each bin that has rows."""
-    return [(round(n), c / n, right / n) for n, c, right in evaluation.reliability if n > 0]
+def stacked(bars: Bars) -> str:
+    """A histogram whose bars are parted in two."""
+    width, height = LARGE[0], 240.0
+    drawn, tall = key(bars.names, 2, 33, width, 1, filled=True)
+    most = max((sum(pair) for pair in bars.counts), default=0) or 1
+    low, high = bars.edges[0], bars.edges[-1]
+    axes = Axes((low, high), (0, most * 1.05), 52, 33 + tall, width - 10, height - 40)
+    y_steps = [y for y in steps(0, most * 1.05, 4) if y == round(y)]
+    parts = [
+        text(2, 14, bars.title, "title"),
+        drawn,
+        axes.grid(steps(low, high, 5), y_steps, (False, False), bars.x_name),
+    ]
+    hits = list[str]()
+    for (a, b), said, left, right in zip(bars.counts, bars.texts, bars.edges[:-1], bars.edges[1:], strict=True):
+        x, wide = axes.across(left), axes.across(right) - axes.across(left)
+        if not a + b:
+            continue
+        first, second = axes.down(a), axes.down(a + b)
+        parts.append(box(x + 0.7, first, wide - 1.4, axes.bottom - first, "b s1") if a else "")
+        parts.append(box(x + 0.7, second, wide - 1.4, first - second, "b s2") if b else "")
+        place = {"x": x, "y": axes.top, "width": wide, "height": axes.bottom - axes.top}
+        hits.append(mark("rect", place, said, "hit"))
+    return chart(width, height, bars.label, [*parts, element("g", {}, "".join(hits))], "bars")
 
 
-def reliability(curves: Sequence[tuple[str, Evaluation]]) -> str:
-    """How often labels of a stated confidence are right; the diagonal is perfect."""
+@dataclass(frozen=True)
+class Strip:
+    """One row of a bar chart: a name, what is written at its end, and parts with their texts."""
 
-    def draw(axes: Any) -> None:
-        ax = axes[0, 0]
-        ax.plot([0, 1], [0, 1], color=QUIET, linewidth=1)
-        for (name, evaluation), (colour, marker, dash) in zip(curves, SERIES, strict=False):
-            points = reliability_points(evaluation)
-            rows, stated, right = np.array(points, dtype=float).reshape(-1, 3).T
-            ax.plot(stated, right, color=colour, linestyle=dash, label=f"{name}, ECE {evaluation.ece:.3f}")
-            ax.scatter(stated, right, s=12 + 90 * rows / max(rows.sum(), 1), color=colour, marker=marker, zorder=3)
-        ax.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel="stated confidence", ylabel="share right")
-        ax.legend(loc="upper left")
-
-    return canvas((4.3, 3.5), (1, 1), draw)
+    name: str
+    value: str
+    parts: Sequence[tuple[int, float, str]]
+    """(series, length, text)"""
 
 
-def risk_coverage(curves: Sequence[tuple[str, Evaluation]]) -> str:
-    """The share of errors among the surest labels, for every share kept."""
-
-    def draw(axes: Any) -> None:
-        ax = axes[0, 0]
-        for (name, evaluation), (colour, marker, dash) in zip(curves, SERIES, strict=False):
-            share, risk = np.array(evaluation.risk_coverage, dtype=float).reshape(-1, 2).T
-            every = max(1, len(share) // 8)
-            ax.plot(share, risk, color=colour, linestyle=dash, marker=marker, markevery=every, label=name)
-        ax.set(xlim=(0, 1.02), xlabel="share of labels kept, surest first", ylabel="errors among them")
-        ax.set_ylim(bottom=0)
-        ax.legend(loc="upper left")
-
-    return canvas((4.3, 3.5), (1, 1), draw)
-
-
-def histograms(labels: dict[str, list[Any]]) -> list[tuple[str, Any, Any, Any]]:
-    """(title, bin edges, rows trusted, rows not trusted) of probability and variance."""
-    trusted = np.asarray(labels["trusted"], dtype=bool)
-    variance = np.asarray(labels["between"], dtype=float) + np.asarray(labels["within"], dtype=float)
-    found = []
-    for title, values in (
-        ("probability of the label", np.asarray(labels["probability"], float)),
-        ("variance", variance),
-    ):
-        fine = np.isfinite(values)
-        low, high = (values[fine].min(), values[fine].max()) if fine.any() else (0.0, 1.0)
-        edges = np.linspace(low, high if high > low else low + 1e-3, 21)
-        counts = [np.histogram(values[fine & side], edges)[0] for side in (trusted, ~trusted)]
-        found.append((title, edges, counts[0], counts[1]))
-    return found
-
-
-def uncertainty(labels: dict[str, list[Any]]) -> str:
-    """Histograms of probability and variance, trusted rows and the rest."""
-
-    def draw(axes: Any) -> None:
-        for ax, (title, edges, trusted, rest) in zip(axes.flat, histograms(labels), strict=True):
-            width = edges[1] - edges[0]
-            ax.bar(edges[:-1], trusted, width * 0.92, align="edge", color=BLUE, label="trusted")
-            ax.bar(
-                edges[:-1],
-                rest,
-                width * 0.92,
-                bottom=trusted,
-                align="edge",
-                color=ORANGE,
-                alpha=0.75,
-                label="not trusted",
+def strips(found: Sequence[Strip], label: str, names: Sequence[str]) -> str:
+    """A bar for each row, below its name; `names` are those of the series."""
+    width = float(LARGE[0])
+    drawn, tall = key(names, 2, 14, width, 1, filled=True) if len(names) > 1 else ("", 0.0)
+    most = max((sum(length for _, length, _ in row.parts) for row in found), default=0.0) or 1.0
+    body, y = [drawn], tall + (22.0 if tall else 14.0)
+    for row in found:
+        body += [text(2, y, cut(row.name, 40)), text(width - 2, y, row.value, "end quiet")]
+        x, pieces = 2.0, list[str]()
+        for series, length, said in row.parts:
+            wide = (width - 4) * length / most
+            pieces.append(
+                mark("rect", {"x": x, "y": y + 5, "width": max(wide, 1.0), "height": 9}, said, f"b s{series}")
             )
-            ax.set_title(title)
-            ax.grid(visible=False, axis="x")
-        axes[0, 0].set_ylabel("labels")
-        axes[0, 0].legend(loc="best")
-
-    return canvas((9.5, 3.1), (1, 2), draw)
+            x += wide
+        body.append(element("g", {}, "".join(pieces)))
+        y += 36
+    return chart(width, y - 14, label, body)
 
 
-def balance(rounds: Sequence[RoundRecord], classes: Sequence[str]) -> str:
-    """The share of each class among the labels of each round."""
-    counts = np.array([r.class_counts for r in rounds], dtype=float).T
-    shares = counts / np.maximum(counts.sum(0, keepdims=True), 1)
-    least = min(1.0, 2.5 / max(len(classes), 1))  # an even balance stays pale
-    numbers, names = [str(r.round) for r in rounds], [visible(name) for name in classes]
-    size = (min(9.0, 2.0 + 0.55 * len(rounds)) + margin(names), tall(len(classes)))
-    return canvas(
-        size, (1, 1), lambda axes: heat(axes[0, 0], shares, numbers, names, "round", "", "{:.0%}", shares, least)
-    )
-
-
-def confusion(evaluation: Evaluation, classes: Sequence[str], per_cent: bool = False) -> str:
-    """True classes down, labels across; a cell's shade, and with `per_cent` its number, is its share of the class."""
-    counts = np.array(evaluation.confusion, dtype=float)
-    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    shown = np.round(100 * shares) if per_cent else counts
-    names = [visible(name) for name in classes]
-    side = tall(len(classes)) + 0.7 * margin(names)
-    return canvas(
-        (side + 0.8, side),
-        (1, 1),
-        lambda axes: heat(axes[0, 0], shares, names, names, "label", "true class", "{:.0f}", shown),
-    )
-
-
-def comparison(summaries: Sequence[Summary]) -> str:
-    """Mean accuracy (of label maps, mean IoU) of each method with its deviation, one panel per data set."""
-    groups, best = by_dataset(summaries), best_of(summaries)
-    several = len({headline(group) in IOU for group in groups.values()}) > 1
-
-    def draw(axes: Any) -> None:
-        for ax, (dataset, group) in zip(axes.flat, groups.items(), strict=True):
-            measure = headline(group)
-            for y, summary in enumerate(group):
-                stat = summary.stats[measure]
-                if stat.mean is None:
-                    continue
-                colour = BLUE if (dataset, summary.method) in best else QUIET
-                ax.errorbar(stat.mean, y, xerr=stat.std, fmt="o", color=colour, markersize=7, elinewidth=2, capsize=0)
-                spread = "" if stat.std is None else f" {PLUS_MINUS} {number('accuracy', stat.std)}"
-                text = number("accuracy", stat.mean) + spread
-                place = {"xycoords": ("axes fraction", "data"), "va": "center", "annotation_clip": False}
-                ax.annotate(text, (1.02, y), color=INK if colour == BLUE else QUIET, **place)
-            ax.set_yticks(range(len(group)), [cut(visible(s.method), 32) for s in group], color=INK)
-            ax.set_ylim(len(group) - 0.4, -0.6)
-            ax.margins(x=0.08)
-            ax.grid(visible=False, axis="y")
-            ax.spines["left"].set_visible(False)
-            ax.set_title(cut(visible(dataset), 60))
-            if several or ax is axes[-1, 0]:
-                ax.set_xlabel("mean IoU" if measure in IOU else "accuracy")
-
-    heights = [0.65 + 0.31 * len(group) for group in groups.values()]
-    return canvas((8.0, sum(heights) + 0.3), (len(groups), 1), draw, heights)
+def comparison(group: Sequence[Summary], label: str) -> str:
+    """Mean accuracy (of label maps, mean IoU) of each method on one data set with its deviation."""
+    best, measure, width = best_of(group), headline(group), float(LARGE[0])
+    stats = [summary.stats[measure] for summary in group]
+    ends = [stat.mean + side * (stat.std or 0.0) for stat in stats if stat.mean is not None for side in (-1, 1)]
+    low, high = wide_enough(ends, 0.06)
+    axes = Axes((low, high), (0, 1), 8, 26, width - 8, 26 + 36.0 * len(group))
+    body = [
+        text(2, 14, cut(group[0].dataset, 44), "title"),
+        axes.grid(steps(low, high, 5), [], (False, False), "mean IoU" if measure in IOU else "accuracy"),
+    ]
+    for row, (summary, stat) in enumerate(zip(group, stats, strict=True)):
+        y, first = 38 + 36.0 * row, (summary.dataset, summary.method) in best
+        body.append(text(2, y, cut(summary.method, 40), "strong" if first else ""))
+        body.append(line(8, y + 10, width - 8, y + 10, "grid"))
+        if stat.mean is None:
+            continue
+        spread = "" if stat.std is None else f" {PLUS_MINUS} {written('accuracy', stat.std)}"
+        told = written("accuracy", stat.mean) + spread
+        body.append(text(width - 2, y, told, "end strong" if first else "end quiet"))
+        series, reach = (1, stat.std or 0.0) if first else (0, stat.std or 0.0)
+        body.append(
+            line(axes.across(stat.mean - reach), y + 10, axes.across(stat.mean + reach), y + 10, f"l s{series}")
+        )
+        body.append(element("g", {}, point(series, axes.across(stat.mean), y + 10, 5, f"{summary.method}: {told}")))
+    return chart(width, axes.bottom + 42, label, body, "dots")

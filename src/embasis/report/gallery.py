@@ -1,4 +1,8 @@
-"""Pictures of a run on label maps: what the network saw, what it said, how sure it was, and what was trusted."""
+"""Pictures of a run: of label maps what the network saw, said and trusted; of others the surest and the least sure.
+
+Only what begins as a PNG or JPEG file does is shown, at most EACH of a class and kind, and BYTES in all: base64 makes
+8 MB of them, so a page stays below 10 MB.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,18 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from embasis.report.records import RunView, Shown
+from embasis.report.panels_of_classes import components
+from embasis.report.parts import Table, numbers_table, percent, three
+from embasis.report.records import Component, Item, RunView, Shown
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
+EACH = 8
+BYTES, BASIS_BYTES = 6_000_000, 1_500_000
+"""Of all small pictures, and of those of the basis."""
+COMPONENTS = 60
+"""A page shows so many components, those of the largest share."""
+TINY = 32
+"""Pictures of at most so many pixels are shown with sharp edges."""
 SMOOTH = ("picture", "variance")
 """Shown smooth when enlarged; the others have sharp edges."""
 KINDS = (
@@ -72,6 +85,135 @@ def _tile(picture: str, kind: str, name: str, what: str, data: bytes) -> Tile:
     width, height = (int.from_bytes(data[start : start + 4]) for start in (16, 20))
     alt = f"{name[:1].upper()}{name[1:]} of {picture}: {what}."
     return Tile(name, alt, _uri("png", data), width, height, kind not in SMOOTH)
+
+
+@dataclass(frozen=True)
+class Thumb:
+    """A small picture; `said` stands below it, and `correct` where the label is known to be wrong."""
+
+    uri: str
+    alt: str
+    said: str
+    correct: str
+    sharp: bool
+    trusted: bool = False
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """The pictures of one label."""
+
+    label: str
+    kinds: tuple[tuple[str, tuple[Thumb, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Peak:
+    """A component of the basis: its likeliest class, the next ones, its share, and its nearest rows."""
+
+    name: str
+    probability: str
+    rest: str
+    share: str
+    thumbs: tuple[Thumb, ...]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Basis:
+    """All that the section on the basis shows; there are no peaks where rows have many sites."""
+
+    picture: str
+    peaks: tuple[Peak, ...]
+    caption: str
+    table: Table
+
+
+def shelves(view: RunView) -> list[Shelf]:
+    """The surest and the least sure rows of each label, in the order of the classes."""
+    found: dict[str, dict[str, list[Thumb]]] = {name: {} for name in view.classes}
+    room = BYTES - BASIS_BYTES
+    for item in view.items:
+        kinds = found.get(item.label, {})
+        thumbs = kinds.setdefault(item.why, [])
+        if len(thumbs) < EACH and len(item.picture) <= room and is_picture(item.picture):
+            thumbs.append(_thumb(item))
+            room -= len(item.picture)
+    return [
+        Shelf(label, tuple((why, tuple(thumbs)) for why, thumbs in kinds.items() if thumbs))
+        for label, kinds in found.items()
+        if any(kinds.values())
+    ]
+
+
+def _thumb(item: Item) -> Thumb:
+    wrong = item.truth is not None and item.truth != item.label
+    truth = f", but it is {item.truth}" if wrong else "" if item.truth is None else ", which is right"
+    trust = "trusted" if item.trusted else "not trusted"
+    alt = f"{item.name}: labelled {item.label} with probability {three(item.probability)}{truth}; {trust}."
+    correct = item.truth or "" if wrong else ""
+    return Thumb(
+        picture_uri(item.picture), alt, f"{item.probability:.0%}", correct, is_tiny(item.picture), item.trusted
+    )
+
+
+def basis(view: RunView) -> Basis | None:
+    """The components of the basis, grouped by class; None where a run has none."""
+    if not view.basis:
+        return None
+    order = {name: number for number, name in enumerate(view.classes)}
+    largest = sorted(view.basis, key=lambda found: -found.share)[:COMPONENTS]
+    ranked = sorted(largest, key=lambda found: (order.get(found.classes[0][0], len(order)), -found.share))
+    room, peaks = [BASIS_BYTES], list[Peak]()
+    for component in ranked if any(found.nearest for found in ranked) else ():
+        peaks.append(_peak(component, room))
+    rows = [
+        [str(number), *_classes(component), percent(component.share, 1), ", ".join(n for n, _ in component.nearest)]
+        for number, component in enumerate(view.basis)
+    ]
+    caption = (
+        f"Labels are mixed from {len(view.basis)} components. Each stands for a part of the unlabelled side and has "
+        "a probability of each class; a bar is a class, its pieces are the components for which it is the likeliest."
+    )
+    if peaks:
+        caption += " Below are the components with the unlabelled rows nearest to them"
+        caption += f", the {COMPONENTS} largest." if len(view.basis) > COMPONENTS else "."
+    header = ["component", "class", "probability", "next classes", "share", "nearest rows"]
+    if view.on_maps:
+        header, rows = header[:-1], [row[:-1] for row in rows]
+    return Basis(components(view), tuple(peaks), caption, numbers_table(header, rows, "The basis"))
+
+
+def _classes(component: Component) -> tuple[str, str, str]:
+    (name, p), *rest = component.classes
+    return name, three(p), ", ".join(f"{other} ({three(q)})" for other, q in rest)
+
+
+def _peak(component: Component, room: list[int]) -> Peak:
+    """One component; pictures as far as there is room for them."""
+    name, p, rest = _classes(component)
+    thumbs = list[Thumb]()
+    for near, picture in component.nearest:
+        if picture is not None and is_picture(picture) and len(picture) <= room[0]:
+            room[0] -= len(picture)
+            thumbs.append(Thumb(picture_uri(picture), f"Near to this component: {near}.", "", "", is_tiny(picture)))
+    names = () if thumbs else tuple(near for near, _ in component.nearest)
+    return Peak(name, p, rest, percent(component.share, 1), tuple(thumbs), names)
+
+
+def is_picture(data: bytes) -> bool:
+    """Whether these bytes begin as a PNG or a JPEG file does."""
+    return is_png(data) or data.startswith(b"\xff\xd8\xff")
+
+
+def is_tiny(data: bytes) -> bool:
+    """Whether it is a PNG of few pixels."""
+    return is_png(data) and max(int.from_bytes(data[start : start + 4]) for start in (16, 20)) <= TINY
+
+
+def picture_uri(data: bytes) -> str:
+    """The picture as the page holds it."""
+    return _uri("png" if is_png(data) else "jpeg", data)
 
 
 def is_png(data: bytes | None) -> bool:

@@ -6,6 +6,7 @@ JSON has no NaN or infinity, so such floats travel as the strings "nan", "inf" a
 from __future__ import annotations
 
 import math
+import re
 import types
 import typing
 import unicodedata
@@ -20,6 +21,8 @@ if TYPE_CHECKING:  # embasis.types brings torch, which a report does without unt
 
 _JOINERS = "\u200c\u200d"  # Persian and Indic words, and emoji, need them
 _NOT_XML = "\ufffe\uffff"
+_HOME = re.compile(r"(?:/home/|/Users/|[A-Za-z]:\\Users\\)[^/\\\s]+|/root(?=/|$)")
+"""Whose computer it was is nobody's business."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,33 @@ class Shown:
     trusted: bytes
     """white where the label is trusted, black elsewhere"""
     truth: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Item:
+    """A row of the gallery of a run on pictures with one label each: JPEG or PNG bytes, at most 96 pixels wide."""
+
+    name: str
+    why: str
+    """"surest" or "least sure" among those of its label"""
+    label: str
+    probability: float
+    trusted: bool
+    truth: str | None
+    """the true class, where it is known"""
+    picture: bytes
+
+
+@dataclass(frozen=True)
+class Component:
+    """A component of the basis."""
+
+    classes: tuple[tuple[str, float], ...]
+    """its likeliest classes with their probabilities"""
+    share: float
+    """its part of the unlabelled side"""
+    nearest: tuple[tuple[str, bytes | None], ...] = ()
+    """the rows nearest to it, with a small picture where there is one"""
 
 
 @dataclass(frozen=True)
@@ -60,6 +90,14 @@ class RunView:
     """the colour of each class in pictures of labels; empty for runs without label maps"""
     pictures: int = 0
     """of a run on label maps: how many are unlabelled; 0 = not known"""
+    corrected: int = 0
+    """labelled rows that a person has corrected on the unlabelled side"""
+    items: tuple[Item, ...] = ()
+    """of a run on pictures with one label each: some of them"""
+    basis: tuple[Component, ...] = ()
+    """of the round that is kept"""
+    refused: tuple[dict[str, Any], ...] = ()
+    """files that could not be used: rows of name, reason, phase, side"""
 
     def __post_init__(self) -> None:
         n = len(self.classes)
@@ -86,6 +124,11 @@ class RunView:
 def visible(text: str) -> str:
     r"""Text in which control, bidi and other invisible characters show as escapes: ESC becomes \x1b."""
     return "".join(character if _harmless(character) else _escape(character) for character in text)
+
+
+def public(text: str) -> str:
+    """Text as a page shows it: visible, and without the names of home folders."""
+    return visible(_HOME.sub("~", text))
 
 
 def _harmless(character: str) -> bool:

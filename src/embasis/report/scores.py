@@ -26,6 +26,15 @@ METRICS = {
     "seconds": "sec",
 }
 """The columns of every table: the field of a RunScore and its short heading."""
+MORE = {
+    "adaptive_ece": "aECE",
+    "classwise_ece": "cECE",
+    "brier": "Brier",
+    "aupr": "AUPR",
+    "aurc": "AURC",
+    "coverage_95": "cov95",
+}
+"""What only the files of numbers have, so that tables stay narrow; docs/metrics.md says what they are."""
 IOU = {"mean_iou": "mIoU", "starred_iou": "mIoU*"}
 """Columns that stand before them where runs have them: those on label maps."""
 PLUS_MINUS = "\u00b1"
@@ -67,6 +76,13 @@ class RunScore:
     class_iou: tuple[float | None, ...] = ()
     """by class of `class_names`; None where no pixel is truly of the class"""
     starred_iou: float | None = None
+    adaptive_ece: float | None = None
+    classwise_ece: float | None = None
+    brier: float | None = None
+    aupr: float | None = None
+    aurc: float | None = None
+    coverage_95: float | None = None
+    """the largest share of labels, surest first, of which 95 % are right; None where no share reaches that"""
 
     def cells(self) -> dict[str, Any]:
         """One line of a table of runs: values by their names, then `accuracy of <class>` and `IoU of <class>`."""
@@ -137,7 +153,7 @@ def summarise(rows: Iterable[RunScore]) -> list[Summary]:
 def _summary(dataset: str, method: str, seeds: dict[int, dict[str, RunScore]]) -> Summary:
     counts = [len(pairs) for pairs in seeds.values()]
     stats = {}
-    for metric in (*IOU, *METRICS):
+    for metric in (*IOU, *METRICS, *MORE):
         per_seed = []
         for pairs in seeds.values():
             values = [value for row in pairs.values() if (value := getattr(row, metric)) is not None]
@@ -157,6 +173,11 @@ def by_dataset(summaries: Iterable[Summary]) -> dict[str, list[Summary]]:
 def columns(summaries: Sequence[Summary]) -> dict[str, str]:
     """The columns of a table of these, by field of RunScore, with their headings: IoU only where some run has it."""
     return {name: text for name, text in IOU.items() if any(s.stats[name].n for s in summaries)} | METRICS
+
+
+def numbers(summaries: Sequence[Summary]) -> tuple[str, ...]:
+    """All fields of RunScore that some run has, for the files of numbers."""
+    return (*columns(summaries), *(name for name in MORE if any(s.stats[name].n for s in summaries)))
 
 
 def headline(summaries: Sequence[Summary]) -> str:

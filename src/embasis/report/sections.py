@@ -1,13 +1,12 @@
-"""What stands on a page: its sentences, cards, tables and panels, as plain values for the template."""
+"""What stands on the page of a run beside its figures: sentences, cards and tables."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from embasis.report.drawing import dark
+from embasis.report.parts import Card, Table, duration, percent, short, three
 from embasis.report.records import RunView
 from embasis.report.tables import NONE
 
@@ -29,59 +28,14 @@ _ASKED = (
     "seed",
 )
 
+_PARTS = ((0, "reliability"), (1, "resolution"), (2, "uncertainty"))
+_OF_QUALITY = (
+    "ECE, Brier and AURC: smaller is better; AUPR: larger is better. "
+    "Kept at 95%: the largest share of labels, surest first, of which 95% are right."
+)
+MOST_REFUSED = 50
+"""Files that a page names."""
 _OF_MAPS = "Labels and trusted count sites, one for each cell of the network's output; the rest is over pixels."
-
-
-@dataclass(frozen=True)
-class Table:
-    """A heading, its rows as text, a sentence below; `best` are the rows in bold."""
-
-    name: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    note: str = ""
-    best: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True)
-class Card:
-    """One key figure."""
-
-    name: str
-    value: str
-    hint: str = ""
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A figure with its words and the table of its numbers."""
-
-    title: str
-    light: str
-    alt: str
-    caption: str
-    table: Table
-    wide: bool = False
-    dark: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "dark", dark(self.light))
-
-
-def three(value: float | None) -> str:
-    """Three decimals, a dash for None."""
-    return NONE if value is None else f"{value:.3f}"
-
-
-def percent(part: float, whole: float) -> str:
-    """A share with one decimal, a dash for a share of nothing."""
-    return f"{part / whole:.1%}" if whole else NONE
-
-
-def _time(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
@@ -165,14 +119,27 @@ def run_cards(view: RunView) -> list[Card]:
             right = three(now.trusted_precision)
             cards.append(Card("Right among the trusted", right, f"{three(now.accuracy)} among all"))
             cards.append(Card("Calibration error", three(now.ece), was("ece") or "0 is best"))
+        cards += _expected_cards(record)
         if record.test is not None:
             cards += _test_cards(record.test, view)
         kept = "chosen without true labels" if view.kept else "the last one"
         cards.append(Card("Round kept", str(record.round), f"of {view.rounds[-1].round}; {kept}"))
     if view.timings:
         total = sum(float(row["seconds"]) for row in view.timings)
-        cards.append(Card("Time", _time(total), f"{len({row['stage'] for row in view.timings})} stages"))
+        cards.append(Card("Time", duration(total), f"{len({row['stage'] for row in view.timings})} stages"))
     return cards
+
+
+def _expected_cards(record: RoundRecord) -> list[Card]:
+    """What can be said of the labels without any true one."""
+    expected, temperature = record.facts.get("expected_accuracy"), record.facts.get("temperature")
+    found = (
+        [Card("Expected accuracy", three(expected), "estimated without true labels")] if expected is not None else []
+    )
+    if temperature is not None:
+        direction = "softened" if temperature > 1 else "sharpened" if temperature < 1 else "left as they are"
+        found.append(Card("Temperature", f"{temperature:.2f}", f"probabilities are {direction}"))
+    return found
 
 
 def _test_cards(test: Evaluation, view: RunView) -> list[Card]:
@@ -202,6 +169,7 @@ def run_warnings(view: RunView) -> list[str]:
 def went_in(view: RunView) -> list[tuple[str, str]]:
     """What the run was given."""
     rows = [(name, value) for name in _ASKED if (value := _setting(view, name)) is not None]
+    rows += [("corrected by hand, now labelled", f"{view.corrected:,}")] if view.corrected else []
     if view.rounds:
         rows += [("unlabelled pictures", f"{view.pictures:,}")] if view.pictures else []
         rows.append((f"unlabelled {counted(view)}", f"{view.rounds[-1].unlabelled:,}"))
@@ -232,7 +200,7 @@ def round_table(view: RunView) -> Table:
 
 
 def _score(record: RoundRecord, name: str) -> str:
-    return f"{record.scores[name]:.4g}" if name in record.scores else NONE
+    return short(record.scores.get(name))
 
 
 def _measure_names(view: RunView) -> list[str]:
@@ -288,6 +256,40 @@ def cost_table(view: RunView) -> Table:
     rows = [[s, f"{sum(t):.2f}", percent(sum(t), total), str(len(t))] for s, t in stages.items()]
     rows += [["total", f"{total:.2f}", "", ""]] if rows else []
     return Table("Cost", ("stage", "seconds", "share", "times run"), rows)
+
+
+def quality_table(view: RunView) -> Table:
+    """One line per round with true labels: calibration, and how well the uncertainty ranks the labels."""
+    found = [(record.round, record.evaluation) for record in view.rounds if record.evaluation is not None]
+    columns: dict[str, list[float | None]] = {
+        "adaptive ECE": [e.adaptive_ece for _, e in found],
+        "class-wise ECE": [e.classwise_ece for _, e in found],
+        "mean confidence": [e.confidence for _, e in found],
+        "Brier": [e.brier for _, e in found],
+        **{f"Brier: {name}": [e.brier_parts[i] if e.brier_parts else None for _, e in found] for i, name in _PARTS},
+        "AUPR": [e.aupr for _, e in found],
+        "AURC": [e.aurc for _, e in found],
+    }
+    for precision in sorted({precision for _, e in found for precision, _ in e.coverage}):
+        columns[f"kept at {precision:.0%}"] = [dict(e.coverage).get(precision) for _, e in found]
+    shown = {name: values for name, values in columns.items() if any(value is not None for value in values)}
+    rows = [[str(n), *(three(values[i]) for values in shown.values())] for i, (n, _) in enumerate(found)]
+    best = frozenset(i for i, (n, _) in enumerate(found) if n == view.best_round)
+    return Table("Calibration and ranking", ["round", *shown], rows if shown else [], _OF_QUALITY, best)
+
+
+def chosen_table(view: RunView) -> Table:
+    """One line per round: what the labeller chose for itself."""
+    names = list(dict.fromkeys(key for record in view.rounds for key in record.facts))
+    rows = [[str(record.round), *(short(record.facts.get(name)) for name in names)] for record in view.rounds]
+    return Table("What the labeller chose", ["round", *(n.replace("_", " ") for n in names)], rows if names else [])
+
+
+def refused_table(view: RunView) -> Table:
+    """Files that could not be used."""
+    rows = [[str(row.get(name, "")) for name in ("name", "side", "phase", "reason")] for row in view.refused]
+    more = f"The first {MOST_REFUSED} of {len(rows):,}; quarantine.jsonl has all." if len(rows) > MOST_REFUSED else ""
+    return Table("Files that were not used", ("file", "side", "found at", "reason"), rows[:MOST_REFUSED], more)
 
 
 def run_facts(view: RunView) -> list[tuple[str, list[tuple[str, str]]]]:

@@ -25,6 +25,7 @@ from embasis.report.scores import (
     caption,
     columns,
     headline,
+    numbers,
     summarise,
 )
 
@@ -141,7 +142,7 @@ def as_csv(summaries: Sequence[Summary]) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["dataset", "method", "metric", "mean", "std", "n", "seeds", "pairs_min", "pairs_max"])
     for s in summaries:
-        for metric in columns(summaries):
+        for metric in numbers(summaries):
             stat = s.stats[metric]
             value = ["" if number is None else repr(float(number)) for number in (stat.mean, stat.std)]
             writer.writerow([_inert(s.dataset), _inert(s.method), metric, *value, stat.n, s.seeds, *s.pairs])

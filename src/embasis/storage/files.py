@@ -23,7 +23,7 @@ class Disk:
     write, fsync, truncate = staticmethod(os.write), staticmethod(os.fsync), staticmethod(os.ftruncate)
     rename, replace = staticmethod(os.rename), staticmethod(os.replace)
     mkdir, rmdir, unlink = staticmethod(os.mkdir), staticmethod(os.rmdir), staticmethod(os.unlink)
-    statvfs = staticmethod(os.statvfs)
+    symlink, statvfs = staticmethod(os.symlink), staticmethod(os.statvfs)
 
     def expect_room(self, folder: Path, size: int) -> None:
         """Refuse a write of so many bytes before it begins, unless there is room for them and a fifth more."""

@@ -41,9 +41,9 @@ def seal(value: Mapping[str, object]) -> bytes:
     return json_bytes({**value, "seal": sha256(json_bytes(value, "seal"))}, "seal")
 
 
-def unseal(path: Path) -> Any:
-    """The object in a sealed file, without its seal."""
-    value = parse_json(data := read_bytes(path, range(1 << 20)), path)
+def unseal(path: Path, most: int = 1 << 20) -> Any:
+    """The object in a sealed file of less than `most` bytes, without its seal."""
+    value = parse_json(data := read_bytes(path, range(most)), path)
     whole = isinstance(value, dict) and value.pop("seal", None) and seal(value) == data
     require(whole, f"{path}: the seal is broken", CorruptError)
     return value

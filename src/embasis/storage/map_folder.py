@@ -15,9 +15,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from embasis.errors import CheckpointError, ConfigError, UntrustedError, require
+from embasis.errors import CheckpointError, ConfigError, CorruptError, UntrustedError, require
 from embasis.storage import files
-from embasis.storage.files import TEMP, temp_path, writing
+from embasis.storage.files import TEMP, read_bytes, temp_path, writing
 from embasis.storage.generations import own_version, seal, unseal
 from embasis.storage.pictures import grey_png, label_png, written_ids
 from embasis.storage.tables import table_bytes
@@ -173,6 +173,23 @@ class MapFolder:
 
     def _writing(self, path: Path) -> AbstractContextManager[None]:
         return writing(path, self._kept)
+
+
+def read_marker(path: Path) -> dict[str, Any]:
+    """What `maps.json` says of a folder in which all maps are there."""
+    facts: dict[str, Any] = unseal(path / MARKER)
+    whole = facts.get("what") == WHAT and facts.get("complete") is True
+    require(whole, f"{path}: the maps are not all there", CorruptError)
+    return facts
+
+
+def read_map(path: Path, kind: str, name: str) -> bytes:
+    """The bytes of one map; `name` is what the folder's table calls its file."""
+    require(_is_path(name), f"path escapes the folder of maps: {name!r}", UntrustedError)
+    for folder in (path / kind / name).relative_to(path).parents:
+        link = path / folder
+        require(not link.is_symlink(), f"{link} is a symbolic link; links are not followed", UntrustedError)
+    return read_bytes(path / kind / name)
 
 
 def require_own(path: Path) -> None:

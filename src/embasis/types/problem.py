@@ -120,6 +120,8 @@ class Problem:
     """What the data sets held and could not be used: the quarantine ledger."""
     notes: tuple[str, ...] = ()
     """What was done for the user that the user should know of."""
+    corrected: int = 0
+    """Rows of the labelled side that a person has labelled on the unlabelled one."""
 
     def __post_init__(self) -> None:
         labels, classes = self.labelled.labels, len(self.schema)

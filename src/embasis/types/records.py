@@ -33,6 +33,24 @@ class Evaluation:
     """of label maps: mean over the classes that truly occur of intersection over union, from `confusion`"""
     class_iou: tuple[float | None, ...] = ()
     """of label maps: that of each class; None for a class that does not truly occur"""
+    adaptive_ece: float | None = None
+    """as `ece`, in bins with equally many rows each; this and what follows is None in records of older releases"""
+    classwise_ece: float | None = None
+    """mean over classes of the calibration error of the class's own probability"""
+    brier: float | None = None
+    """mean of Σ_c (p_c − 1[true class = c])², from 0 to 2"""
+    brier_parts: tuple[float, float, float] | None = None
+    """reliability, resolution, uncertainty: brier = first − second + third + what bins leave over"""
+    aupr: float | None = None
+    """average precision of the uncertainty against errors; None when all labels are right or all wrong"""
+    aurc: float | None = None
+    """area under the risk–coverage curve: mean share of errors over all coverages"""
+    coverage: tuple[tuple[float, float | None], ...] = ()
+    """(precision, largest share of labels, surest first, that reaches it; None where none does)"""
+    spread: tuple[tuple[float, int, int], ...] = ()
+    """per bin of uncertainty, clamped to [0, 1]: upper edge, right labels, wrong labels"""
+    confidence: float | None = None
+    """mean stated probability of the labels: the accuracy that they claim"""
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,21 @@ def scan_list(path: PathLike, *, label: str = "label", follow_links: bool = Fals
     return scan, label_names([labels[file.name] for file in scan.files], str(path))
 
 
+def listed_paths(path: PathLike) -> dict[str, str]:
+    """Where each path of a list leads, by the path as written; nothing is opened."""
+    path = Path(path)
+    try:
+        columns = _columns(path)
+        require(COLUMN in columns, f"{path}: no column {COLUMN!r}; columns: {listed(columns)}")
+        return {written: _target(path, written) for _, written, _ in _cells(path, "") if written}
+    except OSError as error:
+        raise InputDataError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _target(path: Path, written: str) -> str:
+    return os.path.normpath(os.path.join(path.parent.absolute(), os.fsdecode(name_bytes(written))))
+
+
 def _collect(path: Path, label: str, follow_links: bool) -> tuple[Collector, dict[str, object]]:
     collector, labels = Collector(os.fspath(path)), dict[str, object]()
     met: set[str] = set()
@@ -57,7 +72,7 @@ def _collect(path: Path, label: str, follow_links: bool) -> tuple[Collector, dic
         if not written:
             collector.refuse(where, "has no path")
             continue
-        target = os.path.normpath(os.path.join(path.parent.absolute(), os.fsdecode(name_bytes(written))))
+        target = _target(path, written)
         if target in met:
             collector.refuse(written, f"is listed twice, again in {where}")
         elif reason := _refusal(target, where, follow_links):

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import torch
 
+from embasis.data.corrections import moved_note
 from embasis.data.image.files import PathLike, Scan, shown
 from embasis.data.image.folders import DEFAULTS, test_leaks
 from embasis.data.image.loading import Reader
@@ -20,6 +21,7 @@ from embasis.data.image.sides import (
     require_other_place,
 )
 from embasis.data.maps.check import Looked, decoded_side, gathered, maps_check, refusals, require_map_budget, surveyed
+from embasis.data.maps.corrections import joined, split_corrected, survey_corrected
 from embasis.data.maps.files import MapFile
 from embasis.data.maps.pairs import MapSide, is_map_folder, mispaired
 from embasis.data.maps.samples import MapFiles
@@ -59,26 +61,40 @@ def load_maps(
     *,
     test: PathLike | None = None,
     classes: PathLike | None = None,
+    corrections: PathLike | None = None,
     options: ImageOptions = DEFAULTS,
     reader: Reader | None = None,
 ) -> Problem:
     """A problem from folders of pictures and label maps; every map is decoded once, and with a reader every picture.
 
-    What cannot be read is left out and named in the ledger."""
+    What cannot be read is left out and named in the ledger. `corrections` is a folder of maps of unlabelled pictures,
+    which are labelled ones then."""
     require_other_place(labelled, unlabelled)
     findings: list[Finding] = []
     sides = gathered(labelled, unlabelled, test, options, findings)
     _raise_first(findings)
-    sides = [side if side is None or reader is None else decoded_side(side, reader) for side in sides]
-    first, second, third = sides
+    sides.append(None)
+    if corrections is not None and sides[1] is not None:  # what is wrong with them is said before minutes of reading
+        sides[1], sides[3] = split_corrected(sides[1], corrections, options)
+    first, second, third, moved = (
+        side if side is None or reader is None else decoded_side(side, reader) for side in sides
+    )
     assert first is not None
     assert second is not None
     require_other_files(first.pictures, second.pictures)
     looked = surveyed(first, second, third, options, findings, classes)
-    require_map_budget([side for side in sides if side is not None], looked, options)
+    require_map_budget([side for side in (first, second, third) if side is not None], looked, options)
     _raise_first(findings)
+    if moved is not None and looked.labelled is not None:
+        found = survey_corrected(moved, looked.labelled.table)
+        looked = replace(looked, labelled=(more := joined(looked.labelled, found)))
+        first, findings = more.side, [*findings, _moved(moved, second.name)]
     notes = [*dict.fromkeys(finding.text for finding in findings), *_leaks(first, second, third, options)]
-    return _assembled(looked, notes)
+    return replace(_assembled(looked, notes), corrected=0 if moved is None else len(moved.files))
+
+
+def _moved(side: MapSide, unlabelled: str) -> Finding:
+    return Finding("note", moved_note(len(side.files), "picture", side.name, unlabelled))
 
 
 def _is_below(path: PathLike, folder: PathLike) -> bool:

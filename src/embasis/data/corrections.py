@@ -1,0 +1,122 @@
+"""Rows that a person has labelled move from the unlabelled side to the labelled one.
+
+They are labelled rows from then on, and nothing is scored on them. They keep their ids, on which all randomness hangs;
+one that a labelled row has already becomes another, which depends on nothing but the two.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from embasis.data.image.files import ImageFile
+from embasis.data.image.samples import Images
+from embasis.data.problem import listed
+from embasis.errors import require
+from embasis.types import Arrays, Problem, Samples
+
+FEW = 5
+"""Ids that a sentence names."""
+PREFIX = "corrections/"
+"""Of the new name of an image whose name a labelled one has."""
+
+
+def with_corrections(problem: Problem, labels: Mapping[str, str], source: str, unlabelled: str) -> Problem:
+    """The problem after the rows that `labels` names (id → class) have moved; `source` is where that was written.
+
+    Rows of images are called by their paths, those of tables by their ids."""
+    names = problem.row_names or [str(number) for number in problem.unlabelled.ids.tolist()]
+    place = {name: row for row, name in enumerate(names)}
+    require_there([name for name in labels if name not in place], source, unlabelled)
+    numbers = {name: number for number, name in enumerate(problem.schema.names)}
+    chosen = sorted((place[name], numbers[label]) for name, label in labels.items())
+    require_rest(len(chosen), len(names), source, unlabelled)
+    rows, classes = torch.tensor(chosen, dtype=torch.int64).T
+    note = moved_note(len(chosen), "row", source, unlabelled)
+    return replace(moved(problem, rows, classes), corrected=len(chosen), notes=(*problem.notes, note))
+
+
+def require_there(lacking: Sequence[str], source: str, unlabelled: str) -> None:
+    """Every id is one of the unlabelled side."""
+    what = "1 id is" if len(lacking) == 1 else f"{len(lacking):,} ids are"
+    require(not lacking, f"{source}: {what} not in {unlabelled}: {listed(lacking, FEW)}")
+
+
+def require_rest(count: int, rows: int, source: str, unlabelled: str) -> None:
+    """Something stays on the unlabelled side."""
+    hint = "keep the ones that were corrected"
+    require(count < rows, f"{source}: names all {rows:,} of {unlabelled}, so that nothing is left to adapt to; {hint}")
+
+
+def moved_note(count: int, unit: str, source: str, unlabelled: str) -> str:
+    """What was done, for the user."""
+    what = (
+        f"1 {unit} of {unlabelled} is a labelled one"
+        if count == 1
+        else f"{count:,} {unit}s of {unlabelled} are labelled ones"
+    )
+    return f"{source}: {what} now"
+
+
+def moved(problem: Problem, rows: Tensor, classes: Tensor) -> Problem:
+    """The problem with these rows of the unlabelled side on the labelled one, with these classes."""
+    stay = torch.ones(len(problem.unlabelled), dtype=torch.bool)
+    stay[rows] = False
+    kept = stay.nonzero().squeeze(1)
+    hidden = problem.hidden[kept] if isinstance(problem.hidden, Tensor) else None
+    names = problem.row_names
+    return replace(
+        problem,
+        labelled=_joined(problem.labelled, problem.unlabelled, rows, classes),
+        unlabelled=_taken(problem.unlabelled, kept),
+        hidden=hidden if hidden is not None and bool((hidden >= 0).any()) else None,
+        row_names=None if names is None else tuple(names[row] for row in kept.tolist()),
+    )
+
+
+def _joined(labelled: Samples, unlabelled: Samples, rows: Tensor, classes: Tensor) -> Samples:
+    if isinstance(labelled, Images) and isinstance(unlabelled, Images):
+        more = renamed([unlabelled.files[row] for row in rows.tolist()], labelled.names)
+        return Images.of([*labelled.files, *more], torch.cat([labelled.labels, classes]))
+    assert isinstance(labelled, Arrays)
+    assert isinstance(unlabelled, Arrays)
+    ids = torch.cat([labelled.ids, other_ids(unlabelled.ids[rows], labelled.ids)])
+    return Arrays.of(torch.cat([labelled.x, unlabelled.x[rows]]), torch.cat([labelled.labels, classes]), ids)
+
+
+def _taken(samples: Samples, rows: Tensor) -> Samples:
+    if isinstance(samples, Images):
+        return samples.take(rows)
+    assert isinstance(samples, Arrays)
+    return Arrays(samples.x[rows], samples.labels[rows], samples.ids[rows])
+
+
+def renamed(files: Sequence[ImageFile], taken: Iterable[str]) -> list[ImageFile]:
+    """The files, under other names where theirs are taken: an image's id is a hash of its name."""
+    used, found = {*taken}, list[ImageFile]()
+    for file in files:
+        name = file.name
+        while name in used:
+            name = f"{PREFIX}{name}"
+        used.add(name)
+        found.append(file if name == file.name else replace(file, name=name))
+    return found
+
+
+def other_ids(ids: Tensor, taken: Tensor) -> Tensor:
+    """The ids, but for those that are taken: 63 bits of a hash of each."""
+    used = {*taken.tolist()} | {*ids.tolist()}
+    clash = {*taken.tolist()} & {*ids.tolist()}
+    found = []
+    for number in ids.tolist():
+        new, attempt = number, 0
+        while number in clash and new in used:
+            data = f"{PREFIX}{number}/{attempt}".encode()
+            new, attempt = int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") >> 1, attempt + 1
+        used.add(new)
+        found.append(new)
+    return torch.tensor(found, dtype=torch.int64)

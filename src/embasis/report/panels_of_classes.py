@@ -1,0 +1,166 @@
+"""The figures that show classes, components and stages of a run, with their words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from embasis.report.drawing import NAMED_CLASSES
+from embasis.report.figures import Strip, strips
+from embasis.report.heat import Heat, heat
+from embasis.report.parts import Panel, duration, numbers_table, percent
+from embasis.report.records import Component, RunView
+from embasis.report.sections import judged
+
+MARKED = 60
+"""A picture of many classes has a mark on so many cells."""
+MOST_ROUNDS = 24
+"""A picture of times shows at most so many rounds, the last ones."""
+
+
+def balance(view: RunView) -> Panel:
+    """Class shares over rounds."""
+    totals = [max(1, sum(record.class_counts)) for record in view.rounds]
+    pairs = list(zip(view.rounds, totals, strict=True))
+    shares = [[record.class_counts[c] / total for record, total in pairs] for c in range(len(view.classes))]
+    rows = [[name, *(f"{share:.1%}" for share in shares[c])] for c, name in enumerate(view.classes)]
+    texts = [
+        [
+            f"{name}, round {record.round}: {share:.1%}, {record.class_counts[c]:,} labels"
+            for record, share in zip(view.rounds, shares[c], strict=True)
+        ]
+        for c, name in enumerate(view.classes)
+    ]
+    last = view.rounds[-1]
+    most = max(range(len(view.classes)), key=lambda c: last.class_counts[c])
+    label = f"Class shares per round. Largest in round {last.round}: {view.classes[most]}, {rows[most][-1]}."
+    order = sorted(range(len(view.classes)), key=lambda c: -last.class_counts[c])[:MARKED]
+    picture = heat(
+        Heat(
+            label,
+            view.classes,
+            [str(record.round) for record in view.rounds],
+            shares,
+            [[f"{share:.0%}" if share else "" for share in row] for row in shares],
+            texts,
+            ("", "round"),
+            least=min(1.0, 2.5 / max(len(view.classes), 1)),  # an even balance stays pale
+            marked=frozenset((c, len(view.rounds) - 1) for c in order),
+        )
+    )
+    text = "Share of each class among the labels of each round. One class that swallows the others is a collapse."
+    title = "Class balance of the labels"
+    table = numbers_table(["class", *(f"round {record.round}" for record in view.rounds)], rows, title)
+    return Panel(title, [picture], text, table)
+
+
+def confusion(view: RunView) -> Panel:
+    """True classes against labels, for the kept round."""
+    with_truth = [record for record in view.rounds if record.evaluation is not None]
+    record = view.kept if view.kept in with_truth and view.kept is not None else with_truth[-1]
+    evaluation = record.evaluation
+    assert evaluation is not None
+    counts, unit = evaluation.confusion, judged(view)
+    cells = [(n, i, j) for i, row in enumerate(counts) for j, n in enumerate(row) if n and i != j]
+    cells.sort(key=lambda item: -item[0])
+    worst = "No errors."
+    if cells:
+        n, i, j = cells[0]
+        worst = f"Most frequent error: {view.classes[i]} labelled {view.classes[j]}, {n:,} {unit}."
+    shares = [[n / max(sum(row), 1) for n in row] for row in counts]
+    picture = heat(
+        Heat(
+            f"Confusion matrix. {worst}",
+            view.classes,
+            view.classes,
+            shares,
+            _written(counts, shares, view.on_maps),
+            _told(counts, shares, view.classes, unit),
+            ("true class", "label"),
+            marked=frozenset((i, j) for _, i, j in cells[:MARKED]),
+        )
+    )
+    text = f"Round {record.round}. A row is a true class, a column a label; the shade is the share of the true class."
+    text += " The numbers are per cent of it." if view.on_maps else ""
+    title = "Which classes are confused?"
+    rows = [[view.classes[i], view.classes[j], f"{n:,}"] for n, i, j in cells]
+    table = numbers_table(["true class", "labelled", unit], rows, title)
+    return Panel(title, [picture], f"{text} {worst}", table)
+
+
+def _written(counts: Sequence[Sequence[int]], shares: Sequence[Sequence[float]], per_cent: bool) -> list[list[str]]:
+    """What stands in the cells; nothing in empty ones."""
+    if not per_cent:
+        return [[str(n) if n else "" for n in row] for row in counts]
+    return [[f"{100 * share:.0f}" if share >= 0.005 else "" for share in row] for row in shares]
+
+
+def _told(
+    counts: Sequence[Sequence[int]], shares: Sequence[Sequence[float]], classes: Sequence[str], unit: str
+) -> list[list[str]]:
+    return [
+        [
+            f"{true} labelled {label}: {n:,} {unit}, {share:.1%} of {true}"
+            for label, n, share in zip(classes, row, parts, strict=True)
+        ]
+        for true, row, parts in zip(classes, counts, shares, strict=True)
+    ]
+
+
+def components(view: RunView) -> str:
+    """A bar for each class, a piece for each component for which it is the likeliest."""
+    found: dict[str, list[tuple[int, Component]]] = {name: [] for name in view.classes}
+    for number, component in enumerate(view.basis):
+        found.setdefault(component.classes[0][0], []).append((number, component))
+    sums = {name: sum(component.share for _, component in parts) for name, parts in found.items()}
+    largest = set(sorted(found, key=lambda name: -sums[name])[:NAMED_CLASSES])
+    shown = [
+        Strip(
+            name,
+            percent(sums[name], 1) if parts else "no component",
+            [(1, component.share, _component_text(number, component)) for number, component in parts],
+        )
+        for name, parts in found.items()
+        if name in largest
+    ]
+    most = max(sums, key=lambda name: sums[name])
+    label = f"{len(view.basis)} components by their likeliest class. Largest: {most}, {sums[most]:.1%}."
+    return strips(shown, label, [])
+
+
+def _component_text(number: int, component: Component) -> str:
+    classes = ", ".join(f"{name} {p:.3f}" for name, p in component.classes)
+    return f"component {number}: {classes}; {component.share:.1%} of the unlabelled side"
+
+
+def cost(view: RunView) -> Panel:
+    """Seconds of each stage, round by round."""
+    stages = list(dict.fromkeys(str(row["stage"]) for row in view.timings))
+    found: dict[int, dict[str, float]] = {}
+    for row in view.timings:
+        times = found.setdefault(int(row["round"]), {})
+        times[str(row["stage"])] = times.get(str(row["stage"]), 0.0) + float(row["seconds"])
+    total = sum(sum(times.values()) for times in found.values())
+    shown = [
+        Strip(
+            f"round {number}",
+            duration(sum(times.values())),
+            [
+                (series, times[stage], f"round {number}, {stage}: {duration(times[stage])}")
+                for series, stage in enumerate(stages, 1)
+                if stage in times
+            ],
+        )
+        for number, times in sorted(found.items())[-MOST_ROUNDS:]
+    ]
+    sums = {stage: sum(times.get(stage, 0.0) for times in found.values()) for stage in stages}
+    said = "; ".join(f"{stage} {duration(seconds)}, {percent(seconds, total)}" for stage, seconds in sums.items())
+    rows = [
+        [str(number), stage, f"{times[stage]:.2f}"]
+        for number, times in sorted(found.items())
+        for stage in stages
+        if stage in times
+    ]
+    text = f"{duration(total)} in all: {said}."
+    title = "Where the time went"
+    picture = strips(shown, f"Times of the rounds. {text}", stages)
+    return Panel(title, [picture], text, numbers_table(["round", "stage", "seconds"], rows, title))
