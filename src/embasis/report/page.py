@@ -41,16 +41,22 @@ def run_page(view: RunView) -> str:
     )
 
 
-def comparison_page(title: str, summaries: Sequence[Summary], runs: Sequence[RunView] = ()) -> str:
-    """The report of several methods; `runs` adds what each run did round by round."""
+def comparison_page(
+    title: str,
+    summaries: Sequence[Summary],
+    runs: Sequence[RunView] = (),
+    lead: str = "",
+    first: Sequence[sections.Table] = (),
+) -> str:
+    """The report of several methods; `runs` adds what each run did round by round, `first` tables before the others."""
     return _render(
         title=title,
-        lead=comparison.comparison_lead(summaries),
+        lead=lead or comparison.comparison_lead(summaries),
         status="",
         cards=[],
         warnings=[],
         given=[],
-        tables=comparison.comparison_tables(summaries),
+        tables=[*first, *comparison.comparison_tables(summaries)],
         panels=comparison.comparison_panels(summaries, runs),
         more=[comparison.runs_table(runs)] if runs else [],
         facts=[],
