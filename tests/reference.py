@@ -746,3 +746,110 @@ def exchanged(probability, trained, here, power):
         parts = [(q / a) ** power * b for q, a, b in zip(row, wide(trained), wide(here), strict=True)]
         rows.append([part / sum(parts) for part in parts])
     return np.array(rows)
+
+
+# recalibration by a witness
+
+
+def nearest_labels(x, bank, label):
+    found = []
+    for row in wide(x):
+        best = max(range(len(bank)), key=lambda m: (float(row @ wide(bank)[m]), -m))
+        found.append(int(label[best]))
+    return found
+
+
+def power_for(mean, witness):
+    """The best of a fine grid."""
+
+    def loss(power):
+        total = 0.0
+        for row, chosen in zip(wide(mean), witness.tolist(), strict=True):
+            parts = [max(value, 1e-12) ** power for value in row]
+            total -= math.log(parts[chosen] / sum(parts))
+        return total
+
+    return min(np.geomspace(1 / 32, 8.0, 2000), key=loss)
+
+
+def powered(mean, between, within, power):
+    new = np.array([[max(value, 1e-12) ** power for value in row] for row in wide(mean)])
+    new = new / new.sum(1, keepdims=True)
+    first = np.zeros_like(new)
+    for i, row in enumerate(new):
+        for j, value in enumerate(row):
+            total = wide(between)[i, j] + wide(within)[i, j]
+            first[i, j] = value * (1 - value) * wide(between)[i, j] / max(total, 1e-12)
+    return new, first, new * (1 - new) - first
+
+
+def least_confidence(confidence, count, precision):
+    """Every threshold tried, from the lowest."""
+    pairs = list(zip(wide(confidence).tolist(), count.tolist(), strict=True))
+    for threshold in sorted({value for value, n in pairs if n}):
+        kept = [(value, n) for value, n in pairs if value >= threshold]
+        labels = sum(n for _, n in kept)
+        sure = sum(value * n for value, n in kept)
+        if labels and sure >= precision * labels * (1 - 1e-12):
+            return threshold, labels, labels - sure
+    return None
+
+
+# scores of a round
+
+
+def neighbourhood_density(mean, temperature=0.05):
+    rows = [row / math.sqrt(sum(value * value for value in row)) for row in wide(mean)]
+    if len(rows) < 3:
+        return 0.0
+    total = 0.0
+    for i, row in enumerate(rows):
+        chance = softmax([float(row @ other) / temperature for j, other in enumerate(rows) if j != i])
+        total -= sum(value * math.log(value) for value in chance if value > 0)
+    return total / len(rows)
+
+
+def side_loss(x, side, weight, bias, penalty=0.0):
+    total = 0.0
+    for row, there in zip(wide(x), wide(side), strict=True):
+        chance = 1 / (1 + math.exp(-(float(row @ wide(weight)) + float(bias))))
+        total -= math.log(chance if there else 1 - chance)
+    return total / len(x) + penalty * sum(value * value for value in wide(weight))
+
+
+def importance(logit, labelled, unlabelled):
+    found = []
+    for value in wide(logit):
+        there = 1 / (1 + math.exp(-value))
+        found.append(labelled / unlabelled * there / (1 - there))
+    return np.array(found)
+
+
+def embedded_risk(loss, weight, share=None):
+    shares = [1.0] * len(loss) if share is None else wide(share).tolist()
+    shares = [value / sum(shares) for value in shares]
+    rows = list(zip(wide(loss).tolist(), wide(weight).tolist(), shares, strict=True))
+    risk, middle = sum(s * w * v for v, w, s in rows), sum(s * w for _, w, s in rows)
+    variance = sum(s * (w - middle) ** 2 for _, w, s in rows)
+    covariance = sum(s * (w * v - risk) * (w - middle) for v, w, s in rows)
+    return risk - (covariance / variance * (middle - 1) if variance > 1e-12 * middle**2 else 0.0)
+
+
+def effective(weight):
+    values = wide(weight).tolist()
+    size = sum(values) ** 2 / sum(value * value for value in values)
+    return np.array([value / sum(values) * size for value in values])
+
+
+def weighted_bins(confidence, right, weight, bins=15):
+    found = np.zeros((bins, 3))
+    for value, good, share in zip(wide(confidence), right, wide(weight), strict=True):
+        place = min(max(math.ceil(value * bins) - 1, 0), bins - 1)
+        found[place] += share * np.array([1.0, value, float(good)])
+    return found
+
+
+def accuracy_of(label, truth, share=None):
+    shares = [1.0] * len(label) if share is None else wide(share)
+    right = sum(s for a, b, s in zip(whole(label), whole(truth), shares, strict=True) if a == b)
+    return right / sum(shares) if len(label) else 0.0

@@ -21,7 +21,7 @@ from embasis.cli.running import Stop
 from embasis.storage import read_newest, read_table
 from embasis.types import Arrays, Problem
 
-COMMANDS = ("demo", "fit", "predict", "export", "check", "compare", "report", "list")
+COMMANDS = ("demo", "fit", "predict", "export", "check", "compare", "ablate", "report", "list")
 
 
 @pytest.fixture(scope="module")
@@ -182,6 +182,24 @@ def test_predict_can_put_the_least_sure_first(folder: Path, tmp_path: Path) -> N
     embasis("predict", folder / "run", folder / "judged.csv", "-o", tmp_path / "l.parquet", "--sort", "uncertainty")
     uncertainty = read_table(tmp_path / "l.parquet")["uncertainty"]
     assert uncertainty == sorted(uncertainty, reverse=True)
+
+
+def test_predict_trusts_as_many_labels_as_reach_a_precision(folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "l.parquet"
+    result = embasis("predict", folder / "run", folder / "judged.csv", "-o", output, "--precision", 0.9)
+    assert result.exit_code == 0, result.output
+    table = read_table(output)
+    kept = [p for p, trusted in zip(table["probability"], table["trusted"], strict=True) if trusted]
+    rest = [p for p, trusted in zip(table["probability"], table["trusted"], strict=True) if not trusted]
+    assert min(kept) > max(rest, default=0)
+    assert sum(kept) / len(kept) >= 0.9
+    assert not rest or (sum(kept) + max(rest)) / (len(kept) + rest.count(max(rest))) < 0.9 or max(rest) < 0.9
+    errors, share = round(sum(1 - p for p in kept)), f"{len(kept) / 60:.0%}"
+    said = f"{len(kept)} of 60 trusted ({share}) for a precision of 0.9: about {errors} errors expected among them"
+    assert result.stdout == f"wrote {output}: {said}\n"
+    assert "warning: the run could check its probabilities on 60 labels only\n" in result.stderr
+    result = embasis("predict", folder / "run", folder / "judged.csv", "-o", output, "--precision", "0")
+    assert (result.exit_code, result.stderr) == (2, "embasis: precision must be between 0 and 1, got 0\n")
 
 
 def test_check_prints_notes_and_ends_well(folder: Path) -> None:

@@ -24,8 +24,8 @@ from training_runs import little_digits, toy
 
 TOP_KEYS = "data, images, maps, method, network, plan, save_seconds, seed, standardise"
 PLAN_KEYS = (
-    "accumulate, batch, collapse_share, decay, device, epochs, lr, momentum, optimiser, precision, reservoir, rounds, "
-    "source_epochs, source_lr, weight_decay"
+    "accumulate, batch, choose, collapse_share, decay, device, epochs, holdout, lr, momentum, optimiser, precision, "
+    "reservoir, rounds, source_epochs, source_lr, weight_decay"
 )
 IMAGE_KEYS = "augment, cache, depth, head, stages, workers"
 MAP_KEYS = "blur, colour, crop_height, crop_width, flip, least_scale, most_scale, rare, size, window, workers"
@@ -217,6 +217,11 @@ def test_equal_settings_are_written_equally() -> None:
         ({"momentum": 1.0}, "plan.momentum must be in [0, 1), got 1.0"),
         ({"weight_decay": -0.1}, "plan.weight_decay must be at least 0, got -0.1"),
         ({"collapse_share": 0.0}, "plan.collapse_share must be in (0, 1], got 0.0"),
+        ({"holdout": 0.7}, "plan.holdout must be in [0, 0.5], got 0.7"),
+        (
+            {"choose": "validation"},
+            "plan.choose = validation needs plan.holdout > 0 (labelled rows to check by), got 0.0",
+        ),
         ({"decay": -0.5}, "plan.decay must be at least 0, got -0.5"),
         ({"reservoir": -1}, "plan.reservoir must be at least 0, got -1"),
         ({"reservoir": 1023}, "plan.reservoir must be 0 (no limit) or at least 1024, got 1023"),
@@ -239,6 +244,7 @@ def test_a_plan_out_of_its_range_is_refused_in_one_sentence(settings: dict[str, 
         (lambda: ClassBalanced(keep=0.4, cap=0.3), "cap must be in [keep, 1] = [0.4, 1], got 0.3"),
         (lambda: ClassBalanced(labels="hard"), "labels must be one of mode, draw, soft, entropy, l2, got 'hard'"),
         (lambda: ClassBalanced(weights="var"), "weights must be one of equal, inverse_variance, got 'var'"),
+        (lambda: ClassBalanced(selects="one"), "select must be one of class, all, got 'one'"),
         (lambda: ClassBalanced(temperature=0.0), "temperature must be positive, got 0.0"),
         (lambda: ClassBalanced(alpha=0.0), "alpha must be positive, got 0.0"),
         (lambda: ClassBalanced(floor=0.0), "floor must be positive, got 0.0"),

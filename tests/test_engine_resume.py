@@ -132,7 +132,15 @@ def test_dropping_what_training_reads_gives_other_weights(spoil: Callable[[Progr
 
 
 def drop_basis(progress: Progress) -> None:
-    progress.labeller = {}
+    progress.labeller = {name: value for name, value in progress.labeller.items() if name.startswith("witness")}
+
+
+def drop_witness(progress: Progress) -> None:
+    progress.labeller = {name: value for name, value in progress.labeller.items() if not name.startswith("witness")}
+
+
+def test_a_witness_that_is_heard_too_late_gives_another_end() -> None:
+    assert not go_on(in_round("adam", 1)[0], fresh("adam"), drop_witness).same(undisturbed("adam")[-1])
 
 
 @pytest.mark.parametrize("name", ["carry", "stage1"])

@@ -88,6 +88,16 @@ def test_predict_labels_a_folder_of_new_images(here: Path) -> None:
     assert result.stdout == f"wrote labels.csv: 9 rows, {trusted} of them trusted ({trusted / 9:.0%})\n"
 
 
+def test_an_image_without_a_label_is_never_trusted_whatever_the_precision(here: Path) -> None:
+    Path("neu", "kaputt.png").write_bytes(picture(0, 0)[:300])
+    result = embasis("predict", "run", "neu", "-o", "labels.csv", "--workers", 0, "--precision", 0.01)
+    assert result.exit_code == 0, result.output
+    trusted = {row["id"]: row["trusted"].lower() for row in table("labels.csv")}
+    assert trusted.pop("kaputt.png") == "false"
+    assert set(trusted.values()) == {"true"}
+    assert "9 of 9 trusted (100%) for a precision of 0.01" in result.stdout
+
+
 def test_the_order_by_uncertainty_puts_what_needs_a_human_first(here: Path) -> None:
     for name in ("broken.png", "a.png"):
         Path("neu", name).write_bytes(picture(0, 0)[:300])

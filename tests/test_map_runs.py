@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -310,6 +311,21 @@ def test_where_no_picture_can_be_read_nothing_is_written(here: Path) -> None:
     result = embasis("predict", "run", "leer", "-o", "maps")
     assert (result.exit_code, result.stderr.startswith("embasis: leer: no images; read are .bmp, ")) == (3, True)
     assert not Path("maps").exists()
+
+
+def test_a_precision_trusts_the_pixels_that_are_sure_enough(here: Path) -> None:
+    result = embasis("predict", "run", "streets", "-o", "sure", "--precision", 0.6, "--workers", 0)
+    assert result.exit_code == 0, result.output
+    assert re.search(
+        r"at the sites of the network [\d,]+ of [\d,]+ trusted \(\d+%\) for a precision of 0.6: ", result.stdout
+    )
+    confidence, trusted = (
+        np.concatenate([np.array(Image.open(path)).ravel() for path in sorted(Path("sure", kind).rglob("*.png"))])
+        for kind in ("confidence", "trusted")
+    )
+    assert 0 < (trusted == 255).mean() < 1
+    assert confidence[trusted == 255].min() >= confidence[trusted == 0].max() - 1  # one threshold; 8 bits round it
+    refused(2, "precision must be between 0 and 1, got 1.5", "predict", "run", "streets", "-o", "m", "--precision", 1.5)
 
 
 def test_predict_refuses_outputs_that_are_no_folder_for_maps(here: Path) -> None:

@@ -169,7 +169,7 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         self.__dict__.pop("basis_", None)  # of an earlier fit, maybe by another method
         if "mu" in progress.labeller:
             self.basis_ = progress.labeller["mu"].numpy()
-        return verdicts
+        return verdicts if progress.kept is None else verdicts[: progress.kept + 1]
 
     def _config(self) -> settings.Config:
         """This estimator's parameters as the config that the command line would have."""

@@ -9,7 +9,7 @@ model.save("model"); model = ImageModel.load("model")
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -238,28 +238,33 @@ def fit_images(
 
 def in_memory(built: Built, problem: Problem) -> ImageModel:
     """The whole run, with nothing on disk but features."""
-    last: Moment | None = None
-    for moment in walk(built.problem, built.network, built.method, built.plan):
-        last = moment
+    last, verdict = ended(walk(built.problem, built.network, built.method, built.plan))
     assert last is not None
     tensors, facts = contents(built, problem, fingerprint(problem), last.progress, [])
-    verdict = last.verdict if isinstance(last.verdict, Verdict) else None
     return made(finished(built, last.progress), tensors, facts, last.progress.records, verdict, problem)
 
 
 def in_folder(run: FolderRun) -> ImageModel:
     """The run in its folder, from wherever it stands."""
     run.prepare()
-    last: Moment | None = None
     with run.folder:
         run.open()
-        for moment in run.moments():
-            last = moment
+        _, verdict = ended(run.moments())
     if run.model is None:
         raise NumericalError(f"{run.folder.path}: the run has not ended")
     found = read_newest(run.folder.path)
-    verdict = last.verdict if last is not None and isinstance(last.verdict, Verdict) else None
     return made(run.model, found.tensors, found.facts, run.model.progress.records, verdict, run.problem)
+
+
+def ended(moments: Iterator[Moment]) -> tuple[Moment | None, Verdict | None]:
+    """The last moment, and the labels of the round that is kept."""
+    last: Moment | None = None
+    verdict: Verdict | None = None
+    for moment in moments:
+        last = moment
+        if moment.stands and isinstance(moment.verdict, Verdict):
+            verdict = moment.verdict
+    return last, verdict
 
 
 def made(

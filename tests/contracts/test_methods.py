@@ -40,6 +40,7 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "literal": ("em_basis", {"uncertainty": "literal"}),
     "counts": ("em_basis", {"head": "counts"}),
     "variance term": ("em_basis", {"variance_weight": 0.5}),
+    "one threshold": ("em_basis", {"select": "all"}),
     "latent spread by draws": ("em_basis", {"sigma": 0.5, "draws": 16}),
     "latent spread, closed form": ("em_basis", {"sigma": 0.5}),
     "joint centring": ("em_basis", {"centring": "joint"}),
@@ -165,7 +166,8 @@ def test_records_are_finite_and_count_every_row(variant: str, network: str) -> N
     done = undisturbed(variant, network)
     for number, record in enumerate(done.records):
         assert record.round == number
-        assert record.scores.keys() == {"information", "agreement", "labelled_accuracy"}
+        names = {"information", "entropy", "density", "agreement", "labelled_accuracy"}
+        assert record.scores.keys() == names
         values = [record.loss, record.changed, *record.scores.values(), *record.facts.values()]
         assert all(math.isfinite(value) for value in values)
         assert sum(record.class_counts) == record.unlabelled == len(done.built.problem.unlabelled)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import click
 
+from embasis.cli.ablating import ablate
 from embasis.cli.exporting import export
 from embasis.cli.looking import check, list_entries, report
 from embasis.cli.scoring import compare, predict
@@ -47,5 +48,5 @@ def main() -> None:
     """
 
 
-for command in (demo, fit, predict, export, check, compare, report, list_entries):
+for command in (demo, fit, predict, export, check, compare, ablate, report, list_entries):
     main.add_command(command)

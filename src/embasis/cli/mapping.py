@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,12 @@ if TYPE_CHECKING:
     from embasis.data.maps.samples import MapFiles
     from embasis.engine.verdict import Labelled
     from embasis.experiment.model import Model
+    from embasis.experiment.precision import Promise
     from embasis.types import Problem
 
 SIDES = ("labelled", "unlabelled", "test")
+STEPS = 2**14
+"""In which probabilities are counted, rounded down."""
 
 
 def load_mapped(data: dict[str, Any], sides: dict[str, str]) -> Problem:
@@ -44,10 +48,17 @@ def scales_of(text: str) -> tuple[float, ...]:
 
 
 def write_predictions(
-    model: Model, path: str, output: str, scales: Sequence[float], flip: bool, follow_links: bool
+    model: Model,
+    path: str,
+    output: str,
+    scales: Sequence[float],
+    flip: bool,
+    follow_links: bool,
+    precision: float | None = None,
 ) -> None:
     """Maps of all pictures of `path` in the folder `output`, and their table."""
     from embasis.experiment.map_output import write_maps
+    from embasis.methods.selectors import OneThreshold, TrustNothing
     from embasis.storage import MapFolder
 
     rule = f"the run has label maps: output must be a folder for them, got {output!r}"
@@ -55,7 +66,12 @@ def write_predictions(
     assert model.maps is not None
     folder = MapFolder(output, model.maps.table)
     files, refused = pictures_of(path, follow_links)
-    trusted, written = 0.0, 0
+    trusted, written, kept = 0.0, 0, None
+    if precision is not None:
+        kept = promised(model, files, scales, flip, precision)
+        trusting = OneThreshold(min(kept.threshold, 1.0)) if kept.labels else TrustNothing()
+        model = replace(model, method=replace(model.method, selector=trusting))
+    assert model.maps is not None
     with progress_bar("labelling pictures", len(files)) as show, model.maps.reader:
         samples = model.picture_samples(files)
         parts = predicted(model, samples, scales, flip, refused)
@@ -73,8 +89,29 @@ def write_predictions(
         say(f"warning: {count} could not be read and got no labels: {named}", err=True)
     pictures = "1 picture" if written == 1 else f"{written:,} pictures"
     say(f"wrote {output}: labels, confidence, variance and trust of {pictures}, {trusted / written:.0%} trusted")
+    if kept is not None and precision is not None:
+        say(f"at the sites of the network {kept.sentence(precision)}")
+        for text in kept.warnings:
+            say(f"warning: {text}", err=True)
     if folder.stale:
         say(f"note: {folder.stale:,} maps of earlier pictures are still in {output}")
+
+
+def promised(model: Model, files: list[MapFile], scales: Sequence[float], flip: bool, precision: float) -> Promise:
+    """How sure a label must be, from a first look at all pictures."""
+    import torch
+
+    from embasis.experiment.precision import promise
+
+    counts = torch.zeros(STEPS + 1, dtype=torch.int64)
+    assert model.maps is not None
+    with progress_bar("looking at pictures", len(files)) as show, model.maps.reader:
+        for done, part in enumerate(predicted(model, model.picture_samples(files), scales, flip, {}), 1):
+            steps = (part.distribution.mean.amax(1).double() * STEPS).floor().long()
+            counts += torch.bincount(steps, minlength=STEPS + 1)
+            show(done, f"looking at pictures: {done:,} of {len(files):,}")
+    values = [step / STEPS for step in range(STEPS + 1)]
+    return promise(values, counts.tolist(), precision, model.progress)
 
 
 def pictures_of(path: str, follow_links: bool) -> tuple[list[MapFile], dict[str, str]]:

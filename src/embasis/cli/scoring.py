@@ -16,6 +16,8 @@ from embasis.errors import ConfigError, CorruptError, require
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from embasis.experiment.model import Model
+    from embasis.experiment.precision import Promise
     from embasis.report.tables import RunScore
 
 FIVE = ("source_only", "pseudo_label", "cbst", "mrkld_lrent", "em_basis")
@@ -26,6 +28,7 @@ FIVE = ("source_only", "pseudo_label", "cbst", "mrkld_lrent", "em_basis")
 @click.argument("input_", metavar="INPUT")
 @click.option("-o", "--output", required=True, metavar="FILE", help=".csv or .parquet; for label maps a folder.")
 @click.option("--sort", type=click.Choice(["uncertainty"]), help="Order of the rows: least sure first.")
+@click.option("--precision", type=float, metavar="P", help="Trust the labels that are right with probability P.")
 @click.option("--label", metavar="COLUMN", help="A column to ignore.  [default: the run's]")
 @click.option("--id", "id_", metavar="COLUMN", help="The column of row ids.  [default: the run's]")
 @click.option("--workers", type=click.IntRange(0, 64), help="Images: processes that read files.  [default: 1]")
@@ -37,6 +40,7 @@ def predict(
     input_: str,
     output: str,
     sort: str | None,
+    precision: float | None,
     label: str | None,
     id_: str | None,
     workers: int | None,
@@ -56,17 +60,26 @@ def predict(
     and trusted/ get a PNG for each picture, maps.csv a line. Labels have the
     numbers and colours of the labelled side's maps.
 
+    With --precision the trusted labels are as many as can be had so that, by the
+    run's own estimate, this share of them is right; how many errors that leaves
+    is said, and a warning where the estimate has nothing to rest on.
+
     \b
     Examples:
       embasis predict run new.csv -o labels.csv
       embasis predict run new.parquet -o labels.parquet --sort uncertainty
       embasis predict run photos -o labels.csv --sort uncertainty
+      embasis predict run photos -o labels.csv --precision 0.95
       embasis predict run streets -o maps --scales 0.75,1,1.25 --flip
     """
     from embasis.cli.mapping import scales_of, write_predictions
 
     sizes, suffix = scales_of(scales), Path(output).suffix
     from embasis.experiment.model import label_columns, stored
+    from embasis.experiment.precision import check_precision
+
+    if precision is not None:
+        check_precision(precision)
     from embasis.storage import read_newest, table_bytes, write_output
 
     generation = read_newest(run)
@@ -78,7 +91,7 @@ def predict(
     if model.maps is not None:
         require(sort is None, "--sort is for tables; maps.csv has mean_variance to sort by", ConfigError)
         model.maps.reader.workers = 1 if workers is None else workers
-        write_predictions(model, input_, output, sizes, flip, follow_links)
+        write_predictions(model, input_, output, sizes, flip, follow_links, precision)
         return
     if model.front is not None:
         model.front.reader.workers = 1 if workers is None else workers
@@ -89,9 +102,30 @@ def predict(
     if sort == "uncertainty":
         columns = least_sure_first(columns)
     del columns["drawn"]
+    kept = None if precision is None else keep_promise(columns, precision, model)
     write_output(output, table_bytes(columns, suffix))
+    if kept is not None and precision is not None:
+        say(f"wrote {output}: {kept.sentence(precision)}")
+        warn(kept)
+        return
     rows, trusted = len(columns["id"]), sum(columns["trusted"])
     say(f"wrote {output}: {rows:,} row{'' if rows == 1 else 's'}, {trusted:,} of them trusted ({trusted / rows:.0%})")
+
+
+def keep_promise(columns: dict[str, list[Any]], precision: float, model: Model) -> Promise:
+    """Mark the labels that are right with this probability as trusted, and no others."""
+    from embasis.experiment.precision import promise
+
+    known = [value for value in columns["probability"] if value is not None]
+    kept = promise(known, None, precision, model.progress)
+    columns["trusted"] = [value is not None and value >= kept.threshold for value in columns["probability"]]
+    return kept
+
+
+def warn(kept: Promise) -> None:
+    """What speaks against the estimate."""
+    for text in kept.warnings:
+        say(f"warning: {text}", err=True)
 
 
 def least_sure_first(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
@@ -147,8 +181,8 @@ def compare(
       embasis compare office31 --root DIR --preset paper-office31
     """
     from embasis import config as settings
-    from embasis.data.domain_sets import PAIRS
     from embasis.experiment.compare import compare as outcomes
+    from embasis.experiment.compare import count_pairs
     from embasis.report.paper_layout import paper_table
     from embasis.report.tables import as_text, summarise
 
@@ -164,8 +198,7 @@ def compare(
         f"output {output} is a file; name a folder",
         ConfigError,
     )
-    single = dataset not in PAIRS or {"source", "target"} & {*config.data}
-    total = len(names) * seeds * (1 if single else len(PAIRS[dataset]))
+    total = len(names) * seeds * count_pairs(dataset, config.data)
     rows: list[RunScore] = []
     read_beforehand(dataset, config, root)
     with progress_bar(f"{names[0]}, seed 0", total) as show:

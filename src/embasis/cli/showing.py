@@ -80,7 +80,7 @@ def demo(task: str, output: str | None, seed: int) -> None:
     with one_thread():
         run, progress = train_somewhere(problem, config, out, mine)
     seconds = sum(float(row["seconds"]) for row in run.timings)
-    rows.append(score_of(task, "", mine, seed, progress.records[-1], seconds, problem.schema.names))
+    rows.append(score_of(task, "", mine, seed, progress.outcome, seconds, problem.schema.names))
     views.append(view_of(run.folder.path))
     write_into(out, comparison_files(f"{COUNTED[len(names)]} methods on {task}", rows, views))
     say(f"\n{as_text(summarise(rows))}")
@@ -129,7 +129,7 @@ def train_somewhere(problem: Problem, config: Config, out: Path, name: str) -> t
 
 def view(outcome: Outcome) -> RunView:
     """A run in memory as the report reads it."""
-    from embasis.experiment.folder import environment
+    from embasis.experiment.environment import environment
     from embasis.report.records import RunView
 
     last, score = outcome.records[-1], outcome.score

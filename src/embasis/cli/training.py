@@ -187,11 +187,14 @@ def corrected(problem: Problem, data: dict[str, Any]) -> Problem:
 
 def conclude(run: FolderRun, progress: Progress) -> None:
     """What was written, and how to go on."""
-    path, last, maps = run.folder.path, progress.records[-1], run.prepare().maps is not None
-    for note in last.notes:
+    path, last, maps = run.folder.path, progress.outcome, run.prepare().maps is not None
+    for note in progress.records[-1].notes:
         say(note)
+    if progress.kept is not None:
+        kept = f"round {progress.kept} of {progress.records[-1].round} is kept"
+        say(f"{kept}: the best one by {run.prepare().plan.choose}")
     what, suffix = ("sites", "") if maps else ("labels", ".parquet")
-    say(f"done: {counted(last.round, 'round')}, {last.trusted:,} of {last.unlabelled:,} {what} trusted")
+    say(f"done: {counted(progress.records[-1].round, 'round')}, {last.trusted:,} of {last.unlabelled:,} {what} trusted")
     say(f"wrote {path / 'report.html'} and {path / 'labels' / f'round-{last.round:03d}{suffix}'}")
     others = f"pictures with: embasis predict {path} PICTURES -o maps"
     say(f"label other {others if maps else f'rows with: embasis predict {path} INPUT -o labels.csv'}")

@@ -9,7 +9,8 @@ Randomness is a function of (seed, purpose, round, epoch, step, id), so the posi
 | pseudo/label, weight, target | what this round trains on |
 | pseudo/counts | the same where rows have grids: trusted sites by row and class; the labels are on the shelf |
 | labels | the last round's labels, of rows with one site each |
-| best/network/…, best/labeller/… | the best round by the label-free score, for the collapse guard |
+| best/network/…, best/labeller/…, best/selector/… | the best round by the label-free score: for the collapse guard,
+  and for the end of a run that is to keep its best round |
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class Progress:
     """"running", "finished", "no_change", "collapsed"."""
     best_round: int = 0
     best_score: float = float("-inf")
+    kept: int | None = None
+    """After the end: the round whose model was brought back because it was chosen; None = the last one's is here."""
     labeller: State = field(default_factory=dict)
     selector: State = field(default_factory=dict)
     pseudo: Pseudo | None = None
@@ -57,6 +60,16 @@ class Progress:
     def at_start(self) -> bool:
         """Whether nothing has been done yet."""
         return (self.round, self.epoch, self.step) == (0, 0, 0) and self.status == "running"
+
+    @property
+    def judging(self) -> int:
+        """The round whose model is here, with its thresholds."""
+        return max(self.round - 1, 0) if self.kept is None else self.kept
+
+    @property
+    def outcome(self) -> RoundRecord:
+        """The record of what is here."""
+        return self.records[self.judging]
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by name, detached."""
@@ -86,6 +99,7 @@ class Progress:
             "status": self.status,
             "best_round": self.best_round,
             "best_score": None if self.best_score == float("-inf") else self.best_score,
+            "kept": self.kept,
             "optimiser": {name: value for name, value in self._optimiser().items() if not isinstance(value, Tensor)},
         }
 
@@ -116,6 +130,7 @@ class Progress:
                 status=str(facts["status"]),
                 best_round=int(facts["best_round"]),
                 best_score=float("-inf") if score is None else float(score),
+                kept=None if facts.get("kept") is None else int(facts["kept"]),
                 labeller=dict(below("labeller", tensors)),
                 selector=dict(below("selector", tensors)),
                 pseudo=None
@@ -130,21 +145,28 @@ class Progress:
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise CorruptError(f"the saved progress does not fit this run: {error}") from error
 
-    def remember_best(self, score: float) -> None:
-        """Keep this round's network and labeller if its label-free score is the best so far."""
-        if score > self.best_score:
+    def remember_best(self, score: float, later: bool = False) -> None:
+        """Keep this round's network, labeller and selector if its score is the best so far; of equal ones the first,
+        or the `later` one."""
+        if score > self.best_score or (later and score == self.best_score):
             self.best_score, self.best_round = score, self.round
             self.best = {
                 name: value.detach().clone()
                 for name, value in self.tensors().items()
-                if name.startswith(("network/", "labeller/"))
+                if name.startswith(("network/", "labeller/", "selector/"))
             }
 
+    def keep_best(self) -> None:
+        """The end of a run whose last round is not the best one."""
+        self.roll_back()
+        self.kept = self.best_round
+
     def roll_back(self) -> None:
-        """The best round's network and labeller again."""
+        """The best round's network, labeller and selector again."""
         require(self.best, "there is no round to roll back to", CorruptError)
         self.network.load_state_dict(dict(below("network", self.best)))
         self.labeller = dict(below("labeller", self.best))
+        self.selector = dict(below("selector", self.best))
 
 
 def prefixed(prefix: str, values: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:

@@ -100,7 +100,8 @@ def smallest(sites: Tensor, key: Tensor, count: int) -> Tensor:
 
 def chosen(chunk: Features, sites: Tensor) -> Features:
     """Some sites of a chunk."""
-    return Features(chunk.x[sites], chunk.scores[sites], chunk.y[sites], chunk.ids[sites])
+    weight = None if chunk.weight is None else chunk.weight[sites]
+    return Features(chunk.x[sites], chunk.scores[sites], chunk.y[sites], chunk.ids[sites], weight=weight)
 
 
 def pieces(chunk: Features) -> list[Features]:
@@ -115,4 +116,5 @@ def pieces(chunk: Features) -> list[Features]:
 def together(parts: list[Features]) -> Features:
     """The sites of all parts."""
     x, scores, y, ids = (joined([getattr(part, name) for part in parts]) for name in ("x", "scores", "y", "ids"))
-    return Features(x, scores, y, ids)
+    plain = all(part.weight is None for part in parts)
+    return Features(x, scores, y, ids, weight=None if plain else joined([part.shares for part in parts]))

@@ -1,10 +1,19 @@
-"""Label-free scores of a round: what can be said of a model without a single true label of the target.
+"""Scores of a round by which it can be chosen: what can be said of a model without a single true label of the target.
 
 | score | meaning; higher is better |
 | --- | --- |
 | information | H(mean prediction) − mean H(prediction), in units of log C: sure, and of many classes |
 | agreement | share of unlabelled rows where labeller and network name the same class |
-| labelled_accuracy | the network's accuracy on the labelled rows |
+| entropy | 1 − mean H(prediction) / log C: sure |
+| density | −(1/n) Σ_ij P_ij log P_ij, P_i = softmax over j ≠ i of cosine(prediction_i, prediction_j) / 0.05:
+  predictions that lie in tight groups (soft-neighbourhood density, on DENSITY_SITES sites drawn by their ids) |
+| labelled_accuracy | the network's accuracy on the labelled rows it was trained on |
+| validation | share of right labels among the sites of held-out labelled rows |
+| embedded_validation | 1 − (E[w·wrong] + η (E[w] − 1)), η = −Cov(w·wrong, w) / Var(w): the same for the unlabelled
+  side, by importance weights w of held-out sites (deep embedded validation; engine/reweigh.py) |
+
+The last two are there where the plan holds rows out. All are written down in every round; `plan.choose` names the one
+by which a round is kept. Predictions are the labels' distributions, not the network's own.
 """
 
 from __future__ import annotations
@@ -15,12 +24,18 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from embasis.engine.label import label_chunk
+from embasis.engine.reweigh import HeldOut
 from embasis.engine.verdict import Labelled
 from embasis.functional.metrics import class_counts
-from embasis.types import Features
+from embasis.functional.validation import accuracy_of, embedded_risk, neighbourhood_density
+from embasis.randomness import uniforms
+from embasis.types import Features, Labeller, Plan, State
 
 SELECTION_SCORE = "information"
 """The score by which the collapse guard compares rounds."""
+DENSITY_SITES = 2048
+"""The most sites by which density is measured: the same ones in every round."""
 
 
 @dataclass(eq=False)
@@ -28,6 +43,7 @@ class Look:
     """Sums over the unlabelled sites: of their labels, of what is trusted, and of what the scores need."""
 
     classes: int
+    seed: int = 0
     counts: Tensor = field(init=False)
     """(C) labels of each class"""
     trusted: Tensor = field(init=False)
@@ -38,8 +54,13 @@ class Look:
     agreeing: int = 0
     by_part: list[Tensor] = field(default_factory=list)
     """for each part (C) trusted labels of each class"""
+    sample: Tensor = field(init=False)
+    """(n, C) predictions of the sites of the smallest keys, a key being a hash of a site's id"""
+    keys: Tensor = field(init=False)
+    """(n) those keys, rising"""
 
     def __post_init__(self) -> None:
+        self.sample, self.keys = torch.empty(0, self.classes), torch.empty(0, dtype=torch.float64)
         self.counts, self.trusted = torch.zeros(2, self.classes, dtype=torch.int64)
         self.mean = torch.zeros(self.classes, dtype=torch.float64)
 
@@ -52,6 +73,19 @@ class Look:
         self.mean += wide.sum(0)
         self.entropy += float(torch.special.entr(wide).sum())
         self.agreeing += int((label == part.network).sum())
+        self._draw(part)
+
+    def _draw(self, part: Labelled) -> None:
+        """The smallest keys of two parts together are the smallest of all, so parts do not matter."""
+        key = uniforms(part.ids, self.seed, "density")
+        if len(self.keys) == DENSITY_SITES:
+            near = torch.nonzero(key < self.keys[-1]).squeeze(1)
+            mean, key = part.distribution.mean[near], key[near]
+        else:
+            mean = part.distribution.mean
+        keys = torch.cat([self.keys, key])
+        first = torch.argsort(keys, stable=True)[:DENSITY_SITES]
+        self.sample, self.keys = torch.cat([self.sample, mean.float()])[first], keys[first]
 
     @property
     def sites(self) -> int:
@@ -65,6 +99,31 @@ class Look:
         whole = float(torch.special.entr(self.mean / self.sites).sum())
         return (whole - self.entropy / self.sites) / math.log(self.classes)
 
+    def sureness(self) -> float:
+        """1 − E H(p) / log C; in [0, 1]."""
+        if not self.sites or self.classes < 2:
+            return 0.0
+        return 1 - self.entropy / self.sites / math.log(self.classes)
+
+
+def score_to_keep(plan: Plan) -> str:
+    """The score of the round that is remembered: the guard's, or the one that the plan chooses by."""
+    return SELECTION_SCORE if plan.choose == "last" else plan.choose
+
+
+def held_out_scores(held: HeldOut | None, labeller: Labeller, state: State) -> dict[str, float]:
+    """The scores that need labelled rows of their own; none without them."""
+    if held is None:
+        return {}
+    chunks = held.whole.chunks
+    label = torch.cat([label_chunk(labeller, part, state).label for part in chunks])
+    truth, share = torch.cat([part.y for part in chunks]), torch.cat([part.shares for part in chunks])
+    wrong = label_chunk(labeller, held.sites, state).label != held.sites.y
+    return {
+        "validation": accuracy_of(label, truth, share),
+        "embedded_validation": 1 - embedded_risk(wrong.double(), held.weight),
+    }
+
 
 def label_free_scores(seen: Look, labelled: list[Features]) -> dict[str, float]:
     """All scores of this round."""
@@ -72,6 +131,8 @@ def label_free_scores(seen: Look, labelled: list[Features]) -> dict[str, float]:
     share = torch.cat([part.shares for part in labelled]).double()
     return {
         "information": seen.information(),
+        "entropy": seen.sureness(),
+        "density": neighbourhood_density(seen.sample),
         "agreement": seen.agreeing / seen.sites if seen.sites else 1.0,
         "labelled_accuracy": float((share @ right) / share.sum()) if len(right) else 0.0,
     }

@@ -16,6 +16,8 @@ from embasis.data.image.samples import Images
 from embasis.data.maps.rows import Maps
 from embasis.data.maps.samples import MapArrays, MapFiles
 from embasis.data.standard import Standardiser
+from embasis.engine.holdout import trained_on
+from embasis.engine.recalibrate import refuse_unheld
 from embasis.errors import ConfigError, known, require
 from embasis.experiment.front import Front, Kept
 from embasis.experiment.mapped import SMALL, MapFront, is_maps, make_mapped
@@ -77,7 +79,7 @@ def build(problem: Problem, config: Config, front: Front | None = None) -> Built
     require(rows, f"standardise = {mode} {deep}", ConfigError)
     kind, network, network_settings = make_network(shape, classes, config, front)
     method, plan, resolved = make_method_and_plan(problem, config, kind)
-    standardiser = Standardiser.fit(problem, mode)
+    standardiser = Standardiser.fit(trained_on(problem, plan), mode)
     resolved |= {
         "standardise": mode,
         "network": network_settings,
@@ -130,6 +132,7 @@ def make_method_and_plan(problem: Problem, config: Config, kind: str) -> tuple[M
     plan_settings = settings.bind("plan", Plan, {**PLANS[kind], **config.plan}, plan_keys)
     plan = Plan(**plan_settings, seed=config.seed)
     method = settings.entry_of("method", name)(classes, **method_settings)
+    refuse_unheld(method, plan)
     return method, plan, {
         "seed": config.seed,
         "standardise": config.standardise,

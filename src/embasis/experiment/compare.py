@@ -1,4 +1,4 @@
-"""The same data, network and seed for every method: one score per (data set, pair, method, seed)."""
+"""The same data, network and seed for every method or variant of one: one score per (data set, pair, method, seed)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import inspect
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from embasis.data.domain_sets import PAIRS
 from embasis.data.image.folders import ImageOptions, require_budget
 from embasis.data.street_sets import STARRED
 from embasis.engine.domains import begin_scales
+from embasis.engine.holdout import parted
 from embasis.engine.progress import Progress
 from embasis.engine.rounds import walk
 from embasis.engine.train import train_round
@@ -37,6 +38,19 @@ class Outcome:
     built: Built
     kept: int
     """The round that is scored."""
+    learned: frozenset[str]
+    """Names of what the labeller knew at the end."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method under a name of its own, with settings of its own."""
+
+    name: str
+    method: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    needs: str = ""
+    """What the first variant's labeller must have learned; else this one would not differ from it and is left out."""
 
 
 def compare(
@@ -46,11 +60,17 @@ def compare(
     config: Config,
     root: str | None = None,
 ) -> Iterator[Outcome]:
-    """Every method on every pair with every seed. Methods without Stage I share the source model of a (pair, seed)."""
-    entries = [settings.entry_of("method", name) for name in methods]
-    require(len(entries) > 0, "compare needs at least one method", ConfigError)
+    """Every method on every pair with every seed."""
+    require(len(methods) > 0, "compare needs at least one method", ConfigError)
+    yield from run_variants(dataset, [Variant(name, name) for name in methods], seeds, config, root)
+
+
+def run_variants(
+    dataset: str, variants: Sequence[Variant], seeds: Sequence[int], config: Config, root: str | None = None
+) -> Iterator[Outcome]:
+    """Every variant on every pair with every seed. Those without Stage I share the source model of a (pair, seed)."""
     given = {key: value for key, value in config.method.items() if key != "name"}
-    names = {key for name in methods for key in known_settings(name)}
+    names = {key for variant in variants for key in known_settings(variant.method)}
     for key in given:
         require(key in names, f"unknown method setting {key!r}; known: {known(names) or 'none'}", ConfigError)
     for seed in seeds:
@@ -59,12 +79,17 @@ def compare(
             front = front or open_front(msgspec.structs.replace(config, seed=seed)) if is_images(found) else None
             problem = found if front is None else read(found, front)
             sources: dict[bool, tuple[nn.Module, Progress, float]] = {}
-            for name in methods:
-                own = {key: value for key, value in given.items() if key in known_settings(name)}
-                run = Config(seed, config.standardise, config.save_seconds, {}, {"name": name, **own}, config.network,
+            learned: frozenset[str] | None = None
+            for variant in variants:
+                if variant.needs and learned is not None and variant.needs not in learned:
+                    continue
+                own = {key: value for key, value in given.items() if key in known_settings(variant.method)}
+                method = {"name": variant.method, **own, **variant.settings}
+                run = Config(seed, config.standardise, config.save_seconds, {}, method, config.network,
                              config.plan, config.images, config.maps)  # fmt: skip
-                built = build(problem, run, front)
-                yield run_one(dataset, pair, name, seed, built, sources)
+                outcome = run_one(dataset, pair, variant.name, seed, build(problem, run, front), sources)
+                learned = outcome.learned if learned is None else learned
+                yield outcome
 
 
 def read(problem: Problem, front: Front) -> Problem:
@@ -87,6 +112,11 @@ def problems(dataset: str, seed: int, root: str | None, given: Mapping[str, Any]
         return
     for source, target in PAIRS[dataset]:
         yield one_problem(dataset, seed, root, {**given, "source": source, "target": target})
+
+
+def count_pairs(dataset: str, given: Mapping[str, Any]) -> int:
+    """How many problems that will be."""
+    return 1 if dataset not in PAIRS or {"source", "target"} & {*given} else len(PAIRS[dataset])
 
 
 def one_problem(dataset: str, seed: int, root: str | None, given: Mapping[str, Any]) -> tuple[str, Problem]:
@@ -128,17 +158,18 @@ def run_one(
             progress = moment.progress
     seconds = before + time.perf_counter() - start
     assert progress is not None
-    kept = records[progress.best_round] if progress.status == "collapsed" else records[-1]
+    kept = records[progress.best_round] if progress.status == "collapsed" else progress.outcome
     score = score_of(dataset, pair, method, seed, kept, seconds, built.problem.schema.names)
-    return Outcome(score, tuple(records), built, kept.round)
+    return Outcome(score, tuple(records), built, kept.round, frozenset(progress.labeller))
 
 
 def train_source(built: Built) -> tuple[nn.Module, Progress, float]:
     """The network after source training, with the cursor at its end."""
     start, network = time.perf_counter(), copy.deepcopy(built.network)
     progress = Progress(network)
-    begin_scales(network, built.problem, built.plan)
-    for _ in train_round(built.problem, built.method, built.plan, progress):
+    training, _ = parted(built.problem, built.plan)
+    begin_scales(network, training, built.plan)
+    for _ in train_round(training, built.method, built.plan, progress):
         pass
     progress.optimiser = None
     return network, progress, time.perf_counter() - start

@@ -6,27 +6,26 @@ that going on writes the same bytes again. Times are apart, in timings.jsonl.
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from embasis.config import Config
 from embasis.data.image.samples import Images
 from embasis.data.maps.samples import MapArrays, MapFiles
 from embasis.engine.batch import device_of
+from embasis.engine.holdout import parted
 from embasis.engine.progress import Progress
 from embasis.engine.rounds import Moment, begin, walk
 from embasis.engine.verdict import Shelved
 from embasis.errors import ConfigError, EmbasisError, InputDataError, require
 from embasis.experiment.basis_view import basis_facts, basis_name, basis_of
 from embasis.experiment.build import Built, build, fingerprint, refuse_changed_config
+from embasis.experiment.environment import environment
 from embasis.experiment.front import Front
 from embasis.experiment.gallery import gallery_files, gallery_of, map_row_names, palette_of
 from embasis.experiment.map_output import write_maps
@@ -37,8 +36,6 @@ from embasis.report.page import run_page
 from embasis.report.records import RunView, record_from_json, record_to_json
 from embasis.storage import Generation, RunFolder, read_json, read_jsonl, read_newest, read_table
 from embasis.types import Problem, Refusal
-
-PACKAGES = ("embasis", "torch", "numpy", "scikit-learn", "safetensors", "pyarrow", "pillow", "timm", "simplejpeg")
 
 
 @dataclass
@@ -62,9 +59,10 @@ class FolderRun:
         """Build everything; what is wrong with config or data is said here, before the folder is touched."""
         if self._built is None:
             self._built, self._data = build(self.problem, self.config, self.front), fingerprint(self.problem)
+            training, _ = parted(self.problem, self._built.plan)
             labeller = self._built.method.labeller
             if isinstance(labeller, EMBasisLabeller) and self._built.maps is None:  # refuses more components than rows
-                labeller.centres_of_a_class(len(self.problem.labelled) + len(self.problem.unlabelled))
+                labeller.centres_of_a_class(len(training.labelled) + len(training.unlabelled))
             self.problem = self._built.problem  # the rows as they came are not needed any more
         return self._built
 
@@ -141,7 +139,7 @@ class FolderRun:
         if record is None or verdict is None:
             return
         if isinstance(verdict, Shelved):
-            self._write_maps(record.round, verdict)
+            self._write_maps(record.round, verdict, moment.stands)
         else:
             ids = self.problem.row_names or self.problem.unlabelled.ids.tolist()
             name = f"labels/round-{record.round:03d}.parquet"
@@ -152,8 +150,8 @@ class FolderRun:
         self.folder.write_jsonl("timings.jsonl", self.timings)
         self._write_ledger()
 
-    def _write_maps(self, number: int, verdict: Shelved) -> None:
-        """The label maps of a round, and small copies of a few with their pictures for the report."""
+    def _write_maps(self, number: int, verdict: Shelved, stands: bool) -> None:
+        """The label maps of a round; small copies of a few with their pictures, if the report is to show this one."""
         built, samples = self.prepare(), self.problem.unlabelled
         assert built.maps is not None
         assert isinstance(samples, MapFiles | MapArrays)
@@ -161,6 +159,8 @@ class FolderRun:
         grey = {item.name for item in samples.refused} if isinstance(samples, MapFiles) else set()
         parts = (part for part in verdict.parts() if names[int(part.rows[0])] not in grey)  # a row each
         written = write_maps(folder, parts, samples.sizes, self.problem.schema, names, ".parquet")
+        if not stands:
+            return
         variance = {str(line["id"]): float(line["mean_variance"]) for line in written}
         for name, data in gallery_files(self.problem, verdict, built.maps.table, variance, names).items():
             self.folder.write_bytes(name, data)
@@ -239,7 +239,8 @@ def view_of(path: Path) -> RunView:
     rounds = tuple(record_from_json(row) for row in facts["records"])
     timings = read_jsonl(path / "timings.jsonl") if (path / "timings.jsonl").exists() else facts["timings"]
     items, pictures = stored_gallery(path)
-    last = path / "labels" / f"round-{len(rounds) - 1:03d}.parquet"  # there is none for label maps
+    number = len(rounds) - 1 if facts["progress"].get("kept") is None else int(facts["progress"]["kept"])
+    last = path / "labels" / f"round-{number:03d}.parquet"  # there is none for label maps
     return RunView(
         config=facts["config"],
         environment=read_json(path / "environment.json"),
@@ -261,39 +262,9 @@ def view_of(path: Path) -> RunView:
 
 
 def kept_round(facts: dict[str, Any]) -> int:
-    """The round whose model is kept: the last one, or the best one after a collapse."""
+    """The round whose model is kept: the last one, the one that was chosen, or the best one after a collapse."""
+    if facts["progress"].get("kept") is not None:
+        return int(facts["progress"]["kept"])
     if facts["progress"]["status"] == "collapsed":
         return int(facts["progress"]["best_round"])
     return max(len(facts["records"]) - 1, 0)
-
-
-def environment(seed: int, device: str = "cpu") -> dict[str, Any]:
-    """Versions, machine type, threads and seed: what bit-identical results depend on. No names of people or hosts."""
-    return {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "system": platform.system(),
-        "device": device,
-        "threads": torch.get_num_threads(),
-        "packages": {name: version_of(name) for name in PACKAGES},
-        "commit": commit(),
-        "seed": seed,
-    }
-
-
-def version_of(name: str) -> str | None:
-    """The installed version, if any."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
-def commit() -> str | None:
-    """The commit of the clone that runs, if it is one."""
-    git = Path(__file__).resolve().parents[3] / ".git"
-    try:
-        head = (git / "HEAD").read_text().strip()
-        return (git / head[5:]).read_text().strip() if head.startswith("ref: ") else head
-    except OSError:
-        return None

@@ -73,9 +73,9 @@ class Kept:
         """All rows have one shape."""
         return False
 
-    def counts(self, classes: int) -> Tensor:
+    def counts(self, classes: int, rows: Tensor | None = None) -> Tensor:
         """Images of each class."""
-        return class_counts(self.labels, classes)
+        return class_counts(self.labels if rows is None else self.labels[rows], classes)
 
     def stream(self, batches: Sequence[Tensor], draw: Draw | None = None, aim: Aim | None = None) -> Iterator[View]:
         """Maps of each batch; what is kept is not augmented."""

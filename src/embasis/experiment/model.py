@@ -35,7 +35,7 @@ BACKBONE = "backbone.safetensors"
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """Network, labeller and selector as the last round left them."""
+    """Network, labeller and selector as the round that is kept left them."""
 
     progress: Progress
     method: Method
@@ -55,8 +55,7 @@ class Model:
     def pictures(self, samples: MapFiles, scales: Sequence[float] = (1.0,), flip: bool = False) -> Iterator[Labelled]:
         """Labels of all sites of pictures, one by one; each is seen at all scales, and turned over if `flip`."""
         assert self.maps is not None
-        last = max(self.progress.round - 1, 0)
-        return seen_at(self.maps, samples, self.method, self.plan, self.progress, last, scales, flip)
+        return seen_at(self.maps, samples, self.method, self.plan, self.progress, self.progress.judging, scales, flip)
 
     def verdict(self, x: Tensor, ids: Tensor | None = None) -> Verdict:
         """Label distribution, trust and scores of the rows of x, in their order."""
@@ -69,8 +68,7 @@ class Model:
         prepared = x if self.standardiser is None else self.standardiser.apply(x, 1)
         order = torch.arange(len(x)) if ids is None else torch.argsort(ids)
         samples = Arrays.of(prepared[order], ids=None if ids is None else ids[order])
-        last = max(self.progress.round - 1, 0)
-        verdict = verdict_on(samples, self.method, self.plan, self.progress, last)
+        verdict = verdict_on(samples, self.method, self.plan, self.progress, self.progress.judging)
         return verdict.rows(torch.argsort(order))
 
     def files(self, files: Sequence[ImageFile]) -> Iterator[tuple[list[ImageFile], Verdict | None, dict[str, str]]]:

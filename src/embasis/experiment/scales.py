@@ -54,9 +54,9 @@ class Turned:
         """As the samples."""
         return self.samples.mixed
 
-    def counts(self, classes: int) -> Tensor:
+    def counts(self, classes: int, rows: Tensor | None = None) -> Tensor:
         """Those of the samples."""
-        return self.samples.counts(classes)
+        return self.samples.counts(classes, rows)
 
     def __len__(self) -> int:
         return len(self.samples)

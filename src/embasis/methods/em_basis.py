@@ -22,7 +22,7 @@ from torch import Tensor
 
 from embasis.distributed import all_sum
 from embasis.errors import ConfigError, require
-from embasis.functional import basis, em, losses, moments, shares, sites
+from embasis.functional import basis, em, losses, moments, shares, sites, witness
 from embasis.methods.fitting import (
     components_for,
     domain_statistics,
@@ -144,6 +144,8 @@ class EMBasisLabeller:
         z = self._responsibilities(features, state)
         q = self._evidence(features.scores, state)
         mean, between, within = moments.label_moments(z, state["p"], q)
+        if "power" in state:
+            mean, between, within = witness.powered(mean, between, within, float(state["power"]))
         if self.uncertainty == "literal":  # the paper's own words, kept for comparison (decision 0004)
             noise = torch.randn(self.draws or LITERAL_DRAWS, features.x.shape[1], generator=generator(0, "literal"))
             spread = moments.literal_moments(z, state["mu"], state["weight"], state["bias"], noise)[1]

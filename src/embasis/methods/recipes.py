@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from embasis.errors import ConfigError, require
 from embasis.methods.em_basis import EMBasisLabeller
 from embasis.methods.retraining import MinimumEntropy, TrustedLabels
 from embasis.methods.selectors import ClassBalanced, OneThreshold, TrustNothing
 from embasis.methods.softmax import SoftmaxLabeller
 from embasis.types import BasisTerms, Method
+
+RECALIBRATIONS = ("witness", "weighted", "none")
+
+
+def check_recalibration(name: str) -> None:
+    """Refuse what is not known."""
+    known = ", ".join(RECALIBRATIONS)
+    require(name in RECALIBRATIONS, f"recalibration must be one of {known}, got {name!r}", ConfigError)
 
 
 def em_basis(
@@ -31,9 +40,11 @@ def em_basis(
     carry: bool = False,
     prior: str = "auto",
     prior_strength: float = 3.0,
+    recalibration: str = "witness",
     keep: float = 0.2,
     step: float = 0.05,
     cap: float = 0.5,
+    select: str = "class",
     labels: str = "mode",
     temperature: float = 1.0,
     weights: str = "equal",
@@ -49,9 +60,10 @@ def em_basis(
         variance_weight, balance_weight, sigma, draws, evidence, temper, uncertainty, carry, prior,
         prior_strength,
     )  # fmt: skip
-    selector = ClassBalanced(keep, step, cap, labels, weights, temperature, floor=floor)
+    selector = ClassBalanced(keep, step, cap, labels, weights, temperature, floor=floor, selects=select)
     terms = BasisTerms((per_class or 3) * classes, orthogonal, reconstruction, affinity) if start == "stage1" else None
-    return Method("em_basis", labeller, selector, TrustedLabels(weight), terms)
+    check_recalibration(recalibration)
+    return Method("em_basis", labeller, selector, TrustedLabels(weight), terms, recalibration=recalibration)
 
 
 def source_only(classes: int) -> Method:

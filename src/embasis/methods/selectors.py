@@ -24,6 +24,7 @@ from embasis.types import LabelDistribution, PseudoLabels, State
 
 LABELS = ("mode", "draw", "soft", "entropy", "l2")
 WEIGHTS = ("equal", "inverse_variance")
+SELECTS = ("class", "all")
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,8 @@ class ClassBalanced:
     """entropy, l2: strength of the label regulariser."""
     floor: float = 0.05
     """inverse_variance: added to the variance before it is inverted."""
+    selects: str = "class"
+    """all: one threshold, so that the same share of all sites is trusted, whatever their classes."""
 
     def __post_init__(self) -> None:
         def check(rule: bool, text: str) -> None:
@@ -87,6 +90,7 @@ class ClassBalanced:
         check(self.keep <= self.cap <= 1, f"cap must be in [keep, 1] = [{self.keep}, 1], got {self.cap}")
         check(self.labels in LABELS, f"labels must be one of {', '.join(LABELS)}, got {self.labels!r}")
         check(self.weights in WEIGHTS, f"weights must be one of {', '.join(WEIGHTS)}, got {self.weights!r}")
+        check(self.selects in SELECTS, f"select must be one of {', '.join(SELECTS)}, got {self.selects!r}")
         check(self.temperature > 0, f"temperature must be positive, got {self.temperature}")
         check(self.alpha > 0, f"alpha must be positive, got {self.alpha}")
         check(self.floor > 0, f"floor must be positive, got {self.floor}")
@@ -96,20 +100,25 @@ class ClassBalanced:
         return min(self.keep + self.step * round_number, self.cap)
 
     def fit(self, stream: Sequence[LabelDistribution], round_number: int) -> State:
-        """The exact order statistic of each class by two passes of counting."""
+        """The exact order statistic of each class, or of all sites, by two passes of counting."""
         classes, keep = stream[0].mean.shape[1], self.share_of_round(round_number)
-        high = torch.zeros(classes, selection.BINS, dtype=torch.int64)
+        groups = classes if self.selects == "class" else 1
+        high = torch.zeros(groups, selection.BINS, dtype=torch.int64)
         for part in stream:
-            selection.high_counts(part.label, selection.order_key(part.uncertainty), classes, into=high)
+            selection.high_counts(self._group(part), selection.order_key(part.uncertainty), groups, into=high)
         high = all_sum(high)
         chosen, _ = selection.rank_bin(high, selection.ranks(high, keep))
         low = torch.zeros_like(high)
         for part in stream:
-            selection.low_counts(part.label, selection.order_key(part.uncertainty), chosen, into=low)
+            selection.low_counts(self._group(part), selection.order_key(part.uncertainty), chosen, into=low)
         low = all_sum(low)
-        threshold, share = selection.threshold_of(high, low, keep)
+        threshold, share = (found.repeat(classes // groups) for found in selection.threshold_of(high, low, keep))
         weight = self._mean_weight(stream, threshold) if self.weights == "inverse_variance" else torch.ones(())
         return {"threshold": threshold, "share": share, "weight": weight}
+
+    def _group(self, part: LabelDistribution) -> Tensor:
+        """Which threshold each site is for."""
+        return part.label if self.selects == "class" else torch.zeros_like(part.label)
 
     def _mean_weight(self, stream: Sequence[LabelDistribution], threshold: Tensor) -> Tensor:
         """The mean of 1 / (Var + floor) over the sites up to the threshold: what weights are measured by."""

@@ -19,5 +19,6 @@ class SoftmaxLabeller:
 
     def label(self, features: Features, state: State) -> LabelDistribution:
         """The softmax; uncertainty is one minus the largest probability."""
-        mean = features.scores.float().softmax(1)
+        scores = features.scores.float()
+        mean = (float(state["power"]) * scores if "power" in state else scores).softmax(1)
         return LabelDistribution(mean, torch.zeros_like(mean), mean * (1 - mean), 1 - mean.amax(1))

@@ -18,6 +18,7 @@ from embasis.report import comparison, sections
 from embasis.report import panels as figured
 from embasis.report.gallery import basis, gallery, shelves
 from embasis.report.panels_of_classes import cost
+from embasis.report.parts import Table
 from embasis.report.records import RunView, public
 from embasis.report.tables import Summary
 
@@ -49,16 +50,22 @@ def run_page(view: RunView) -> str:
     )
 
 
-def comparison_page(title: str, summaries: Sequence[Summary], runs: Sequence[RunView] = ()) -> str:
-    """The report of several methods; `runs` adds what each run did round by round."""
+def comparison_page(
+    title: str,
+    summaries: Sequence[Summary],
+    runs: Sequence[RunView] = (),
+    lead: str = "",
+    first: Sequence[Table] = (),
+) -> str:
+    """The report of several methods; `runs` adds what each run did round by round, `first` tables before the others."""
     return _render(
         title=title,
-        lead=comparison.comparison_lead(summaries),
+        lead=lead or comparison.comparison_lead(summaries),
         status="",
         cards=[],
         warnings=[],
         given=[],
-        tables=comparison.comparison_tables(summaries),
+        tables=[*first, *comparison.comparison_tables(summaries)],
         panels=comparison.comparison_panels(summaries, runs),
         more=[comparison.runs_table(runs)] if runs else [],
         facts=[],

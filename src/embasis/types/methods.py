@@ -69,6 +69,8 @@ class Method:
     basis: BasisTerms | None = None
     rounds: int | None = None
     """At most so many rounds, whatever the plan says."""
+    recalibration: str = "none"
+    """"witness", "weighted": the labels' probabilities are made to hold (engine/recalibrate.py)."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,10 @@ class Plan:
     momentum: float = 0.9
     weight_decay: float = 1e-4
     collapse_share: float = 0.95
+    holdout: float = 0.0
+    """The share of the labelled rows that no training sees: what is said of them is checked (engine/holdout.py)."""
+    choose: str = "last"
+    """Which round's model is kept at the end: the last one, or the best one by a score (engine/validate.py)."""
     reservoir: int = 131_072
     """The most sites of a side that are held in memory at once, for the basis to be fitted on; 0 = all."""
     accumulate: int = 1
@@ -125,6 +131,12 @@ class Plan:
         check(0 <= self.momentum < 1, f"plan.momentum must be in [0, 1), got {self.momentum}")
         check(self.weight_decay >= 0, f"plan.weight_decay must be at least 0, got {self.weight_decay}")
         check(0 < self.collapse_share <= 1, f"plan.collapse_share must be in (0, 1], got {self.collapse_share}")
+        check(0 <= self.holdout <= 0.5, f"plan.holdout must be in [0, 0.5], got {self.holdout}")
+        check(self.choose in CHOICES, f"plan.choose must be one of {', '.join(CHOICES)}, got {self.choose!r}")
+        check(
+            self.choose not in HELD_OUT_SCORES or self.holdout > 0,
+            f"plan.choose = {self.choose} needs plan.holdout > 0 (labelled rows to check by), got {self.holdout}",
+        )
         check(
             self.optimiser != "lbfgs" or self.batch == 0,
             f"plan.optimiser = lbfgs needs plan.batch = 0 (all rows in one batch), got {self.batch}",
@@ -134,6 +146,8 @@ class Plan:
 OPTIMISERS = ("adam", "sgd", "lbfgs")
 PRECISIONS = ("auto", "float32", "bfloat16")
 DEVICES = ("auto", "cpu", "cuda")
+HELD_OUT_SCORES = ("validation", "embedded_validation")
+CHOICES = ("last", "information", "entropy", "density", "agreement", "labelled_accuracy", *HELD_OUT_SCORES)
 
 Recipe = Callable[..., Method]
 """A function whose arguments are the method's settings, after the number of classes."""

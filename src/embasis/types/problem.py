@@ -33,8 +33,8 @@ class Samples(Protocol):
     def mixed(self) -> bool:
         """Whether rows differ in shape, so that they can only be read whole one at a time."""
 
-    def counts(self, classes: int) -> Tensor:
-        """(C) int64: how many sites have each class."""
+    def counts(self, classes: int, rows: Tensor | None = None) -> Tensor:
+        """(C) int64: how many sites of these rows, or of all, have each class."""
 
     def __len__(self) -> int: ...
 
@@ -91,9 +91,10 @@ class Arrays:
         """All rows have one shape."""
         return False
 
-    def counts(self, classes: int) -> Tensor:
+    def counts(self, classes: int, rows: Tensor | None = None) -> Tensor:
         """Rows of each class."""
-        return torch.bincount(self.labels[self.labels >= 0], minlength=classes)
+        labels = self.labels if rows is None else self.labels[rows]
+        return torch.bincount(labels[labels >= 0], minlength=classes)
 
     def stream(self, batches: Sequence[Tensor], draw: Draw | None = None, aim: Aim | None = None) -> Iterator[View]:
         """The given rows of x, batch by batch: arrays are not augmented."""

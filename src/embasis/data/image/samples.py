@@ -82,9 +82,9 @@ class Images:
         """All rows are prepared to one shape."""
         return False
 
-    def counts(self, classes: int) -> Tensor:
+    def counts(self, classes: int, rows: Tensor | None = None) -> Tensor:
         """Images of each class."""
-        return class_counts(self.labels, classes)
+        return class_counts(self.labels if rows is None else self.labels[rows], classes)
 
     def stream(self, batches: Sequence[Tensor], draw: Draw | None = None, aim: Aim | None = None) -> Iterator[View]:
         """The views of each batch, read ahead; with `draw` those of training, functions of it and each row's id."""

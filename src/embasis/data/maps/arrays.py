@@ -84,9 +84,9 @@ class MapArrays:
         """All pictures have one size."""
         return False
 
-    def counts(self, classes: int) -> Tensor:
+    def counts(self, classes: int, rows: Tensor | None = None) -> Tensor:
         """Pixels of each class."""
-        return totals(self.tally, classes)
+        return totals(self.tally if rows is None else self.tally[rows], classes)
 
     @cached_property
     def tally(self) -> Tensor:

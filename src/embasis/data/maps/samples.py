@@ -114,9 +114,9 @@ class MapFiles:
         """Pictures may differ in size, so whole ones are read one at a time."""
         return True
 
-    def counts(self, classes: int) -> Tensor:
+    def counts(self, classes: int, rows: Tensor | None = None) -> Tensor:
         """Pixels of each class."""
-        return totals(self.tally, classes)
+        return totals(self.tally if rows is None else self.tally[rows], classes)
 
     def prepared(self, preparation: MapPreparation, reader: Reader | None = None) -> MapFiles:
         """The same rows, made ready for a network; refusals go to the same list."""

@@ -1,0 +1,123 @@
+"""Labelled rows that are held out, weighted so that they stand for the unlabelled side.
+
+| symbol | shape | meaning |
+| --- | --- | --- |
+| sites | n | a sample of the held-out sites, in the shares of their side |
+| others | m | a sample of the unlabelled sites |
+| weight | n | how much likelier the unlabelled side is to have such features (functional/validation.py) |
+
+The weights come from a logistic classifier of sides on the features as the labeller sees them: centred and scaled by
+their side, of unit length. It is cross-fitted: no site is weighed by a classifier that was fitted on it. Its penalty is
+the one of PENALTIES with the smallest loss on sites that it was not fitted on; where the sides are alike this is a
+large one, and all weights are near 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from embasis.engine.survey import Survey, chosen, survey, together
+from embasis.functional.validation import importance, side_loss
+from embasis.methods.fitting import domain_statistics, minimise, prepare
+from embasis.randomness import uniforms
+from embasis.types import Features, Plan, Problem, Samples
+
+SITES = 2048
+"""The most sites of a side that are looked at."""
+FOLDS = 3
+LEAST = 20
+"""With fewer sites on a side all weights are 1."""
+PENALTIES = (1.0, 0.1, 0.01, 0.001)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """What is known of the held-out rows in a round."""
+
+    whole: Survey
+    """their sites, all of them or a sample that makes up for rare classes"""
+    sites: Features
+    weight: Tensor
+    others: Features | None
+    """None without an unlabelled side"""
+
+
+def held_out(
+    network: nn.Module,
+    samples: Samples | None,
+    problem: Problem,
+    plan: Plan,
+    round_number: int,
+    sides: tuple[Survey, Survey],
+) -> HeldOut | None:
+    """The held-out rows seen by the network as it is; `sides` are the labelled one that it was trained on, and the
+    unlabelled one."""
+    if samples is None:
+        return None
+    labelled, unlabelled = sides
+    whole = survey(network, samples, plan, True, round_number)
+    if not whole.chunks:
+        return None
+    sites = drawn(whole.chunks, plan, "held-out sites")
+    ones = torch.ones(len(sites), dtype=torch.float64)
+    if not unlabelled.chunks:
+        return HeldOut(whole, sites, ones, None)
+    others = drawn(unlabelled.chunks, plan, "other sites")
+    if min(len(sites), len(others)) < LEAST:
+        return HeldOut(whole, sites, ones, others)
+    statistics = domain_statistics([*labelled.chunks, *unlabelled.chunks], "joint" if problem.shared else "domain")
+    weight = cross_fitted(
+        [(prepare(part, *statistics), uniforms(part.ids, plan.seed, "folds")) for part in (sites, others)]
+    )
+    return HeldOut(whole, sites, weight, others)
+
+
+def drawn(chunks: list[Features], plan: Plan, purpose: str) -> Features:
+    """At most SITES sites in the shares of their side: those of the smallest keys, where weights make small."""
+    share = torch.cat([part.shares for part in chunks])
+    plain = [replace(part, rows=None, grid=(), weight=None) for part in chunks]
+    whole = together(plain)
+    if len(whole) <= SITES and bool((share == share[:1]).all()):
+        return whole
+    key = -uniforms(whole.ids, plan.seed, purpose).clamp_min(1e-12).log() / share
+    return chosen(whole, torch.argsort(key, stable=True)[:SITES].sort().values)
+
+
+def cross_fitted(sides: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """(n) weights of the first side's sites; each side is its features and the keys that part it into folds."""
+    (x, key), (other, other_key) = sides
+    folds, other_folds = fold_of(key), fold_of(other_key)
+    best, found = torch.inf, torch.ones(len(x), dtype=torch.float64)
+    for penalty in PENALTIES:
+        loss, weight = 0.0, torch.empty(len(x), dtype=torch.float64)
+        for fold in range(FOLDS):
+            here, there = folds == fold, other_folds == fold
+            fitted = side_classifier(x[~here], other[~there], penalty)
+            weight[here] = importance(x[here] @ fitted[0] + fitted[1], int((~here).sum()), int((~there).sum()))
+            count = int(here.sum()) + int(there.sum())
+            loss += count * float(side_loss(*stacked(x[here], other[there]), *fitted))
+        if loss < best:
+            best, found = loss, weight
+    return found
+
+
+def fold_of(key: Tensor) -> Tensor:
+    """(n) folds of sizes that differ by one at most."""
+    rank = torch.argsort(torch.argsort(key, stable=True), stable=True)
+    return rank % FOLDS
+
+
+def side_classifier(x: Tensor, other: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
+    """Weight and bias of the classifier of sides."""
+    both, side = stacked(x, other)
+    return minimise(
+        lambda weight, bias: side_loss(both, side, weight, bias, penalty), torch.zeros(x.shape[1]), torch.zeros(())
+    )
+
+
+def stacked(x: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """The sites of both sides, and which side each is of."""
+    return torch.cat([x, other]), torch.cat([torch.zeros(len(x)), torch.ones(len(other))])

@@ -1,0 +1,46 @@
+"""The parts of em_basis, each with the settings that take it away or add it, and the runs that say what it is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from embasis.config import Config
+from embasis.errors import ConfigError, lookup, require
+from embasis.experiment.compare import Outcome, Variant, run_variants
+from embasis.report.ablation import PLAIN, Part, run_name
+
+PARTS: Mapping[str, Part] = {
+    "centring": Part("features of both sides are standardised before EM", {"centring": "none"}),
+    "stage1": Part("the source network proposes the first basis by terms of its own", {"start": "stage1"}, adds=True),
+    "em": Part("the basis follows the rows of both sides, not the labelled class means alone", {"iterations": 0}),
+    "head": Part("a learned head gives each component its class probabilities, not counts", {"head": "counts"}),
+    "variance": Part("the head is also to give low variance and all classes", {"variance_weight": 0.1}, adds=True),
+    "selection": Part("each class has a threshold of its own; without: one for all", {"select": "all"}),
+    "weights": Part("trusted labels weigh by their inverse variance", {"weights": "inverse_variance"}, adds=True),
+    "draw": Part("pseudo-labels are drawn from their distribution, not its mode", {"labels": "draw"}, adds=True),
+    "recalibration": Part(
+        "probabilities are fitted to a witness that no round has taught", {"recalibration": "none"}, needs="power"
+    ),
+    "evidence": Part("the network's own prediction enters the label distribution", {"evidence": 0}),
+    "temper": Part("the network's prediction is softened until no surer than the basis", {"temper": False}),
+    "shares": Part("class shares of the unlabelled side are estimated", {"prior": "labelled"}, needs="shares"),
+    "basis": Part("all of it; without: class-balanced self-training", {}, method="cbst"),
+}
+"""By the name that --only takes."""
+
+
+def chosen(names: Sequence[str] | None) -> dict[str, Part]:
+    """The parts of these names, or all."""
+    found = {name: lookup(PARTS, name, "part") for name in (PARTS if names is None else names)}
+    require(found, "ablate needs at least one part", ConfigError)
+    return found
+
+
+def ablate(
+    dataset: str, parts: Mapping[str, Part], seeds: Sequence[int], config: Config, root: str | None = None
+) -> Iterator[Outcome]:
+    """The default, then one part changed at a time, on every pair with every seed; what is given holds for all."""
+    name = config.method.get("name", PLAIN)
+    require(name == PLAIN, f"ablate is about {PLAIN}; method.name must be left out, got {name!r}", ConfigError)
+    changed = [Variant(run_name(name, part), part.method, part.settings, part.needs) for name, part in parts.items()]
+    yield from run_variants(dataset, [Variant(PLAIN, PLAIN), *changed], seeds, config, root)

@@ -1,0 +1,105 @@
+"""How good a model is on a side without labels: by the shape of its predictions, or by labelled rows that stand for it.
+
+| symbol | shape | meaning |
+| --- | --- | --- |
+| mean | n c | label distributions of unlabelled sites |
+| P | n n | softmax over the other sites of cosine(mean_i, mean_j) / temperature |
+| x, side | n d, n | features, and 1 for sites of the unlabelled side, 0 for those of the labelled one |
+| logit | n | x · weight + bias of a classifier that tells the sides apart |
+| w | n | importance of a labelled site: how much likelier the unlabelled side is to have it |
+| loss | n | 1 for a wrong label, 0 for a right one |
+| share | n | how many sites a site stands for |
+| power | () | mean^power, normalised, is the recalibrated mean |
+
+w = (n_l / n_u) · p_u / p_l = (n_l / n_u) · exp(logit), because p_u = 1 / (1 + exp(−logit)) and p_l = 1 − p_u.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Float64, Int64
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 — its usual name
+
+from embasis.functional.calibration import BINS
+
+TEMPERATURE = 0.05
+"""Of the neighbourhood's softmax, as published."""
+BLOCK = 2**21
+"""Similarities that are held at once."""
+
+
+def neighbourhood_density(mean: Float[Tensor, "n c"], temperature: float = TEMPERATURE) -> float:
+    """Soft-neighbourhood density: −(1/n) Σ_i Σ_{j≠i} P_ij log P_ij; 0 with fewer than three sites.
+
+    Large when each site has many others as near as its nearest ones: when predictions lie in tight groups."""
+    if len(mean) < 3:
+        return 0.0
+    unit = F.normalize(mean.float(), dim=1)
+    size, total = max(BLOCK // len(unit), 1), 0.0
+    for start in range(0, len(unit), size):
+        part = unit[start : start + size] @ unit.T / temperature
+        own = torch.arange(len(part))
+        part[own, start + own] = -torch.inf
+        logs = part.log_softmax(1)
+        logs[own, start + own] = 0.0
+        chance = logs.exp()
+        chance[own, start + own] = 0.0
+        total -= float((chance * logs).sum(dtype=torch.float64))
+    return total / len(unit)
+
+
+def side_loss(
+    x: Float[Tensor, "n d"],
+    side: Float[Tensor, " n"],
+    weight: Float[Tensor, " d"],
+    bias: Float[Tensor, ""],
+    penalty: float = 0.0,
+) -> Float[Tensor, ""]:
+    """Mean logistic loss of the classifier of sides, + penalty · |weight|²."""
+    return F.binary_cross_entropy_with_logits(x @ weight + bias, side) + penalty * weight.square().sum()
+
+
+def importance(logit: Float[Tensor, " n"], labelled: int, unlabelled: int) -> Float64[Tensor, " n"]:
+    """w of labelled sites, by a classifier that was fitted on so many sites of each side."""
+    return logit.double().exp() * (labelled / unlabelled)
+
+
+def embedded_risk(
+    loss: Float[Tensor, " n"], weight: Float[Tensor, " n"], share: Float[Tensor, " n"] | None = None
+) -> float:
+    """Deep embedded validation: E[w·loss] + η·(E[w] − 1), η = −Cov(w·loss, w) / Var(w); 0 where w does not vary.
+
+    E[w] is 1 if the weights are right, so the second term changes no expectation, and takes away variance."""
+    each = torch.ones_like(loss, dtype=torch.float64) if share is None else share.double()
+    each, w = each / each.sum(), weight.double()
+    lost, middle = w * loss.double(), float(each @ w)
+    variance = float(each @ (w - middle).square())
+    together = float(each @ ((lost - each @ lost) * (w - middle)))
+    pull = -together / variance if variance > 1e-12 * middle**2 else 0.0
+    return float(each @ lost) + pull * (middle - 1)
+
+
+def effective(weight: Float[Tensor, " n"]) -> Float64[Tensor, " n"]:
+    """The weights scaled so that they add up to the number of equal ones that say as much: (Σw)² / Σw²."""
+    w = weight.double()
+    return w * (w.sum() / w.square().sum())
+
+
+def weighted_bins(
+    confidence: Float[Tensor, " n"], right: Bool[Tensor, " n"], weight: Float[Tensor, " n"], bins: int = BINS
+) -> Float64[Tensor, "b 3"]:
+    """Reliability bins of sites that count by their weights: Σ w, Σ w · confidence, Σ w · right."""
+    index = ((confidence.double() * bins).ceil().long() - 1).clamp(0, bins - 1)
+    rows = torch.stack([torch.ones_like(confidence), confidence, right.to(confidence.dtype)], 1).double()
+    return torch.zeros(bins, 3, dtype=torch.float64).index_add_(0, index, rows * weight.double().unsqueeze(1))
+
+
+def accuracy_of(
+    label: Int64[Tensor, " n"], truth: Int64[Tensor, " n"], share: Float[Tensor, " n"] | None = None
+) -> float:
+    """Share of right labels; 0 without sites."""
+    right = (label == truth).double()
+    if not len(right):
+        return 0.0
+    return float(right.mean() if share is None else share.double() @ right / share.double().sum())

@@ -1,0 +1,135 @@
+"""Recalibration in a run: heard once, by nobody's true labels, the same after going on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from embasis.config import Config
+from embasis.data.virtual import blobs
+from embasis.engine import recalibrate
+from embasis.engine.progress import Progress
+from embasis.engine.rounds import walk
+from embasis.errors import ConfigError
+from embasis.experiment.build import Built, build
+from embasis.experiment.precision import doubts, promise
+from embasis.types import Features, Plan, Problem, RoundRecord
+
+
+def problem() -> Problem:
+    return blobs(count=600, shift=1.0, separation=2.0)
+
+
+def built(given: Problem, **method: object) -> Built:
+    return build(given, Config(method={"name": "em_basis", **method}, plan={"rounds": 2}))
+
+
+def run(made: Built) -> tuple[list[RoundRecord], dict[str, torch.Tensor]]:
+    records = []
+    for moment in walk(made.problem, made.network, made.method, made.plan):
+        if moment.record is not None:
+            records.append(moment.record)
+    return records, dict(moment.progress.labeller)
+
+
+def test_labels_say_how_often_they_are_right() -> None:
+    plain, _ = run(built(problem(), recalibration="none"))
+    made, state = run(built(problem()))
+    assert plain[-1].evaluation is not None
+    assert made[-1].evaluation is not None
+    assert plain[-1].evaluation.accuracy < 0.97  # there is something to be unsure of
+    assert made[-1].evaluation.ece < plain[-1].evaluation.ece
+    assert float(state["expected_accuracy"]) == pytest.approx(made[-1].evaluation.accuracy, abs=0.06)
+    assert made[-1].facts["expected_accuracy"] == float(state["expected_accuracy"])
+    assert "power" not in plain[-1].facts
+
+
+def test_the_witness_is_heard_once_before_self_training() -> None:
+    made = built(problem())
+    heard = [
+        moment.progress.labeller["witness"].clone()
+        for moment in walk(made.problem, made.network, made.method, made.plan)
+        if moment.record is not None
+    ]
+    assert len(heard) == 3
+    assert all(torch.equal(heard[0], later) for later in heard[1:])
+
+
+def test_hidden_labels_change_nothing() -> None:
+    given = problem()
+    assert isinstance(given.hidden, torch.Tensor)
+    shuffled = replace(given, hidden=given.hidden[torch.randperm(600, generator=torch.Generator().manual_seed(0))])
+    one, other = run(built(given))[1], run(built(shuffled))[1]
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_too_few_rows_are_left_as_they_are() -> None:
+    given = problem()
+    few = replace(given, unlabelled=type(given.unlabelled).of(given.unlabelled.inputs(torch.arange(12))), hidden=None)
+    records, state = run(built(few))
+    assert "power" not in state
+    assert len(records) == 3
+
+
+def test_an_unknown_recalibration_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^recalibration must be one of witness, .*none, got 'magic'$"):
+        built(problem(), recalibration="magic")
+
+
+def test_a_bank_has_the_shares_of_its_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recalibrate, "BANK", 2000)
+    y = torch.arange(10_000) % 2
+    side = Features(torch.zeros(10_000, 1), torch.zeros(10_000, 2), y, torch.arange(10_000))
+    weighted = replace(side, weight=torch.where(y == 0, 9.0, 1.0))
+    assert float(recalibrate.bank_of(side, Plan()).y.double().mean()) == pytest.approx(0.5, abs=0.04)
+    assert float(recalibrate.bank_of(weighted, Plan()).y.double().mean()) == pytest.approx(0.12, abs=0.03)
+
+
+# --- what a precision promises
+
+
+def finished(**method: object) -> Progress:
+    made = built(problem(), **method)
+    *_, last = walk(made.problem, made.network, made.method, made.plan)
+    return last.progress
+
+
+def test_a_promise_names_the_threshold_the_labels_and_the_errors() -> None:
+    kept = promise([0.99, 0.97, 0.9, 0.5], None, 0.95, finished())
+    assert (kept.threshold, kept.labels, kept.rows) == (0.9, 3, 4)
+    assert kept.errors == pytest.approx(0.14)
+    assert kept.sentence(0.95) == "3 of 4 trusted (75%) for a precision of 0.95: about 0 errors expected among them"
+
+
+def test_where_no_label_is_sure_enough_that_is_said() -> None:
+    kept = promise([0.6, 0.5], None, 0.95, finished())
+    assert (kept.threshold, kept.labels) == (2.0, 0)
+    assert kept.sentence(0.95) == "no label is sure enough for a precision of 0.95"
+
+
+@pytest.mark.parametrize("precision", [0.0, 1.0, -1.0, float("nan")])
+def test_what_is_no_precision_is_refused(precision: float) -> None:
+    with pytest.raises(ConfigError, match=r"^precision must be between 0 and 1, got (0|1|-1|nan)$"):
+        promise([0.5], None, precision, finished())
+
+
+def test_an_estimate_without_support_is_doubted() -> None:
+    progress = finished()
+    expected = float(progress.labeller["expected_accuracy"])
+    assert doubts(progress, 0.9, 0.95, expected) == []
+    other = doubts(progress, 0.9, 0.95, expected - 0.3)
+    assert other[0].startswith("these rows seem to be of another kind than those that the run adapted to (mean probab")
+    progress.labeller = {**progress.labeller, "support": torch.zeros(15, 3, dtype=torch.float64)}
+    assert doubts(progress, 0.9, 0.95, expected) == ["the run saw no label that sure, so the estimate is not supported"]
+    against = torch.zeros(15, 3, dtype=torch.float64)
+    against[-1] = torch.tensor([1000.0, 970.0, 400.0])
+    progress.labeller = {**progress.labeller, "support": against}
+    text = "the estimate is not supported: only 40% of the labels that sure agree with their nearest labelled example"
+    assert doubts(progress, 0.95, 0.95, expected) == [text]
+    progress.labeller = {**progress.labeller, "witness": torch.zeros(30, dtype=torch.int64)}
+    assert doubts(progress, 0.95, 0.95, expected)[0] == "the run could check its probabilities on 30 labels only"
+    text = "the run did not recalibrate its labels, so their probabilities are likely to be too high"
+    assert doubts(finished(recalibration="none"), 0.9, 0.95, expected) == [text]
