@@ -72,7 +72,7 @@ def walk(
     while progress.status == "running":
         for _ in train_round(problem, method, plan, progress):
             yield Moment(progress)
-        record, verdict, basis = close_round(problem, held, method, plan, progress, shelf)
+        record, verdict, basis = close_round(problem, method, plan, progress, shelf, held)
         progress.records.append(record)
         if record.status != "ok":
             progress.status = record.status
@@ -96,7 +96,7 @@ def begin(network: nn.Module, method: Method, plan: Plan) -> Progress:
 
 
 def close_round(
-    problem: Problem, held: Samples | None, method: Method, plan: Plan, progress: Progress, shelf: Shelf
+    problem: Problem, method: Method, plan: Plan, progress: Progress, shelf: Shelf, held: Samples | None = None
 ) -> tuple[RoundRecord, Verdict | Shelved, BasisLook | None]:
     """Features → label distribution → selection → record; the collapse guard has the last word."""
     labelled = survey(progress.network, problem.labelled, plan, True, progress.round)
