@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 from torch import Tensor
 
@@ -47,6 +49,20 @@ def write_tables(folder: Path) -> None:
     assert problem.hidden is not None
     write_table(folder / "judged.csv", rows, problem.hidden.tolist())
     write_table(folder / "turned.csv", rows, problem.hidden.tolist(), FEATURES[::-1])
+
+
+def copied(made: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy to spoil, as the current folder."""
+    shutil.copytree(made, place)
+    monkeypatch.chdir(place)
+    return place
+
+
+def refused(code: int, sentence: str, *words: object) -> None:
+    """One sentence and the code."""
+    result = embasis(*words)
+    assert result.stderr == f"embasis: {sentence}\n"
+    assert result.exit_code == code
 
 
 def embasis(*words: object) -> Result:

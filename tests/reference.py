@@ -389,10 +389,10 @@ def balance(mean, prior, weight=None):
 # calibration and metrics
 
 
-def reliability_bins(confidence, right, bins=15):
-    table = np.zeros((bins, 3))
-    for value, hit in zip(wide(confidence), right, strict=True):
-        table[bin_of(value, bins)] += (1, value, bool(hit))
+def reliability_bins(confidence, right, bins=15, weight=None):
+    table, weights = np.zeros((bins, 3)), [1.0] * len(confidence) if weight is None else wide(weight)
+    for value, hit, share in zip(wide(confidence), right, weights, strict=True):
+        table[bin_of(value, bins)] += share * np.array([1.0, value, float(hit)])
     return table
 
 
@@ -839,14 +839,6 @@ def effective(weight):
     values = wide(weight).tolist()
     size = sum(values) ** 2 / sum(value * value for value in values)
     return np.array([value / sum(values) * size for value in values])
-
-
-def weighted_bins(confidence, right, weight, bins=15):
-    found = np.zeros((bins, 3))
-    for value, good, share in zip(wide(confidence), right, wide(weight), strict=True):
-        place = min(max(math.ceil(value * bins) - 1, 0), bins - 1)
-        found[place] += share * np.array([1.0, value, float(good)])
-    return found
 
 
 def accuracy_of(label, truth, share=None):

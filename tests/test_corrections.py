@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+import cli_tables
 from cli_tables import embasis, write_tables
 from embasis.data.corrections import other_ids, with_corrections
 from embasis.data.image.folders import load_images
@@ -50,9 +51,7 @@ def write(rows: Sequence[Sequence[object]], header: str = "id,label", name: str 
 
 
 def refused(code: int, sentence: str, *words: object) -> None:
-    result = embasis(*words)
-    assert result.stderr == f"embasis: {sentence}\n"
-    assert result.exit_code == code
+    cli_tables.refused(code, sentence, *words)
     assert not Path("new").exists()
 
 

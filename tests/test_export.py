@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cli_tables import embasis, write_tables
+import cli_tables
+from cli_tables import copied, embasis, write_tables
 from embasis.experiment import export as module
 from embasis.storage import read_newest, read_table, table_bytes
 from folder_runs import config, go
@@ -33,18 +33,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy to spoil, as the current folder."""
-    shutil.copytree(made, place := tmp_path / "here")
-    monkeypatch.chdir(place)
-    return place
+    return copied(made, tmp_path / "here", monkeypatch)
 
 
 def refused(code: int, sentence: str, *words: object) -> None:
     """One sentence, the code, and nothing written."""
     before = tree(Path())
-    result = embasis(*words)
-    assert result.stderr == f"embasis: {sentence}\n"
-    assert result.exit_code == code
+    cli_tables.refused(code, sentence, *words)
     assert tree(Path()) == before
 
 

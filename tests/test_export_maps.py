@@ -13,7 +13,8 @@ import pytest
 import torch
 from PIL import Image
 
-from cli_tables import embasis
+import cli_tables
+from cli_tables import copied, embasis
 from embasis.data.image.loading import Reader
 from embasis.data.maps.folders import load_maps
 from embasis.experiment.export import Finished, labelled_pictures
@@ -49,16 +50,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy to spoil, as the current folder."""
-    shutil.copytree(made, place := tmp_path / "here")
-    monkeypatch.chdir(place)
-    return place
+    return copied(made, tmp_path / "here", monkeypatch)
 
 
 def refused(code: int, sentence: str, *words: object) -> None:
-    result = embasis(*words)
-    assert result.stderr == f"embasis: {sentence}\n"
-    assert result.exit_code == code
+    cli_tables.refused(code, sentence, *words)
     assert not Path("new").exists()
     assert not Path("x.json").exists()
 

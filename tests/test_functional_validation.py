@@ -20,7 +20,6 @@ from embasis.functional.validation import (
     importance,
     neighbourhood_density,
     side_loss,
-    weighted_bins,
 )
 from embasis.functional.witness import power_for
 
@@ -108,7 +107,8 @@ def test_effective_weights_bins_and_accuracy_equal_their_slow_twins(seed: int, n
     weight, confidence = positive(seed, n), positive(seed + 1, n).clamp_max(1)
     right = normal(seed + 2, n) > 0
     assert np.allclose(effective(weight), reference.effective(weight))
-    assert np.allclose(weighted_bins(confidence, right, weight), reference.weighted_bins(confidence, right, weight))
+    bins = reliability_bins(confidence, right, weight=weight)
+    assert np.allclose(bins, reference.reliability_bins(confidence, right, weight=weight))
     label, truth = (torch.randint(3, (n,), generator=torch.Generator().manual_seed(seed + i)) for i in (3, 4))
     for share in (None, weight):
         assert accuracy_of(label, truth, share) == pytest.approx(reference.accuracy_of(label, truth, share))
@@ -121,8 +121,7 @@ def test_equal_weights_count_as_many_as_they_are_and_one_large_one_counts_as_one
 
 def test_bins_of_equal_weights_are_the_plain_ones() -> None:
     confidence, right = positive(0, 30).clamp_max(1), normal(1, 30) > 0
-    ones = weighted_bins(confidence, right, torch.ones(30))
-    assert torch.allclose(ones, reliability_bins(confidence, right))
+    assert torch.equal(reliability_bins(confidence, right, weight=torch.ones(30)), reliability_bins(confidence, right))
 
 
 @pytest.mark.parametrize("seed", range(4))

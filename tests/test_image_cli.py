@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_tables import embasis, write_tables
+from cli_tables import embasis, refused, write_tables
 from embasis.storage import read_newest, read_table
 from image_runs import CLASSES, WORDS, counting, picture, sides
 from image_trees import plant
@@ -48,12 +48,6 @@ def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def table(path: str | Path) -> list[dict[str, str]]:
     with open(path, encoding="utf-8", newline="") as stream:
         return list(csv.DictReader(stream))
-
-
-def refused(code: int, sentence: str, *words: object) -> None:
-    result = embasis(*words)
-    assert result.stderr == f"embasis: {sentence}\n"
-    assert result.exit_code == code
 
 
 def test_fit_says_what_it_reads_and_how_to_go_on(made: Path) -> None:

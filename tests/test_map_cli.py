@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import cli_tables
 from cli_tables import embasis, write_tables
 from embasis.config import load, presets
 from embasis.storage import read_newest
@@ -33,9 +34,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def refused(code: int, sentence: str, *words: object) -> None:
     """One sentence, the code, and no run folder."""
-    result = embasis(*words)
-    assert result.stderr == f"embasis: {sentence}\n"
-    assert result.exit_code == code
+    cli_tables.refused(code, sentence, *words)
     assert not Path("new").exists()
 
 

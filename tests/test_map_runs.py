@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cli_tables import embasis, write_tables
+from cli_tables import copied, embasis, refused, write_tables
 from embasis.storage import read_newest, read_table
 from folder_runs import digests
 from image_trees import plant
@@ -40,16 +40,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy to spoil, as the current folder."""
-    shutil.copytree(made, place := tmp_path / "here")
-    monkeypatch.chdir(place)
-    return place
-
-
-def refused(code: int, sentence: str, *words: object) -> None:
-    result = embasis(*words)
-    assert result.stderr == f"embasis: {sentence}\n"
-    assert result.exit_code == code
+    return copied(made, tmp_path / "here", monkeypatch)
 
 
 def pixels(path: Path | str) -> np.ndarray:

@@ -9,13 +9,13 @@ import torch
 
 from embasis.config import Config
 from embasis.data.virtual import blobs
-from embasis.engine import recalibrate
 from embasis.engine.progress import Progress
 from embasis.engine.rounds import walk
+from embasis.engine.survey import in_shares
 from embasis.errors import ConfigError
 from embasis.experiment.build import Built, build
 from embasis.experiment.precision import doubts, promise
-from embasis.types import Features, Plan, Problem, RoundRecord
+from embasis.types import Features, Problem, RoundRecord
 
 
 def problem() -> Problem:
@@ -75,17 +75,17 @@ def test_too_few_rows_are_left_as_they_are() -> None:
 
 
 def test_an_unknown_recalibration_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^recalibration must be one of witness, .*none, got 'magic'$"):
+    with pytest.raises(ConfigError) as caught:
         built(problem(), recalibration="magic")
+    assert str(caught.value) == "recalibration must be one of witness, weighted, none, got 'magic'"
 
 
-def test_a_bank_has_the_shares_of_its_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recalibrate, "BANK", 2000)
+def test_a_draw_has_the_shares_of_its_side() -> None:
     y = torch.arange(10_000) % 2
     side = Features(torch.zeros(10_000, 1), torch.zeros(10_000, 2), y, torch.arange(10_000))
     weighted = replace(side, weight=torch.where(y == 0, 9.0, 1.0))
-    assert float(recalibrate.bank_of(side, Plan()).y.double().mean()) == pytest.approx(0.5, abs=0.04)
-    assert float(recalibrate.bank_of(weighted, Plan()).y.double().mean()) == pytest.approx(0.12, abs=0.03)
+    assert float(in_shares(side, 2000, 0, "bank").y.double().mean()) == pytest.approx(0.5, abs=0.04)
+    assert float(in_shares(weighted, 2000, 0, "bank").y.double().mean()) == pytest.approx(0.12, abs=0.03)
 
 
 # --- what a precision promises

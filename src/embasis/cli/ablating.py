@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from embasis.cli.pictures import read_beforehand
-from embasis.cli.terminal import progress_bar, say, write_into
-from embasis.errors import ConfigError, require
+from embasis.cli.terminal import progress_bar, require_folder, say, write_into
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,11 +67,7 @@ def ablate(
         "network": {"name": backbone},
     }
     config = settings.load(None, words, preset=preset, **tables)
-    require(
-        output is None or Path(output).is_dir() or not Path(output).exists(),
-        f"output {output} is a file; name a folder",
-        ConfigError,
-    )
+    require_folder(output)
     total = (1 + len(parts)) * seeds * count_pairs(dataset, config.data)
     rows: list[RunScore] = []
     read_beforehand(dataset, config, root)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embasis.cli.pictures import MOST_NAMED, files_of, options_of
-from embasis.cli.terminal import progress_bar, say
+from embasis.cli.terminal import progress_bar, say, warn
 from embasis.errors import ConfigError, InputDataError, require
 
 if TYPE_CHECKING:
@@ -91,8 +91,7 @@ def write_predictions(
     say(f"wrote {output}: labels, confidence, variance and trust of {pictures}, {trusted / written:.0%} trusted")
     if kept is not None and precision is not None:
         say(f"at the sites of the network {kept.sentence(precision)}")
-        for text in kept.warnings:
-            say(f"warning: {text}", err=True)
+        warn(kept.warnings)
     if folder.stale:
         say(f"note: {folder.stale:,} maps of earlier pictures are still in {output}")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from embasis.cli.pictures import label_files, read_beforehand
-from embasis.cli.terminal import progress_bar, say, write_into
+from embasis.cli.terminal import progress_bar, require_folder, say, warn, write_into
 from embasis.errors import ConfigError, CorruptError, require
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def predict(
     write_output(output, table_bytes(columns, suffix))
     if kept is not None and precision is not None:
         say(f"wrote {output}: {kept.sentence(precision)}")
-        warn(kept)
+        warn(kept.warnings)
         return
     rows, trusted = len(columns["id"]), sum(columns["trusted"])
     say(f"wrote {output}: {rows:,} row{'' if rows == 1 else 's'}, {trusted:,} of them trusted ({trusted / rows:.0%})")
@@ -120,12 +120,6 @@ def keep_promise(columns: dict[str, list[Any]], precision: float, model: Model) 
     kept = promise(known, None, precision, model.progress)
     columns["trusted"] = [value is not None and value >= kept.threshold for value in columns["probability"]]
     return kept
-
-
-def warn(kept: Promise) -> None:
-    """What speaks against the estimate."""
-    for text in kept.warnings:
-        say(f"warning: {text}", err=True)
 
 
 def least_sure_first(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
@@ -193,11 +187,7 @@ def compare(
         "network": {"name": backbone},
     }
     config = settings.load(None, words, preset=preset, **tables)
-    require(
-        output is None or Path(output).is_dir() or not Path(output).exists(),
-        f"output {output} is a file; name a folder",
-        ConfigError,
-    )
+    require_folder(output)
     total = len(names) * seeds * count_pairs(dataset, config.data)
     rows: list[RunScore] = []
     read_beforehand(dataset, config, root)

@@ -13,8 +13,8 @@ import click
 
 from embasis.cli.running import train
 from embasis.cli.scoring import FIVE, comparison_files
-from embasis.cli.terminal import progress_bar, say, write_into
-from embasis.errors import ConfigError, InputDataError, require
+from embasis.cli.terminal import progress_bar, require_folder, say, write_into
+from embasis.errors import ConfigError, InputDataError
 
 if TYPE_CHECKING:
     from embasis.config import Config
@@ -62,7 +62,7 @@ def demo(task: str, output: str | None, seed: int) -> None:
 
     network, names, plan, words = TASKS[task]
     out = Path(output or {"digits": "demo-run"}.get(task, f"demo-{task}"))
-    require(out.is_dir() or not out.exists(), f"output {out} is a file; name a folder", ConfigError)
+    require_folder(out)
     others, mine = names[:-1], names[-1]
     tables: dict[str, Any] = {"data": {"dataset": task}, "method": {"name": mine}, "network": {"name": network}}
     config = settings.load(top={"seed": seed}, plan=plan, **tables)

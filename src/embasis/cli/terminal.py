@@ -7,14 +7,14 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
 import click
 
-from embasis.errors import EmbasisError, EmbasisWarning
+from embasis.errors import ConfigError, EmbasisError, EmbasisWarning, require
 from embasis.report.records import visible
 
 DEBUG = "embasis.debug"
@@ -31,6 +31,18 @@ def say(text: str = "", err: bool = False) -> None:
     except OSError:
         with suppress(OSError):  # what is still in the buffer goes there too when Python ends
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2 if err else 1)
+
+
+def warn(texts: Sequence[str]) -> None:
+    """A line on stderr for each."""
+    for text in texts:
+        say(f"warning: {text}", err=True)
+
+
+def require_folder(output: str | Path | None) -> None:
+    """Refuse an output that is a file where files are to be written into a folder."""
+    there = output is not None and Path(output).exists() and not Path(output).is_dir()
+    require(not there, f"output {output} is a file; name a folder", ConfigError)
 
 
 class Commands(click.Group):

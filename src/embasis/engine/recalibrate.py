@@ -18,7 +18,6 @@ bins count by these weights, scaled to the number of equal ones that would say a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -27,10 +26,10 @@ from embasis.engine.extract import extract
 from embasis.engine.label import label_chunk
 from embasis.engine.progress import Progress
 from embasis.engine.reweigh import HeldOut
-from embasis.engine.survey import Survey, chosen, sites_of_a_row, together
+from embasis.engine.survey import Survey, chosen, in_shares, sites_of_a_row, together
 from embasis.errors import ConfigError, require
 from embasis.functional import calibration
-from embasis.functional.validation import effective, weighted_bins
+from embasis.functional.validation import effective
 from embasis.functional.witness import nearest_labels, power_for
 from embasis.methods.fitting import domain_statistics, prepare
 from embasis.randomness import permutation, uniforms
@@ -42,6 +41,7 @@ BANK = 16_384
 """The most labelled sites that are looked through."""
 LEAST = 20
 """With fewer answers nothing is recalibrated."""
+WITNESS = ("witness_rows", "witness_places", "witness")
 FITTED = ("power", "temperature", "expected_accuracy", "support")
 
 
@@ -50,21 +50,28 @@ def recalibrated(
     method: Method,
     plan: Plan,
     progress: Progress,
-    labelled: Survey,
-    unlabelled: Survey,
-    held: HeldOut | None = None,
+    sides: tuple[Survey, Survey],
+    held: HeldOut | None,
+    before: State,
 ) -> State:
-    """The labeller's state, with the power that makes its probabilities true; the witness is heard in round 0."""
+    """The new labeller's state, with the power that makes its probabilities true.
+
+    `sides`: the labelled one, the unlabelled one. `before`: the last round's state; the witness is heard in round 0."""
     state = {name: value for name, value in progress.labeller.items() if name not in FITTED}
+    labelled, unlabelled = sides
     if method.recalibration == "none" or not unlabelled.chunks or not labelled.chunks:
         return state
     if method.recalibration == "weighted":
         return weighted(method, state, held)
-    if "witness" not in state:
-        state |= hearing(problem, plan, progress, labelled, unlabelled)
+    if "witness" in before:
+        state |= {name: before[name] for name in WITNESS}
+        asked = picked(chunks_of(problem, plan, progress, unlabelled, before["witness_rows"]), before["witness_places"])
+    else:
+        rows = rows_to_ask(problem, plan)
+        asked, places = first_picked(chunks_of(problem, plan, progress, unlabelled, rows), plan)
+        state |= {"witness_rows": rows, "witness_places": places, "witness": heard(asked, problem, plan, sides)}
     if len(state["witness"]) < LEAST:
         return state
-    asked = sites(problem, plan, progress, unlabelled, state["witness_rows"], state["witness_places"])
     mean = torch.cat([label_chunk(method.labeller, part, state).mean for part in asked])
     state |= raised(power_for(mean, state["witness"]))
     found = torch.cat([label_chunk(method.labeller, part, state).mean for part in asked])
@@ -94,45 +101,23 @@ def weighted(method: Method, state: State, held: HeldOut | None) -> State:
     state = {**state, **raised(power_for(mean, truth, weight))}
     confidence, label = label_chunk(method.labeller, held.sites, state).mean.max(1)
     expected = label_chunk(method.labeller, held.others, state).mean.amax(1).double().mean()
-    bins = weighted_bins(confidence, label == truth, weight)
+    bins = calibration.reliability_bins(confidence, label == truth, weight=weight)
     return {**state, "expected_accuracy": expected, "support": bins}
 
 
-def hearing(problem: Problem, plan: Plan, progress: Progress, labelled: Survey, unlabelled: Survey) -> State:
-    """Who is asked, and what the nearest labelled sites are."""
-    count = sites_of_a_row(problem.unlabelled)
-    rows = (
-        permutation(len(problem.unlabelled), plan.seed, "witness rows")[: ROWS if count == 1 else PICTURES]
-        .sort()
-        .values
-    )
-    places = places_of(problem, plan, progress, unlabelled, rows)
+def rows_to_ask(problem: Problem, plan: Plan) -> Tensor:
+    """Numbers of the rows that the witness is asked about."""
+    most = ROWS if sites_of_a_row(problem.unlabelled) == 1 else PICTURES
+    return permutation(len(problem.unlabelled), plan.seed, "witness rows")[:most].sort().values
+
+
+def heard(asked: list[Features], problem: Problem, plan: Plan, sides: tuple[Survey, Survey]) -> Tensor:
+    """(w) the class of the nearest labelled site of each."""
+    labelled, unlabelled = sides
     centre, scale = domain_statistics([*labelled.chunks, *unlabelled.chunks], "joint" if problem.shared else "domain")
-    bank = bank_of(together(labelled.chunks), plan)
+    bank = in_shares(together(labelled.chunks), BANK, plan.seed, "witness bank")
     known = prepare(bank, centre, scale)
-    found = [
-        nearest_labels(prepare(part, centre, scale), known, bank.y)
-        for part in sites(problem, plan, progress, unlabelled, rows, places)
-    ]
-    return {"witness_rows": rows, "witness_places": places, "witness": torch.cat(found)}
-
-
-def bank_of(labelled: Features, plan: Plan) -> Features:
-    """At most BANK labelled sites in the shares of their side: those of the smallest keys, where weights make small."""
-    key = -uniforms(labelled.ids, plan.seed, "witness bank").clamp_min(1e-12).log() / labelled.shares
-    return chosen(labelled, torch.argsort(key, stable=True)[:BANK].sort().values)
-
-
-def places_of(problem: Problem, plan: Plan, progress: Progress, unlabelled: Survey, rows: Tensor) -> Tensor:
-    """All sites of these rows, or PLACES of each: those of the smallest keys."""
-    found, start = list[Tensor](), 0
-    for part in chunks_of(problem, plan, progress, unlabelled, rows):
-        size = len(part) // (len(part.rows) if part.rows is not None and part.grid else len(part))
-        for ids in part.ids.split(size):
-            key = uniforms(ids, plan.seed, "witness places")
-            found.append(start + torch.argsort(key, stable=True)[:PLACES].sort().values)
-            start += len(ids)
-    return torch.cat(found)
+    return torch.cat([nearest_labels(prepare(part, centre, scale), known, bank.y) for part in asked])
 
 
 def chunks_of(problem: Problem, plan: Plan, progress: Progress, unlabelled: Survey, rows: Tensor) -> Iterator[Features]:
@@ -142,13 +127,25 @@ def chunks_of(problem: Problem, plan: Plan, progress: Progress, unlabelled: Surv
     return extract(progress.network, problem.unlabelled, plan, labelled=False, rows=rows)
 
 
-def sites(
-    problem: Problem, plan: Plan, progress: Progress, unlabelled: Survey, rows: Tensor, places: Tensor
-) -> list[Features]:
-    """These sites of these rows, in order."""
+def first_picked(chunks: Iterator[Features], plan: Plan) -> tuple[list[Features], Tensor]:
+    """The sites to ask about: at most PLACES of each row, those of the smallest keys; and which of all they are."""
+    found, places, start = list[Features](), list[Tensor](), 0
+    for part in chunks:
+        size = len(part) // (len(part.rows) if part.rows is not None and part.grid else len(part))
+        keys = uniforms(part.ids, plan.seed, "witness places").split(size)
+        first = [torch.argsort(key, stable=True)[:PLACES].sort().values for key in keys]
+        here = torch.cat([number * size + sites for number, sites in enumerate(first)])
+        found.append(chosen(part, here))
+        places.append(start + here)
+        start += len(part)
+    return found, torch.cat(places)
+
+
+def picked(chunks: Iterator[Features], places: Tensor) -> list[Features]:
+    """The sites at these places among all."""
     found, start = list[Features](), 0
-    for part in chunks_of(problem, plan, progress, unlabelled, rows):
+    for part in chunks:
         here = places[(places >= start) & (places < start + len(part))] - start
-        found.append(chosen(replace(part, rows=None, grid=()), here))
+        found.append(chosen(part, here))
         start += len(part)
     return found

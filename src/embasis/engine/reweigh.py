@@ -14,12 +14,12 @@ large one, and all weights are near 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from embasis.engine.survey import Survey, chosen, survey, together
+from embasis.engine.survey import Survey, in_shares, survey, together
 from embasis.functional.validation import importance, side_loss
 from embasis.methods.fitting import domain_statistics, minimise, prepare
 from embasis.randomness import uniforms
@@ -61,11 +61,11 @@ def held_out(
     whole = survey(network, samples, plan, True, round_number)
     if not whole.chunks:
         return None
-    sites = drawn(whole.chunks, plan, "held-out sites")
+    sites = in_shares(together(whole.chunks), SITES, plan.seed, "held-out sites")
     ones = torch.ones(len(sites), dtype=torch.float64)
     if not unlabelled.chunks:
         return HeldOut(whole, sites, ones, None)
-    others = drawn(unlabelled.chunks, plan, "other sites")
+    others = in_shares(together(unlabelled.chunks), SITES, plan.seed, "other sites")
     if min(len(sites), len(others)) < LEAST:
         return HeldOut(whole, sites, ones, others)
     statistics = domain_statistics([*labelled.chunks, *unlabelled.chunks], "joint" if problem.shared else "domain")
@@ -73,17 +73,6 @@ def held_out(
         [(prepare(part, *statistics), uniforms(part.ids, plan.seed, "folds")) for part in (sites, others)]
     )
     return HeldOut(whole, sites, weight, others)
-
-
-def drawn(chunks: list[Features], plan: Plan, purpose: str) -> Features:
-    """At most SITES sites in the shares of their side: those of the smallest keys, where weights make small."""
-    share = torch.cat([part.shares for part in chunks])
-    plain = [replace(part, rows=None, grid=(), weight=None) for part in chunks]
-    whole = together(plain)
-    if len(whole) <= SITES and bool((share == share[:1]).all()):
-        return whole
-    key = -uniforms(whole.ids, plan.seed, purpose).clamp_min(1e-12).log() / share
-    return chosen(whole, torch.argsort(key, stable=True)[:SITES].sort().values)
 
 
 def cross_fitted(sides: list[tuple[Tensor, Tensor]]) -> Tensor:

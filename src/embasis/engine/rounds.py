@@ -108,9 +108,8 @@ def close_round(
     if block is not None and progress.round == 0:
         start["proposal"] = block.weight.detach().cpu().clone()
     stream = [*labelled.chunks, *unlabelled.chunks]
-    heard = {name: value for name, value in start.items() if name.startswith("witness")}
-    progress.labeller = {**method.labeller.fit(stream, start, plan.seed, progress.round), **heard}
-    progress.labeller = recalibrated(problem, method, plan, progress, labelled, unlabelled, apart)
+    progress.labeller = method.labeller.fit(stream, start, plan.seed, progress.round)
+    progress.labeller = recalibrated(problem, method, plan, progress, (labelled, unlabelled), apart, start)
     verdict = decide(problem, unlabelled, method, plan, progress, shelf)
     seen = look_at(verdict.parts(), len(problem.schema), plan.seed)
     scores = label_free_scores(seen, labelled.chunks) | held_out_scores(apart, method.labeller, progress.labeller)

@@ -93,6 +93,12 @@ def weighted(sample: Features, seen: Tensor) -> Features:
     return replace(sample, weight=(seen / kept)[label])
 
 
+def in_shares(sample: Features, count: int, seed: int, purpose: str) -> Features:
+    """At most so many sites in the shares of their side, each for itself: those of the smallest −log u / weight."""
+    key = -uniforms(sample.ids, seed, purpose).clamp_min(1e-12).log() / sample.shares
+    return replace(chosen(sample, torch.argsort(key, stable=True)[:count].sort().values), weight=None)
+
+
 def smallest(sites: Tensor, key: Tensor, count: int) -> Tensor:
     """Those of the smallest keys."""
     return sites if len(sites) <= count else sites[torch.argsort(key[sites], stable=True)[:count]]

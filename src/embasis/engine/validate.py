@@ -127,12 +127,14 @@ def held_out_scores(held: HeldOut | None, labeller: Labeller, state: State) -> d
 
 def label_free_scores(seen: Look, labelled: list[Features]) -> dict[str, float]:
     """All scores of this round."""
-    right = torch.cat([part.scores.argmax(1) == part.y for part in labelled]).double()
-    share = torch.cat([part.shares for part in labelled]).double()
+    named, truth, share = (
+        torch.cat(columns)
+        for columns in zip(*((part.scores.argmax(1), part.y, part.shares) for part in labelled), strict=True)
+    )
     return {
         "information": seen.information(),
         "entropy": seen.sureness(),
         "density": neighbourhood_density(seen.sample),
         "agreement": seen.agreeing / seen.sites if seen.sites else 1.0,
-        "labelled_accuracy": float((share @ right) / share.sum()) if len(right) else 0.0,
+        "labelled_accuracy": accuracy_of(named, truth, share),
     }

@@ -51,10 +51,14 @@ def nonzero(mask: Bool[Tensor, "*n"]) -> Int64[Tensor, " k"]:
 
 
 def reliability_bins(
-    confidence: Float[Tensor, " n"], right: Bool[Tensor, " n"], bins: int = BINS
+    confidence: Float[Tensor, " n"],
+    right: Bool[Tensor, " n"],
+    bins: int = BINS,
+    weight: Float[Tensor, " n"] | None = None,
 ) -> Float64[Tensor, "b 3"]:
-    """Sites, Σ confidence, Σ right in equal bins of (0, 1]."""
+    """Sites, Σ confidence, Σ right in equal bins of (0, 1]; with `weight` each site counts by its own."""
     rows = torch.stack([torch.ones_like(confidence), confidence, right.to(confidence.dtype)], 1).double()
+    rows = rows if weight is None else rows * weight.double().unsqueeze(1)
     return torch.zeros(bins, 3, dtype=torch.float64).index_add_(0, bin_of(confidence, bins), rows)
 
 

@@ -17,11 +17,9 @@ w = (n_l / n_u) · p_u / p_l = (n_l / n_u) · exp(logit), because p_u = 1 / (1 +
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 — its usual name
-
-from embasis.functional.calibration import BINS
 
 TEMPERATURE = 0.05
 """Of the neighbourhood's softmax, as published."""
@@ -84,15 +82,6 @@ def effective(weight: Float[Tensor, " n"]) -> Float64[Tensor, " n"]:
     """The weights scaled so that they add up to the number of equal ones that say as much: (Σw)² / Σw²."""
     w = weight.double()
     return w * (w.sum() / w.square().sum())
-
-
-def weighted_bins(
-    confidence: Float[Tensor, " n"], right: Bool[Tensor, " n"], weight: Float[Tensor, " n"], bins: int = BINS
-) -> Float64[Tensor, "b 3"]:
-    """Reliability bins of sites that count by their weights: Σ w, Σ w · confidence, Σ w · right."""
-    index = ((confidence.double() * bins).ceil().long() - 1).clamp(0, bins - 1)
-    rows = torch.stack([torch.ones_like(confidence), confidence, right.to(confidence.dtype)], 1).double()
-    return torch.zeros(bins, 3, dtype=torch.float64).index_add_(0, index, rows * weight.double().unsqueeze(1))
 
 
 def accuracy_of(

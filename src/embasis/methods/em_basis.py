@@ -90,14 +90,8 @@ class EMBasisLabeller:
         check(self.iterations >= 0, f"iterations must be at least 0, got {self.iterations}")
         check(self.draws >= 0, f"draws must be at least 0, got {self.draws}")
         for name in (
-            "sharpness",
-            "head_penalty",
-            "variance_weight",
-            "balance_weight",
-            "sigma",
-            "evidence",
-            "prior_strength",
-        ):
+            "sharpness", "head_penalty", "variance_weight", "balance_weight", "sigma", "evidence", "prior_strength",
+        ):  # fmt: skip
             check(getattr(self, name) >= 0, f"{name} must be at least 0, got {getattr(self, name)}")
         check(
             self.perplexity == 0 or self.perplexity > 1,

@@ -40,18 +40,22 @@ class Disk:
         """A new file with these bytes, on the disk when this returns."""
         handle = self.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         try:
-            rest = memoryview(data)
-            while rest:
-                written = self.write(handle, rest)
-                if not written:
-                    raise OSError(errno.EIO, "the system wrote nothing")
-                rest = rest[written:]
+            self.write_all(handle, data)
             self.fsync(handle)
         except BaseException:
             with suppress(OSError):
                 self.close(handle)
             raise
         self.close(handle)  # not in a `finally`: some file systems report a full disk only here
+
+    def write_all(self, handle: int, data: bytes) -> None:
+        """All of the bytes, however few the system takes at a time."""
+        rest = memoryview(data)
+        while rest:
+            written = self.write(handle, rest)
+            if not written:
+                raise OSError(errno.EIO, "the system wrote nothing")
+            rest = rest[written:]
 
     def sync(self, folder: Path) -> None:
         """The folder's list of names, on the disk when this returns."""

@@ -6,7 +6,6 @@ says which files we made: a folder with any other file in it, or with one of our
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
@@ -81,12 +80,7 @@ def _add(path: Path, source: str, copy: bool) -> dict[str, str]:
         with open(os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
             while data := stream.read(CHUNK):
                 digest.update(data)
-                rest = memoryview(data)
-                while rest:
-                    written = files.disk.write(target, rest)
-                    if not written:
-                        raise OSError(errno.EIO, "the system wrote nothing")
-                    rest = rest[written:]
+                files.disk.write_all(target, data)
     finally:
         files.disk.close(target)
     return {"sha256": digest.hexdigest()}

@@ -6,7 +6,6 @@ Each file is whole or not there; that they are on the disk is awaited once, at t
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 from collections import Counter
@@ -217,11 +216,6 @@ def _create(path: Path, data: bytes) -> None:
     """A new file; as `Disk.create`, but it does not wait for the disk."""
     handle = files.disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
-        rest = memoryview(data)
-        while rest:
-            written = files.disk.write(handle, rest)
-            if not written:
-                raise OSError(errno.EIO, "the system wrote nothing")
-            rest = rest[written:]
+        files.disk.write_all(handle, data)
     finally:
         files.disk.close(handle)

@@ -96,7 +96,8 @@ class Features:
     weight: Tensor | None = None
 
     def __post_init__(self) -> None:
-        rows = {len(self.x), len(self.scores), len(self.y), len(self.ids), len(self.shares)}
+        rows = {len(self.x), len(self.scores), len(self.y), len(self.ids)}
+        rows |= set() if self.weight is None else {len(self.weight)}
         require(len(rows) == 1, f"features: x, scores, y, ids and weight must have one length, got {sorted(rows)}")
 
     def __len__(self) -> int:
