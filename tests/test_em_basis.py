@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from embasis.data.virtual import blobs
+from embasis.errors import InputDataError
 from embasis.functional import moments
 from embasis.methods.em_basis import EMBasisLabeller
 from embasis.types import Features
@@ -59,6 +60,12 @@ def test_tempered_evidence_is_no_surer_than_the_basis() -> None:
     alone = EMBasisLabeller(classes=3, evidence=0.0).label(surer[1], state).mean
     network = (float(state["tempering"]) * surer[1].scores).softmax(1)
     assert float(torch.special.entr(network).sum(1).mean()) >= float(torch.special.entr(alone).sum(1).mean()) - 1e-3
+
+
+def test_weights_of_another_number_of_sites_are_refused() -> None:
+    with pytest.raises(InputDataError) as caught:
+        replace(stream()[0], weight=torch.ones(59))
+    assert str(caught.value) == "features: x, scores, y, ids and weight must have one length, got [59, 60]"
 
 
 @pytest.mark.parametrize("head", ["linear", "counts"])
