@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 # Lets torchvision's CUDA-built wheel be imported beside a CPU torch; does nothing where torchvision loads by itself.
 HOOK := tools/torchvision-cpu-hook
 
-.PHONY: setup demo test test-slow fmt lint types layers smoke bench check clean
+.PHONY: setup demo test test-slow torture fmt lint types layers smoke bench check clean
 
 demo: $(STAMP)
 	$(BIN)/embasis demo -o demo-run
@@ -23,6 +23,10 @@ setup: $(STAMP)
 
 test-slow: $(STAMP)
 	$(BIN)/pytest -m slow
+
+# One line for each goal of docs/reliability.md; under an hour.
+torture: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/torture/run.py
 
 fmt: $(STAMP)
 	$(BIN)/ruff format src tests benchmarks tools
