@@ -104,11 +104,14 @@ def responsibilities(x, mu, sharpness, kernel="dot"):
     return softmax_rows(kernel_scores(x, mu, sharpness, kernel))
 
 
-def em_statistics(x, mu, sharpness, weight=None, kernel="dot"):
+def em_statistics(x, mu, sharpness, weight=None, kernel="dot", said=None, owner=None):
     """mass, total, objective."""
     x, mu = wide(x), wide(mu)
     weight = np.ones(len(x)) if weight is None else wide(weight)
     scores = kernel_scores(x, mu, sharpness, kernel)
+    for n in range(len(x)):
+        for k in range(len(mu)):
+            scores[n][k] += 0.0 if said is None else float(said[n, owner[k]])
     mass, total, objective = np.zeros(len(mu)), np.zeros(mu.shape), 0.0
     for n in range(len(x)):
         z = softmax(scores[n])
@@ -760,13 +763,14 @@ def nearest_labels(x, bank, label):
 
 
 def power_for(mean, witness):
-    """The best of a fine grid."""
+    """The best of a fine grid; one answer more is spread evenly over all sites and classes."""
 
     def loss(power):
-        total = 0.0
+        total, extra = 0.0, 1 / mean.numel()
         for row, chosen in zip(wide(mean), witness.tolist(), strict=True):
             parts = [max(value, 1e-12) ** power for value in row]
             total -= math.log(parts[chosen] / sum(parts))
+            total -= sum(extra * math.log(part / sum(parts)) for part in parts)
         return total
 
     return min(np.geomspace(1 / 32, 8.0, 2000), key=loss)

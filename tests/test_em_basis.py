@@ -11,7 +11,10 @@ from torch import Tensor
 from embasis.data.virtual import blobs
 from embasis.errors import InputDataError
 from embasis.functional import moments
+from embasis.functional.basis import class_means
+from embasis.functional.sites import unit_rows
 from embasis.methods.em_basis import EMBasisLabeller
+from embasis.methods.fitting import domain_statistics, owners, prepared
 from embasis.types import Features
 
 LABELLER = EMBasisLabeller(classes=3)
@@ -46,12 +49,55 @@ def test_one_changed_value_is_learned_anew() -> None:
     assert not torch.equal(first["mu"], again["mu"])
 
 
-def test_the_tempering_follows_the_network_although_the_basis_is_kept() -> None:
-    first = dict(LABELLER.fit(stream(), {}, 0, 0))
+@pytest.mark.parametrize("joint", [False, True])
+def test_the_tempering_follows_the_network_and_the_basis_does_where_it_hears_it(joint: bool) -> None:
+    labeller = EMBasisLabeller(classes=3, joint=joint)
+    first = dict(labeller.fit(stream(), {}, 0, 0))
     surer = [replace(part, scores=50 * part.scores) for part in stream()]
-    again = dict(LABELLER.fit(surer, first, 0, 1))
-    assert torch.equal(first["mu"], again["mu"])
+    again = dict(labeller.fit(surer, first, 0, 1))
+    assert torch.equal(first["mu"], again["mu"]) != joint
     assert float(again["tempering"]) < float(first["tempering"])
+
+
+def test_the_basis_alone_hears_no_network_but_labels() -> None:
+    labeller = EMBasisLabeller(classes=3, evidence=0.0)
+    other = [replace(part, scores=part.scores.flip(1)) for part in stream()]
+    first, second = dict(labeller.fit(stream(), {}, 0, 0)), dict(labeller.fit(other, {}, 0, 0))
+    assert torch.equal(first["mu"], second["mu"])
+    deaf = dict(EMBasisLabeller(classes=3, evidence=0.0, joint=False).fit(stream(), {}, 0, 0))
+    assert not torch.equal(first["mu"], deaf["mu"])
+
+
+def test_a_network_that_knows_the_unlabelled_side_draws_the_basis_there() -> None:
+    """Two classes that lie across each other on the unlabelled side: features alone take one for the other."""
+    draw = torch.Generator().manual_seed(0)
+    y = torch.arange(200) % 2
+    left = torch.stack([2.0 * y - 1, torch.zeros(200)], 1) + 0.2 * torch.randn(200, 2, generator=draw)
+    turn = torch.tensor([[0.17, 0.98], [-0.98, 0.17]])  # by 80 degrees
+    right = left[torch.randperm(200, generator=draw)] @ turn
+    truth = (right @ turn.T)[:, 0] > 0
+    scores = torch.stack([~truth, truth], 1).float() * 3.0
+    parts = [
+        Features(left, torch.zeros(200, 2), y, torch.arange(200)),
+        Features(right, scores, torch.full((200,), -1), torch.arange(200, 400)),
+    ]
+    found = {}
+    for joint in (False, True):
+        labeller = EMBasisLabeller(2, per_class=2, joint=joint, temper=False)
+        state = labeller.fit(parts, {}, 0, 0)
+        alone = EMBasisLabeller(2, per_class=2, evidence=0.0).label(parts[1], state)
+        found[joint] = float((alone.label == truth.long()).double().mean())
+    assert found[True] > 0.95 > found[False]
+
+
+def test_a_basis_without_names_has_those_of_the_labelled_rows_it_stands_for() -> None:
+    parts = stream()
+    centre, scale = domain_statistics(parts, "domain")
+    rows = prepared(parts, centre, scale)
+    mu, owner = class_means(rows[0], parts[0].y, 3, 1)
+    order = torch.tensor([2, 0, 1])
+    found = owners(rows, parts, unit_rows(mu)[order], 20.0, "dot", 3)
+    assert found.tolist() == owner[order].tolist()
 
 
 def test_tempered_evidence_is_no_surer_than_the_basis() -> None:

@@ -66,6 +66,39 @@ def test_one_pass_statistics_equal_the_slow_sums(kernel, weighted, seed, n, k, d
     close(stats.objective, objective, atol=1e-3)
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+@given(seed=seeds, n=sizes, k=sizes, d=sizes, c=sizes)
+def test_statistics_with_what_is_said_of_the_sites_equal_the_slow_sums(kernel, seed, n, k, d, c):
+    x, mu = unit_rows(draw(seed, n, d)), draw(seed + 1, k, d)
+    said, owner = draw(seed + 2, n, c).log_softmax(1), torch.arange(k) % c
+    stats = em_statistics(x, mu, 3.0, kernel=kernel, said=said, owner=owner)
+    mass, total, objective = reference.em_statistics(x, mu, 3.0, None, kernel, said, owner)
+    close(stats.mass, mass, atol=2e-4)
+    close(stats.total, total, atol=2e-4)
+    close(stats.objective, objective, atol=1e-3)
+
+
+def test_a_site_whose_class_is_certain_belongs_to_the_components_of_that_class_alone():
+    x, mu = unit_rows(draw(0, 30, 4)), unit_rows(draw(1, 6, 4))
+    owner, label = torch.arange(6) // 2, torch.arange(30) % 3
+    said = torch.nn.functional.one_hot(label, 3).float().clamp_min(1e-12).log()
+    for c in range(3):
+        mine = label == c
+        mass = em_statistics(x[mine], mu, 2.0, said=said[mine], owner=owner).mass
+        assert float(mass[owner != c].sum()) < 1e-6
+        close(mass[owner == c].sum(), 10.0, atol=1e-4)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_word_that_likes_all_classes_alike_changes_nothing_but_the_objective(kernel):
+    x, mu = unit_rows(draw(0, 50, 4)), draw(1, 6, 4)
+    plain = em_statistics(x, mu, 3.0, kernel=kernel)
+    even = em_statistics(x, mu, 3.0, kernel=kernel, said=torch.full((50, 3), -1.5), owner=torch.arange(6) % 3)
+    close(even.mass, plain.mass, atol=1e-5)
+    close(even.total, plain.total, atol=1e-5)
+    assert float(even.objective) == pytest.approx(float(plain.objective) - 75, abs=1e-3)
+
+
 @pytest.mark.parametrize("sphere", [False, True])
 @given(seed=seeds, k=sizes, d=sizes, empty=st.integers(0, 3))
 def test_m_step_equals_its_slow_twin_and_keeps_empty_components(sphere, seed, k, d, empty):
@@ -132,6 +165,17 @@ def test_gaussian_em_never_lowers_the_likelihood(start):
         values.append(float(stats.objective))
         mu, _ = m_step(stats, mu)
     # 40 logs in float32 of values near 10: rounding of 1e-6 each.
+    assert all(after >= before - 1e-4 for before, after in itertools.pairwise(values)), values
+
+
+@pytest.mark.parametrize("start", range(10))
+def test_gaussian_em_that_hears_more_than_features_never_lowers_its_likelihood_either(start):
+    x, mu = draw(start, 40, 3), draw(start + 1000, 6, 3)
+    said, owner, values = draw(start + 2000, 40, 3).log_softmax(1), torch.arange(6) % 3, []
+    for _ in range(15):
+        stats = em_statistics(x, mu, 1.5, kernel="gaussian", said=said, owner=owner)
+        values.append(float(stats.objective))
+        mu, _ = m_step(stats, mu)
     assert all(after >= before - 1e-4 for before, after in itertools.pairwise(values)), values
 
 

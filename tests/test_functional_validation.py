@@ -131,4 +131,9 @@ def test_a_weight_of_two_is_a_site_that_is_there_twice(seed: int) -> None:
     label[:18], weight[:10] = mean[:18].argmax(1), 2.0
     twice = power_for(torch.cat([mean, mean[:10]]), torch.cat([label, label[:10]]))
     assert power_for(mean, label, weight) == pytest.approx(twice, rel=1e-6)
-    assert power_for(mean, label, torch.full((30,), 0.2)) == pytest.approx(power_for(mean, label), rel=1e-9)
+    assert power_for(mean, label, torch.ones(30)) == pytest.approx(power_for(mean, label), rel=1e-9)
+
+
+def test_thirty_sites_of_little_weight_say_less_than_thirty_whole_answers() -> None:
+    mean, label = torch.tensor([[0.7, 0.3]]).expand(30, 2), torch.zeros(30, dtype=torch.int64)
+    assert power_for(mean, label, torch.full((30,), 0.1)) < power_for(mean, label)

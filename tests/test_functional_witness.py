@@ -45,9 +45,17 @@ def test_labels_that_are_too_sure_become_as_sure_as_they_are_right() -> None:
 
 
 def test_a_witness_that_is_always_of_one_mind_or_never_stays_within_bounds() -> None:
-    mean = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
-    assert power_for(mean, torch.tensor([0, 1])) == MOST
-    assert power_for(mean, torch.tensor([1, 0])) == LEAST
+    assert power_for(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([1, 0])) == LEAST
+    flat = torch.tensor([[0.501, 0.499]]).expand(10_000, 2)
+    assert power_for(flat, torch.zeros(10_000, dtype=torch.int64)) == MOST
+
+
+@pytest.mark.parametrize("rows", [20, 200, 2000])
+def test_a_few_rows_on_which_all_agree_do_not_say_that_nothing_is_ever_wrong(rows: int) -> None:
+    mean = torch.tensor([[0.9, 0.1]]).expand(rows, 2)
+    power = power_for(mean, torch.zeros(rows, dtype=torch.int64))
+    new = float(mean[0, 0] ** power / (mean[0] ** power).sum())
+    assert new == pytest.approx((rows + 0.5) / (rows + 1), abs=1e-4)
 
 
 @given(seed=seeds, n=st.integers(1, 6), c=st.integers(1, 5), power=st.sampled_from([0.05, 0.5, 1.0, 3.0]))

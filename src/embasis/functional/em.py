@@ -7,10 +7,15 @@
 | mu | k d | the basis |
 | z | n k | responsibilities; rows sum to one |
 | sharpness | () | concentration of the components, the λ of the E step |
+| said | n c | what else is known of a site: log of how likely each class is; its label, or the network's word |
+| owner | k | the class of each component |
 
 Kernels: "dot" is sharpness · x·mu, the paper's; "gaussian" is sharpness · (x·mu − ‖mu‖²/2), the posterior of a
 mixture with covariance I/sharpness. They agree when all mu have one norm. Only the second is a likelihood ascent for
 free mu; with unit x and mu renormalised after each M step the first is EM of a von-Mises–Fisher mixture.
+
+With `said` the components have other shares at each site, those of their classes there: z_nk ∝ exp(kernel(x_n, mu_k) +
+said of n at owner(k)), the posterior given both (decision 0024). The M step is the same, and so is what climbs.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from embasis.functional.sites import times
@@ -52,8 +57,10 @@ def em_statistics(
     weight: Float[Tensor, " n"] | None = None,
     kernel: str = "dot",
     chunk: int = CHUNK,
+    said: Float[Tensor, "n c"] | None = None,
+    owner: Int64[Tensor, " k"] | None = None,
 ) -> EMStats:
-    """E step and the sums of the M step in one pass: mass, total and the objective Σ w log Σ_k exp(kernel)."""
+    """E step and the sums of the M step in one pass: mass, total and the objective Σ w log Σ_k exp(kernel + said)."""
     mu = mu.float()
     directions = (sharpness * mu).T.contiguous()
     offset = -sharpness * mu.square().sum(1) / 2 if kernel == "gaussian" else torch.zeros(len(mu))
@@ -64,6 +71,8 @@ def em_statistics(
     for first in range(0, len(x), chunk):
         rows = x[first : first + chunk].float()
         score = torch.addmm(offset, rows, directions, out=scores[: len(rows)])
+        if said is not None and owner is not None:
+            score += said[first : first + chunk].float()[:, owner]
         z = torch.softmax(score, 1, out=shares[: len(rows)])
         # log Σ_k exp(score_k) = score_k − log z_k for every k; at the largest z nothing is lost to rounding.
         logs = score.amax(1) - z.amax(1).log_()

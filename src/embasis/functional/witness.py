@@ -9,7 +9,8 @@
 
 The witness errs, and so do the labels; both make them differ. As long as they do not err together, a label agrees with
 the witness about as often as it is right (decision 0022). So the power is the one under which the witness's classes are
-most likely: argmin_power Σ_n −log softmax(power · log mean_n) at witness_n, which is convex.
+most likely: argmin_power Σ_n −log softmax(power · log mean_n) at witness_n, which is convex. One answer more, spread
+evenly over sites and classes, keeps a handful of rows on which all agree from saying that nothing is ever wrong.
 """
 
 from __future__ import annotations
@@ -44,10 +45,12 @@ def power_for(
 ) -> float:
     """The power between LEAST and MOST under which the witness is most likely: where the slope of the loss is zero.
 
-    With `weight` each site counts by its own."""
+    With `weight` each site counts as so many answers."""
     scores = mean.double().clamp_min(TINY).log()
     weight = None if weight is None else weight.double()
-    said = float(average(scores.gather(1, witness.unsqueeze(1)).squeeze(1), weight))
+    answers = len(mean) if weight is None else float(weight.sum())
+    said = answers * float(average(scores.gather(1, witness.unsqueeze(1)).squeeze(1), weight))
+    said = (said + float(average(scores.mean(1), weight))) / (answers + 1)
 
     def rises(power: float) -> bool:
         return float(average(((power * scores).softmax(1) * scores).sum(1), weight)) > said

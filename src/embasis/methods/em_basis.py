@@ -24,17 +24,20 @@ from embasis.distributed import all_sum
 from embasis.errors import ConfigError, require
 from embasis.functional import basis, em, losses, moments, shares, sites, witness
 from embasis.methods.fitting import (
+    CERTAIN,
+    Said,
     components_for,
     domain_statistics,
     fingerprint,
     is_unlabelled,
     leading,
-    minimise,
     moved_by_em,
+    owners,
     prepare,
     prepared,
     weights_of,
 )
+from embasis.methods.head import Sides, counted, learned
 from embasis.randomness import generator
 from embasis.types import Features, LabelDistribution, State, Stream
 
@@ -73,6 +76,8 @@ class EMBasisLabeller:
     """power of the network's own probabilities in the label distribution; 0 = the basis alone."""
     temper: bool = True
     """First soften the network's probabilities until they are, on average, no surer than the basis's."""
+    joint: bool = True
+    """EM hears labels and the network, too: a component has the sites that are likely of its class (decision 0024)."""
     uncertainty: str = "total_sum"
     carry: bool = False
     """Start each round's EM from the last round's basis instead of the labelled class means."""
@@ -114,7 +119,7 @@ class EMBasisLabeller:
 
     def _fit_basis(self, stream: Stream, start: State, seed: int, round_number: int) -> State:
         """Statistics of the domains → first basis → sharpness → EM → head; the old state when nothing has changed."""
-        digest = fingerprint(stream)
+        digest = fingerprint(stream, self.joint and self.evidence > 0)
         same = self._repeats() and "digest" in start and torch.equal(start["digest"], digest)
         # Summed, because the others wait for this process's sums: all go on or none does.
         if not float(all_sum(torch.tensor(0.0 if same else 1.0))):
@@ -123,13 +128,14 @@ class EMBasisLabeller:
         rows = prepared(stream, centre, scale)
         labelled = [part.y >= 0 for part in stream]
         per_class = self.centres_of_a_class(sum(len(row) for row in rows))
-        mu = self._first_basis(rows, stream, start, per_class)
+        mu, owner = self._first_basis(rows, stream, start, per_class)
         sharpness = self._sharpness(rows, labelled, mu, per_class)
-        mu, stats, alive = moved_by_em(rows, labelled, mu, sharpness, self.iterations, self.kernel)
+        first = {"centre": centre, "scale": scale, "mu": mu, "sharpness": torch.tensor(sharpness)}
+        said = self._said(rows, stream, first, owner) if self.joint else None
+        mu, stats, alive = moved_by_em(rows, labelled, mu, sharpness, self.iterations, self.kernel, said)
         weight, bias, p = self._head(rows, stream, mu, sharpness, seed, round_number)
         return {
-            "centre": centre, "scale": scale, "mu": mu, "weight": weight, "bias": bias, "p": p,
-            "sharpness": torch.tensor(sharpness), "alive": alive.sum(),
+            **first, "mu": mu, "weight": weight, "bias": bias, "p": p, "alive": alive.sum(),
             "effective": torch.tensor(em.effective_components(stats.mass)), "digest": digest,
         }  # fmt: skip
 
@@ -214,14 +220,32 @@ class EMBasisLabeller:
         )
         return self.per_class or max(1, min(most, components_for(most)))
 
-    def _first_basis(self, rows: list[Tensor], stream: Stream, start: State, per_class: int) -> Tensor:
+    def _first_basis(
+        self, rows: list[Tensor], stream: Stream, start: State, per_class: int
+    ) -> tuple[Tensor, Tensor | None]:
+        """The basis that EM begins with, and the class of each component where that is known."""
         if self.start == "stage1" and "proposal" in start:
-            return sites.unit_rows(start["proposal"])
+            return sites.unit_rows(start["proposal"]), None
         if (self.carry or self.start == "stage1") and "mu" in start:
-            return start["mu"]
+            return start["mu"], None
         y = torch.cat([part.y for part in stream])
         x = torch.cat([row[part.y >= 0] for row, part in zip(rows, stream, strict=True)])
-        return sites.unit_rows(basis.class_means(x, y[y >= 0], self.classes, per_class)[0])
+        mu, owner = basis.class_means(x, y[y >= 0], self.classes, per_class)
+        return sites.unit_rows(mu), owner
+
+    def _said(self, rows: list[Tensor], stream: Stream, first: State, owner: Tensor | None) -> Said:
+        """Labels, and what the network says of unlabelled sites: no surer than the first basis, in the same shares."""
+        if owner is None:
+            owner = owners(rows, stream, first["mu"], float(first["sharpness"]), self.kernel, self.classes)
+        state = {**first, "p": losses.one_hot(owner, self.classes)}
+        state["tempering"] = torch.tensor(self._tempering(stream, state))
+        if self._estimates(stream) and self.evidence > 0:
+            state["shares"] = self._shares(stream, state)
+        words = list[Tensor]()
+        for part in stream:
+            heard = self._evidence(part.scores, state) if is_unlabelled(part) else losses.one_hot(part.y, self.classes)
+            words.append(torch.zeros_like(part.scores) if heard is None else heard.float().clamp_min(CERTAIN).log())
+        return Said(words, owner)
 
     def _sharpness(self, rows: list[Tensor], labelled: list[Tensor], mu: Tensor, per_class: int) -> float:
         if self.sharpness > 0:
@@ -234,45 +258,16 @@ class EMBasisLabeller:
     def _head(
         self, rows: list[Tensor], stream: Stream, mu: Tensor, sharpness: float, seed: int, round_number: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Labelled NLL of the mixture's mean + v · (variance + balance) over unlabelled sites, all by their weights.
-
-        The basis does not depend on the head, so training the head once on the final basis has the same fixed point as
-        a step in every EM iteration, and costs less (decision 0005).
-        """
+        """weight, bias and p of the head on the final basis (decision 0005)."""
         z = torch.cat([em.responsibilities(row, mu, sharpness, self.kernel) for row in rows])
-        y = torch.cat([part.y for part in stream])
-        zs, ys, zu = z[y >= 0], y[y >= 0], z[y < 0]
-        weight = weights_of(stream)
-        ws, wu = (None, None) if weight is None else (weight[y >= 0], weight[y < 0])
-        if self._estimates(stream):  # a head without shares of its own
-            ws = (1 / torch.bincount(ys, minlength=self.classes).clamp_min(1))[ys]
+        even = self._estimates(stream)  # a head without shares of its own
+        sides = Sides.of(z, torch.cat([part.y for part in stream]), weights_of(stream), self.classes, even)
         if self.head == "counts":
-            known = losses.one_hot(ys, self.classes)
-            counts = zs.T @ (known if ws is None else known * ws.unsqueeze(1)) + 0.5 / self.classes
-            nothing = torch.zeros(self.classes, mu.shape[1])
-            return nothing, torch.zeros(self.classes), counts / counts.sum(1, keepdim=True)
+            return counted(sides, mu.shape[1])
         noise = None
         if self.sigma > 0 and self.draws > 0:
             noise = torch.randn(self.draws, mu.shape[1], generator=generator(seed, "head", round_number))
-        prior = losses.average(losses.one_hot(ys, self.classes), ws)
-        # Without noise the head sees directions of the basis only, so it is sought there: the same steps, K² for K·d.
-        axes = torch.linalg.qr(mu.double().T)[0].float() if noise is None and len(mu) < mu.shape[1] else None
-        seen = mu if axes is None else mu @ axes
-
-        def objective(weight: Tensor, bias: Tensor) -> Tensor:
-            p = moments.component_probabilities(seen, weight, bias, self.sigma, noise)
-            loss = -losses.average((zs @ p).gather(1, ys.unsqueeze(1)).squeeze(1).clamp_min(1e-12).log(), ws)
-            loss = loss + self.head_penalty * weight.square().sum()
-            if self.variance_weight > 0 and len(zu):
-                mean, between, within = moments.label_moments(zu, p)
-                spread = losses.mean_variance(between, within, wu)
-                spread = spread + self.balance_weight * losses.balance(mean, prior, wu)
-                loss = loss + self.variance_weight * spread
-            return loss
-
-        weight, bias = minimise(objective, torch.zeros(self.classes, seen.shape[1]), torch.zeros(self.classes))
-        p = moments.component_probabilities(seen, weight, bias, self.sigma, noise)
-        return weight if axes is None else weight @ axes.T, bias, p
+        return learned(sides, mu, self.sigma, noise, self.head_penalty, self.variance_weight, self.balance_weight)
 
 
 TINY = 1e-6

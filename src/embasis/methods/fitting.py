@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from embasis.distributed import all_sum
 from embasis.functional import em, sites
+from embasis.functional.losses import one_hot
 from embasis.types import EMStats, Features, Stream
 
 SHARPNESS_ROWS = 4096
 """Unlabelled rows by which the sharpness is set."""
 HEAD_STEPS = 30
+CERTAIN = 1e-12
+"""The least that is said of a class: what a labelled site's other classes are."""
 ALIGNED = 16
 """Chunks begin at a multiple of so many rows, as memory of their own would: a product may round by where rows lie."""
 
@@ -76,24 +80,53 @@ def weights_of(stream: Stream) -> Tensor | None:
     return None if plain else torch.cat([part.shares for part in stream])
 
 
-def fingerprint(stream: Stream) -> Tensor:
-    """(32) uint8: sha256 over features and labels."""
+def fingerprint(stream: Stream, scores: bool = False) -> Tensor:
+    """(32) uint8: sha256 over features and labels, and the network's scores where they matter."""
     digest = hashlib.sha256()
     for part in stream:
         digest.update(f"{part.x.dtype} {tuple(part.x.shape)}".encode())
-        for column in (part.x, part.y) if part.weight is None else (part.x, part.y, part.weight):
+        columns = [part.x, part.y] + ([] if part.weight is None else [part.weight]) + ([part.scores] if scores else [])
+        for column in columns:
             digest.update(column.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
 
 
+@dataclass(frozen=True, eq=False)
+class Said:
+    """What is known of every site beside its features, and which class each component is of."""
+
+    classes: list[Tensor]
+    """(n, C) for each chunk: log of how likely each class is"""
+    owner: Tensor
+
+
+def owners(rows: list[Tensor], stream: Stream, mu: Tensor, sharpness: float, kernel: str, classes: int) -> Tensor:
+    """(K) the class that each component of an unnamed basis is of: the one with most of its labelled mass."""
+    counts = torch.zeros(len(mu), classes)
+    for row, part in zip(rows, stream, strict=True):
+        known = part.y >= 0
+        z = em.responsibilities(row[known], mu, sharpness, kernel)
+        counts += z.T @ one_hot(part.y[known], classes)
+    return all_sum(counts).argmax(1)
+
+
 def moved_by_em(
-    rows: list[Tensor], labelled: list[Tensor], mu: Tensor, sharpness: float, iterations: int, kernel: str
+    rows: list[Tensor],
+    labelled: list[Tensor],
+    mu: Tensor,
+    sharpness: float,
+    iterations: int,
+    kernel: str,
+    said: Said | None = None,
 ) -> tuple[Tensor, EMStats, Tensor]:
     """The basis after so many iterations, the last statistics, and which components have mass."""
+    beside: list[Tensor | None] = [None] * len(rows) if said is None else [*said.classes]
+    owner = None if said is None else said.owner
     weights = em.domain_weights(torch.cat(labelled)).split([len(flag) for flag in labelled])
     for _ in range(max(iterations, 1)):
         parts = [
-            em.em_statistics(row, mu, sharpness, weight, kernel) for row, weight in zip(rows, weights, strict=True)
+            em.em_statistics(row, mu, sharpness, weight, kernel, said=word, owner=owner)
+            for row, weight, word in zip(rows, weights, beside, strict=True)
         ]
         total = parts[0]
         for part in parts[1:]:

@@ -36,6 +36,7 @@ def em_basis(
     draws: int = 0,
     evidence: float = 1.0,
     temper: bool = True,
+    joint: bool = True,
     uncertainty: str = "total_sum",
     carry: bool = False,
     prior: str = "auto",
@@ -57,7 +58,7 @@ def em_basis(
     """EM-basis self-training: label distributions from a learned basis, kept and weighted by their variance."""
     labeller = EMBasisLabeller(
         classes, per_class, sharpness, perplexity, iterations, kernel, centring, start, head, head_penalty,
-        variance_weight, balance_weight, sigma, draws, evidence, temper, uncertainty, carry, prior,
+        variance_weight, balance_weight, sigma, draws, evidence, temper, joint, uncertainty, carry, prior,
         prior_strength,
     )  # fmt: skip
     selector = ClassBalanced(keep, step, cap, labels, weights, temperature, floor=floor, selects=select)
