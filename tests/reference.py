@@ -762,6 +762,15 @@ def nearest_labels(x, bank, label):
     return found
 
 
+def kappa(counts):
+    total = sum(float(value) for row in wide(counts) for value in row)
+    agree = sum(float(wide(counts)[c, c]) for c in range(len(counts))) / total
+    chance = 0.0
+    for c in range(len(counts)):
+        chance += sum(wide(counts)[c]) / total * sum(wide(counts)[:, c]) / total
+    return (agree - chance) / (1 - chance)
+
+
 def power_for(mean, witness):
     """The best of a fine grid; one answer more is spread evenly over all sites and classes."""
 

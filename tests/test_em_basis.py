@@ -17,7 +17,9 @@ from embasis.methods.em_basis import EMBasisLabeller
 from embasis.methods.fitting import domain_statistics, owners, prepared
 from embasis.types import Features
 
-LABELLER = EMBasisLabeller(classes=3)
+LABELLER = EMBasisLabeller(classes=3, least_agreement=0.0)
+"""Of a network whose scores are three of the features, nothing more: its word is no measure of the basis."""
+CAREFUL = EMBasisLabeller(classes=3)
 
 
 def stream(extra: int = 0) -> list[Features]:
@@ -51,7 +53,7 @@ def test_one_changed_value_is_learned_anew() -> None:
 
 @pytest.mark.parametrize("joint", [False, True])
 def test_the_tempering_follows_the_network_and_the_basis_does_where_it_hears_it(joint: bool) -> None:
-    labeller = EMBasisLabeller(classes=3, joint=joint)
+    labeller = replace(LABELLER, joint=joint)
     first = dict(labeller.fit(stream(), {}, 0, 0))
     surer = [replace(part, scores=50 * part.scores) for part in stream()]
     again = dict(labeller.fit(surer, first, 0, 1))
@@ -98,6 +100,40 @@ def test_a_basis_without_names_has_those_of_the_labelled_rows_it_stands_for() ->
     order = torch.tensor([2, 0, 1])
     found = owners(rows, parts, unit_rows(mu)[order], 20.0, "dot", 3)
     assert found.tolist() == owner[order].tolist()
+
+
+def nonsense() -> list[Features]:
+    """The toy problem with features that say nothing of the classes."""
+    draw = torch.Generator().manual_seed(0)
+    return [replace(part, x=torch.randn(part.x.shape, generator=draw)) for part in stream()]
+
+
+def test_where_the_basis_knows_nothing_the_network_labels_alone() -> None:
+    labelled, unlabelled = nonsense()
+    state = CAREFUL.fit([labelled, unlabelled], {}, 0, 0)
+    assert float(state["agreement"]) < 0.35
+    assert float(state["sound"]) == 0.0
+    found = CAREFUL.label(unlabelled, state)
+    torch.testing.assert_close(found.mean, unlabelled.scores.softmax(1))
+    assert float(found.between.abs().max()) < 1e-6
+    believing = EMBasisLabeller(classes=3, least_agreement=0.0)
+    assert not torch.equal(
+        believing.label(unlabelled, believing.fit([labelled, unlabelled], {}, 0, 0)).label, found.label
+    )
+
+
+def test_a_basis_that_agrees_with_the_network_is_believed() -> None:
+    parts = stream()
+    named = torch.nn.functional.one_hot(blobs(count=60).hidden, 3) * 3.0  # a network that is always right
+    parts[1] = replace(parts[1], scores=named)
+    state = CAREFUL.fit(parts, {}, 0, 0)
+    assert float(state["agreement"]) > 0.6
+    assert float(state["sound"]) == 1.0
+
+
+def test_the_basis_alone_is_not_measured_by_a_network_that_it_does_not_hear() -> None:
+    state = EMBasisLabeller(classes=3, evidence=0.0).fit(nonsense(), {}, 0, 0)
+    assert (float(state["agreement"]), float(state["sound"])) == (1.0, 1.0)
 
 
 def test_tempered_evidence_is_no_surer_than_the_basis() -> None:

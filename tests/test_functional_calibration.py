@@ -37,6 +37,7 @@ from embasis.functional.metrics import (
     class_recalls,
     confusion,
     dataset_iou,
+    kappa,
     mean_class_accuracy,
 )
 
@@ -315,6 +316,21 @@ def test_perfect_labels_are_best_in_every_metric(truth):
     counts = confusion(column, column, 4)
     assert all(metric(counts) == 1 for metric in METRICS.values())
     assert all(value == 1 or math.isnan(value) for value in dataset_iou(counts).tolist())
+
+
+@given(seed=st.integers(0, 10**6), c=st.integers(2, 6))
+def test_kappa_equals_its_slow_twin(seed, c):
+    counts = torch.randint(1, 50, (c, c), generator=torch.Generator().manual_seed(seed))
+    assert kappa(counts.double()) == pytest.approx(reference.kappa(counts), abs=1e-9)
+
+
+def test_kappa_is_one_for_two_that_agree_zero_for_two_that_do_not_know_each_other_and_less_for_worse():
+    assert kappa(torch.diag(torch.tensor([5.0, 9.0, 1.0]))) == pytest.approx(1.0)
+    assert kappa(torch.tensor([0.2, 0.5, 0.3]).unsqueeze(1) * torch.tensor([0.6, 0.1, 0.3])) == pytest.approx(
+        0, abs=1e-6
+    )
+    assert kappa(torch.tensor([[0.0, 5.0], [5.0, 0.0]])) == pytest.approx(-1.0)
+    assert kappa(torch.tensor([[7.0, 0.0], [0.0, 0.0]])) == 1.0
 
 
 def test_mean_class_accuracy_is_not_fooled_by_a_large_class():

@@ -25,7 +25,7 @@ from embasis.engine.validate import SELECTION_SCORE, Look, held_out_scores, labe
 from embasis.engine.verdict import Choice, Labelled, MapLabels, MemoryShelf, Shelved, Verdict
 from embasis.networks.model import Network
 from embasis.randomness import seeded
-from embasis.types import Evaluation, Method, Plan, Problem, RoundRecord, Samples, Shelf, Truth
+from embasis.types import Evaluation, Method, Plan, Problem, RoundRecord, Samples, Shelf, State, Truth
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,9 @@ def close_round(
     seen = look_at(verdict.parts(), len(problem.schema), plan.seed)
     scores = label_free_scores(seen, labelled.chunks) | held_out_scores(apart, method.labeller, progress.labeller)
     notes, status = guard(problem, plan, progress, seen, scores)
+    notes += doubt(progress.labeller)
     if status == "ok" and seen.sites and not int(seen.trusted.sum()) and can_starve(method):
-        status, notes = "no_change", [f"nothing was trusted after round {progress.round}; training stops"]
+        status, notes = "no_change", [*notes, f"nothing was trusted after round {progress.round}; training stops"]
     basis = look_at_basis(method.labeller, unlabelled.chunks, progress.labeller, isinstance(verdict, Shelved))
     changed = verdict.changed(progress.pseudo, progress.labels)
     progress.pseudo, progress.labels = verdict.handed_on(seen.by_part)
@@ -173,6 +174,14 @@ def guard(
         f"collapsed in round {progress.round}: {why} (best {best:.3f} in round {top}); "
         f"round {progress.best_round} is kept"
     ], "collapsed"
+
+
+def doubt(labeller: State) -> list[str]:
+    """What to say of a labeller that does not believe its basis."""
+    if float(labeller.get("sound", 1.0)):
+        return []
+    agreement = float(labeller["agreement"])
+    return [f"the basis hardly agrees with the network (κ {agreement:.2f}), so the network labels alone in this round"]
 
 
 def best_of(progress: Progress) -> tuple[float, int]:

@@ -33,6 +33,15 @@ def accuracy(counts: Int64[Tensor, "c c"]) -> float:
     return float(counts.diagonal().sum()) / max(int(counts.sum()), 1)
 
 
+def kappa(counts: Float[Tensor, "c c"]) -> float:
+    """Cohen's κ of two labellings: (agreement − that of chance) / (1 − that of chance); 1 where chance agrees always.
+
+    `counts`: sites by both labels, whole or weighted."""
+    share = counts.double() / counts.double().sum().clamp_min(torch.finfo(torch.float64).tiny)
+    chance = float((share.sum(0) * share.sum(1)).sum())
+    return (float(share.diagonal().sum()) - chance) / (1 - chance) if chance < 1 - 1e-12 else 1.0
+
+
 def class_recalls(counts: Int64[Tensor, "c c"]) -> Float[Tensor, " c"]:
     """Share of right labels of each true class; NaN for a class without sites."""
     return counts.diagonal().double() / counts.sum(1).double()

@@ -9,6 +9,7 @@
 | p | k c | class probabilities of each component |
 | tempering | () | power that makes the network no surer than the basis |
 | shares | 2 c | where they are estimated: class shares of the network's training, and of the unlabelled side |
+| agreement, sound | () | κ of basis and network on the unlabelled side; 1 where that is enough, else 0 |
 | alive, effective | () | components with mass; exp entropy of the mass |
 | digest | 32 | sha256 of the features and labels that all this was learned from |
 """
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from embasis.distributed import all_sum
 from embasis.errors import ConfigError, require
-from embasis.functional import basis, em, losses, moments, shares, sites, witness
+from embasis.functional import basis, em, losses, metrics, moments, shares, sites, witness
 from embasis.methods.fitting import (
     CERTAIN,
     Said,
@@ -78,6 +79,8 @@ class EMBasisLabeller:
     """First soften the network's probabilities until they are, on average, no surer than the basis's."""
     joint: bool = True
     """EM hears labels and the network, too: a component has the sites that are likely of its class (decision 0024)."""
+    least_agreement: float = 0.35
+    """Where basis and network agree by less (Cohen's κ, unlabelled sites), the network labels alone (decision 0025); 0: never."""
     uncertainty: str = "total_sum"
     carry: bool = False
     """Start each round's EM from the last round's basis instead of the labelled class means."""
@@ -95,7 +98,8 @@ class EMBasisLabeller:
         check(self.iterations >= 0, f"iterations must be at least 0, got {self.iterations}")
         check(self.draws >= 0, f"draws must be at least 0, got {self.draws}")
         for name in (
-            "sharpness", "head_penalty", "variance_weight", "balance_weight", "sigma", "evidence", "prior_strength",
+            "sharpness", "head_penalty", "variance_weight", "balance_weight", "sigma", "evidence", "least_agreement",
+            "prior_strength",
         ):  # fmt: skip
             check(getattr(self, name) >= 0, f"{name} must be at least 0, got {getattr(self, name)}")
         check(
@@ -112,7 +116,10 @@ class EMBasisLabeller:
     def fit(self, stream: Stream, start: State, seed: int, round_number: int) -> State:
         """The basis and its head; then how far the network's own prediction is to be softened beside them."""
         state = dict(self._fit_basis(stream, start, seed, round_number))
-        state["tempering"] = torch.tensor(self._tempering(stream, state))
+        agreement = self._agreement(stream, state)
+        sound = agreement >= self.least_agreement or self.least_agreement == 0
+        state |= {"agreement": torch.tensor(agreement), "sound": torch.tensor(float(sound))}
+        state["tempering"] = torch.tensor(self._tempering(stream, state) if sound else 1.0)
         if self._estimates(stream):
             state["shares"] = self._shares(stream, state)
         return state
@@ -143,7 +150,7 @@ class EMBasisLabeller:
         """Responsibilities, mixed with the class probabilities of the components and the network's evidence."""
         z = self._responsibilities(features, state)
         q = self._evidence(features.scores, state)
-        mean, between, within = moments.label_moments(z, state["p"], q)
+        mean, between, within = moments.label_moments(z, self._named(state), q)
         if "power" in state:
             mean, between, within = witness.powered(mean, between, within, float(state["power"]))
         if self.uncertainty == "literal":  # the paper's own words, kept for comparison (decision 0004)
@@ -153,6 +160,21 @@ class EMBasisLabeller:
         return LabelDistribution(
             mean, between, within, moments.scalar_uncertainty(mean, between, within, self.uncertainty)
         )
+
+    def _named(self, state: State) -> Tensor:
+        """(K, C) class probabilities of the components; where the basis is not believed they say nothing."""
+        return state["p"] if float(state.get("sound", 1.0)) else torch.full_like(state["p"], 1 / self.classes)
+
+    def _agreement(self, stream: Stream, state: State) -> float:
+        """Cohen's κ of the basis alone and the network, over unlabelled sites; 1 where nobody is asked."""
+        counts = torch.zeros(self.classes, self.classes, dtype=torch.float64)
+        for part in stream if self.evidence > 0 else ():
+            if is_unlabelled(part):
+                label = (self._responsibilities(part, state) @ state["p"]).argmax(1)
+                cell = label * self.classes + part.scores.argmax(1)
+                counts += torch.bincount(cell, part.shares.double(), self.classes**2).view_as(counts)
+        counts = all_sum(counts)
+        return metrics.kappa(counts) if float(counts.sum()) else 1.0
 
     def _responsibilities(self, features: Features, state: State) -> Tensor:
         x = prepare(features, state["centre"], state["scale"])
@@ -186,7 +208,7 @@ class EMBasisLabeller:
         z = self._responsibilities(part, state)
         q = self._evidence(part.scores, state)
         assert q is not None
-        return (z @ state["p"]).clamp_min(TINY) * q.clamp_min(TINY)
+        return (z @ self._named(state)).clamp_min(TINY) * q.clamp_min(TINY)
 
     def nearness(self, features: Features, state: State) -> Tensor:
         """(N, K) how near each site is to each component: the log of z, up to a constant of the row."""

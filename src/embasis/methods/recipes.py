@@ -37,6 +37,7 @@ def em_basis(
     evidence: float = 1.0,
     temper: bool = True,
     joint: bool = True,
+    least_agreement: float = 0.35,
     uncertainty: str = "total_sum",
     carry: bool = False,
     prior: str = "auto",
@@ -58,8 +59,8 @@ def em_basis(
     """EM-basis self-training: label distributions from a learned basis, kept and weighted by their variance."""
     labeller = EMBasisLabeller(
         classes, per_class, sharpness, perplexity, iterations, kernel, centring, start, head, head_penalty,
-        variance_weight, balance_weight, sigma, draws, evidence, temper, joint, uncertainty, carry, prior,
-        prior_strength,
+        variance_weight, balance_weight, sigma, draws, evidence, temper, joint, least_agreement, uncertainty,
+        carry, prior, prior_strength,
     )  # fmt: skip
     selector = ClassBalanced(keep, step, cap, labels, weights, temperature, floor=floor, selects=select)
     terms = BasisTerms((per_class or 3) * classes, orthogonal, reconstruction, affinity) if start == "stage1" else None
