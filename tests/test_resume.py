@@ -134,7 +134,8 @@ def test_other_settings_are_refused_and_nothing_is_changed(tmp_path: Path, word:
     with pytest.raises(ConfigError) as caught:
         go(tmp_path / "run", config(word))
     assert str(caught.value) == (
-        f"the run folder was begun with other settings: {change}; use another folder, or the old settings"
+        f"the run folder was begun with other settings: {change}; "
+        f"use another folder, the old settings, or --allow-change {change.partition(':')[0]}"
     )
     assert tree(tmp_path / "run") == before
 
@@ -146,13 +147,23 @@ def other_data() -> dict[str, tuple[Problem, str]]:
     moved[17, 3] += 1e-3
     assert problem.hidden is not None
     return {
-        "a value": (replace(problem, labelled=Arrays.of(moved, y)), "labelled"),
-        "a label": (replace(problem, labelled=Arrays.of(x, y.roll(1))), "labelled"),
+        "a value": (
+            replace(problem, labelled=Arrays.of(moved, y)),
+            "labelled (0 added, 0 removed, 1 edited: 'row 17')",
+        ),
+        "a label": (
+            replace(problem, labelled=Arrays.of(x, torch.where(torch.arange(90) == 17, (y + 1) % 3, y))),
+            "labelled (0 added, 0 removed, 1 edited: 'row 17')",
+        ),
         "a row": (
             replace(problem, unlabelled=Arrays.of(u.inputs(torch.arange(89))), hidden=None),
-            "labels, unlabelled",
+            "labels, unlabelled (0 added, 1 removed, 0 edited: 'row 89')",
         ),
-        "ids": (replace(problem, unlabelled=Arrays.of(u.inputs(torch.arange(90)), ids=u.ids + 1)), "unlabelled"),
+        "ids": (
+            replace(problem, unlabelled=Arrays.of(u.inputs(torch.arange(90)), ids=u.ids + 80)),
+            "unlabelled (80 added, 80 removed, 10 edited: 'row 90', 'row 91', 'row 92', 'row 93', 'row 94', "
+            "'row 95', 'row 96', 'row 97', 'row 98', 'row 99' and 160 more)",
+        ),
         "names": (replace(problem, schema=LabelSchema(("a", "b", "c"))), "labels"),
         "hidden labels": (replace(problem, hidden=problem.hidden.roll(1)), "labels"),
         "test rows": (replace(problem, test=Arrays.of(x, y)), "test"),
@@ -167,7 +178,7 @@ def test_other_data_are_refused_and_nothing_is_changed(tmp_path: Path, change: s
     with pytest.raises(InputDataError) as caught:
         go(tmp_path / "run", config(), problem=problem)
     assert str(caught.value) == (
-        f"the data have changed since the run began: {sides}; use another folder, or the old data"
+        f"the data have changed since the run began: {sides}; use another folder, the old data, or --accept-data-change"
     )
     assert tree(tmp_path / "run") == before
 
