@@ -151,8 +151,10 @@ def test_going_on_needs_the_same_corrections(here: Path) -> None:
     assert embasis(*FIT).exit_code == 0
     assert "nothing is left to train" in embasis(*FIT).stdout
     before = digests(Path("new"))
-    changed = "embasis: the data have changed since the run began: {}; "
+    changed = (
+        "embasis: the data have changed since the run began: {}; "
         "use another folder, the old data, or --accept-data-change\n"
+    )
     write([[10, "c2"]])
     assert (result := embasis(*FIT)).exit_code == 3
     assert result.stderr == changed.format("labelled (0 added, 0 removed, 1 edited: 'row 7586747249208401415')")
