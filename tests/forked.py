@@ -49,11 +49,15 @@ class Child:
 
     @property
     def said(self) -> str:
-        return self.log.with_suffix(".out").read_text()
+        return self._read(".out")
 
     @property
     def told(self) -> str:
-        return self.log.with_suffix(".err").read_text()
+        return self._read(".err")
+
+    def _read(self, suffix: str) -> str:
+        path = self.log.with_suffix(suffix)
+        return path.read_text() if path.exists() else ""
 
 
 class Zygote:
@@ -63,12 +67,14 @@ class Zygote:
         command = [sys.executable, __file__]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen(command, env=ENVIRONMENT, bufsize=0, **pipes)
+        self.last: Child | None = None
         assert self.read(120) == "ready"
 
     def __enter__(self) -> Zygote:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._end_last()
         self.process.stdin.close()  # type: ignore[union-attr]
         self.process.wait(60)
         self.process.stdout.close()  # type: ignore[union-attr]
@@ -88,14 +94,22 @@ class Zygote:
     def start(self, log: Path, *words: object, code: str = "", paused: bool = False) -> Child:
         """`embasis words…`, or Python code that sees `words`; `paused`: it stops itself before it begins."""
         assert self.process.stdin is not None
+        self._end_last()
+        for suffix in (".out", ".err"):
+            log.with_suffix(suffix).unlink(missing_ok=True)
         order = {"words": [str(word) for word in words], "log": str(log), "code": code, "paused": paused}
         self.process.stdin.write(json.dumps(order).encode() + b"\n")
         line = self.read(60)
         assert line is not None
-        child = Child(self, int(line), log)
+        child = self.last = Child(self, int(line), log)
         while paused and stopped(child.pid) != "T":
             time.sleep(0.001)
         return child
+
+    def _end_last(self) -> None:
+        """A test that failed may have left its command."""
+        if self.last is not None and self.last.code is None:
+            self.last.end()
 
     def run(self, log: Path, *words: object, code: str = "", seconds: float = 120) -> Child:
         """The same, to its end."""
@@ -139,12 +153,12 @@ def child_main(order: dict[str, Any]) -> None:
 
 def call(order: dict[str, Any]) -> int:
     """The command's exit code."""
-    if order["code"]:
-        exec(compile(order["code"], "<child>", "exec"), {"__name__": "child", "words": order["words"]})
-        return 0
     from embasis.cli import main
 
     try:
+        if order["code"]:
+            exec(compile(order["code"], "<child>", "exec"), {"__name__": "child", "words": order["words"]})
+            return 0
         main(order["words"], prog_name="embasis")
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,6 @@ from forked import Zygote
 from kill_runs import MATRIX, PUBLISH, TINY, kill_a_fit, kill_a_publish, kill_runs, undisturbed
 from storage_runs import run_with
 from traced import why_not
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    with Zygote() as process:
-        yield process
 
 
 @pytest.fixture(scope="module")

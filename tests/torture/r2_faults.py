@@ -32,7 +32,7 @@ def run() -> Result:
     for problem in problems[:10]:
         print(problem)
     figure = (
-        f"{faults:,} injected faults: {len(problems)} exceptions; {len(disks):,} disks after a power loss: {bad} without "
-        f"the promised generation; {alike} of {count} fits went on bit-identical"
+        f"{faults:,} injected faults: {len(problems)} exceptions; {len(disks):,} disks after a power loss: {bad} "
+        f"without the promised generation; {alike} of {count} fits went on bit-identical"
     )
     return Result(not problems and not bad and alike == count and faults > 1000, figure)
