@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
+import re
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from folder_runs import digests
 from forked import Child, Zygote
-from kill_runs import MATRIX, TINY
+from kill_runs import MATRIX, TINY, cursor
 from storage_runs import temps
 from traced import points, signalled
 
@@ -34,13 +35,15 @@ class Stopped:
     seconds: float
     told: str
     orphans: int
+    honest: bool = True
+    """Whether the disk holds what it says was saved."""
 
     @property
     def right(self) -> bool:
         """The code of the signal and one line, or none where nothing had begun; or the run had ended."""
         lines = self.told.splitlines()
         plain = not lines or (len(lines) == 1 and lines[0].startswith("embasis: interrupted"))
-        return self.code in (0, CODES[signal.Signals(self.number)]) and plain and "Traceback" not in self.told
+        return self.code in (0, CODES[signal.Signals(self.number)]) and plain and self.honest
 
 
 def members(session: int) -> int:
@@ -79,6 +82,12 @@ def stop_once(child: Child, number: int, instant: float, group: bool, twice: boo
     return Stopped(number, group, twice, 128 - code if code < 0 else code, seconds, child.told, orphans(child.pid))
 
 
+def is_honest(path: Path, told: str) -> bool:
+    """Whether the run stands on the disk where its last words say."""
+    said = re.search(r"saved round (\d+) epoch (\d+) step (\d+) in ", told)
+    return said is None or cursor(path) == tuple(map(int, said.groups()))
+
+
 def stop_until_done(
     zygote: Zygote, path: Path, words: tuple[str, ...], draw: random.Random, longest: float, most: int
 ) -> Iterator[Stopped]:
@@ -90,7 +99,7 @@ def stop_until_done(
         found = stop_once(child, which, draw.uniform(0, longest), draw.random() < 0.5, number % 7 == 6)
         if found is None:
             return
-        yield found
+        yield replace(found, honest=is_honest(path, found.told))
         if found.code == 0:
             return
     last = zygote.run(log, *words, "-o", path)

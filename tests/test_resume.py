@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from embasis.engine import train
 from embasis.engine.progress import Progress
 from embasis.engine.rounds import walk
 from embasis.errors import ConfigError, CorruptError, InputDataError, RunLockedError
@@ -224,6 +226,22 @@ def test_a_resume_that_forgets_something_ends_otherwise(
     monkeypatch.setattr(Progress, "restore", careless)
     go(tmp_path / "run", config())
     assert digests(tmp_path / "run") != expected
+
+
+def test_a_resume_whose_draws_hang_on_the_process_ends_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dropout from torch's own generator, as most trainers have it: a new process begins it anew."""
+    monkeypatch.setattr(train, "seeded", lambda *_: contextlib.nullcontext())
+
+    def start(path: Path, stop_after: int | None = None) -> dict[str, str]:
+        torch.manual_seed(0)
+        go(path, config(), stop_after)
+        return digests(path)
+
+    assert start(tmp_path / "one") == start(tmp_path / "two")
+    start(tmp_path / "run", stop_after=11)
+    assert start(tmp_path / "run") != digests(tmp_path / "one")
 
 
 def test_the_same_resume_that_forgets_nothing_ends_alike(tmp_path: Path, undisturbed: Any) -> None:

@@ -19,7 +19,7 @@ from embasis.storage import read_jsonl, read_newest
 from folder_runs import digests
 from forked import Child, Zygote
 from kill_runs import TINY, undisturbed
-from signal_runs import SELDOM, alike, orphans, pictures, stop_once, stop_until_done, term_at_calls
+from signal_runs import SELDOM, alike, is_honest, orphans, pictures, stop_once, stop_until_done, term_at_calls
 from storage_runs import do_not_wait
 from traced import why_not
 
@@ -45,6 +45,25 @@ def test_a_fit_that_is_asked_to_stop_at_random_instants_ends_as_the_undisturbed_
     assert [stop for stop in stops if not stop.right or stop.orphans] == []
     assert len(stops) > 2
     assert alike(tmp_path / "run", expected)
+
+
+LAZY = """
+from embasis.cli import main
+from embasis.experiment.folder import FolderRun
+whole = FolderRun.save
+FolderRun.save = lambda self, progress: None if progress.step else whole(self, progress)
+main(words, prog_name="embasis")
+"""
+
+
+def test_a_stop_that_saves_nothing_is_found_out(tmp_path: Path, zygote: Zygote) -> None:
+    path, honest = tmp_path / "run", []
+    for instant in (0.2, 0.3, 0.4, 0.5):
+        child = begun(zygote.start(path.with_suffix(".log"), *SELDOM, "-o", path, code=LAZY))
+        stop = stop_once(child, signal.SIGTERM, instant, group=False, twice=False)
+        if stop is not None:
+            honest.append(is_honest(path, stop.told))
+    assert not all(honest)
 
 
 SLEEPY = """
