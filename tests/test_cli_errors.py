@@ -303,6 +303,18 @@ def test_a_damaged_generation_is_a_warning_in_one_line(here: Path) -> None:
     assert result.stderr.count("\n") == 1
 
 
+def test_a_generation_that_is_named_is_used_or_refused_and_never_replaced(here: Path) -> None:
+    assert embasis("predict", "run", "judged.csv", "-o", "l.csv", "--generation", "1").exit_code == 0
+    Path("l.csv").unlink()
+    newest = Path("run") / "generations" / "000002" / "tensors.safetensors"
+    data = newest.read_bytes()
+    newest.write_bytes(data[:100])
+    words = ("predict", "run", "judged.csv", "-o", "l.csv", "--generation")
+    refused(here, 4, f"{newest}: 100 of {len(data):,} bytes", *words, "2")
+    refused(here, 4, "run has no generation 7; there are: 1, 2", *words, "7")
+    refused(here, 4, "nowhere has no generation 1; there are: none", "predict", "nowhere", *words[2:], "1")
+
+
 def test_an_output_that_cannot_be_written_has_code_5(here: Path) -> None:
     sentence = "cannot write no/l.csv: folder no does not exist"
     refused(here, 5, sentence, "predict", "run", "judged.csv", "-o", "no/l.csv")
