@@ -13,7 +13,7 @@ import torch
 from embasis.errors import ConfigError, InputDataError
 from embasis.experiment import changes, folder
 from embasis.experiment.folder import FolderRun
-from embasis.storage import RunFolder, read_newest, read_table
+from embasis.storage import RunFolder, read_newest, read_table, table_bytes
 from embasis.types import Arrays, LabelSchema, Problem
 from folder_runs import config, digests, go
 from storage_runs import do_not_wait, tree
@@ -213,9 +213,16 @@ def test_a_crash_before_the_change_is_published_asks_again(tmp_path: Path, monke
 def test_rows_of_a_folder_without_its_table_are_refused_without_counts(tmp_path: Path) -> None:
     before, path = replace(toy(), hidden=None), tmp_path / "run"
     go(path, config(), stop_after=9, problem=before)
-    shutil.rmtree(path / "rows")
-    with pytest.raises(InputDataError, match="since the run began: unlabelled; use another folder"):
-        go_on(path, problem=other_rows(before))
+    (table,) = (path / "rows").iterdir()
+    strange = [table_bytes({"side": ["unlabelled"], "id": ["x"], "name": [""], "mark": ["y"]}, ".parquet"),
+               table_bytes({"side": ["unlabelled"]}, ".parquet"), b"nothing"]  # fmt: skip
+    for data in (*strange, None):
+        if data is None:
+            shutil.rmtree(path / "rows")
+        else:
+            table.write_bytes(data)
+        with pytest.raises(InputDataError, match="since the run began: unlabelled; use another folder"):
+            go_on(path, problem=other_rows(before))
     with pytest.raises(InputDataError) as caught:
         go_on(path, problem=other_rows(before), accept=True)
     assert str(caught.value) == (

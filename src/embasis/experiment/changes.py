@@ -92,6 +92,13 @@ def shifts(
     return [shift_of(side, rows_on(before, side), rows_on(now, side)) for side in changed]
 
 
+def known_rows(table: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
+    """The table if it is one of rows; an empty one if it is anything else."""
+    whole = set(table) == {"side", "id", "name", "mark"}
+    plain = whole and all(type(value) is int for name in ("id", "mark") for value in table[name])
+    return dict(table) if plain else {}
+
+
 def rows_on(table: Mapping[str, Sequence[Any]], side: str) -> dict[int, tuple[str, int]]:
     """id → (name, mark) of the rows on one side."""
     columns = (table.get(name, ()) for name in ("side", "id", "name", "mark"))

@@ -24,6 +24,7 @@ from embasis.errors import CheckpointError, ConfigError, EmbasisError, ReportErr
 from embasis.experiment.basis_view import basis_facts, basis_name, basis_of
 from embasis.experiment.build import Built, build
 from embasis.experiment.changes import (
+    known_rows,
     refuse_changed_config,
     refuse_changed_data,
     refuse_other_kind,
@@ -148,7 +149,7 @@ class FolderRun:
         """The rows before, the rows now, and what has changed, unless the user does not accept it."""
         before: dict[str, Any] = {}
         with suppress(CheckpointError):  # a folder of an older release has no such table
-            before = read_table(self.folder.path / rows_name(facts["data"]))
+            before = known_rows(read_table(self.folder.path / rows_name(facts["data"])))
         now = rows_of(self.problem, self._marks)
         changed = refuse_changed_data(shifts(facts["data"], data, before, now), self.accept_data)
         columns = None if self.problem.columns is None else list(self.problem.columns)
