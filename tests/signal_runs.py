@@ -23,6 +23,22 @@ SELDOM = tuple(LONG.get(word, word) for word in MATRIX)
 """Training for seconds; saved after a round, and when it is asked to stop."""
 
 
+MEASURED = """
+import time
+from embasis.cli import main
+from embasis.experiment.folder import FolderRun
+whole, steps, began = FolderRun._count, [], time.monotonic()
+def count(self, moment, seconds):
+    steps.append(seconds if steps else time.monotonic() - began)
+    return whole(self, moment, seconds)
+FolderRun._count = count
+try:
+    main(words, prog_name="embasis")
+finally:
+    print("longest step", max(steps), flush=True)
+"""
+
+
 @dataclass(frozen=True)
 class Stopped:
     """One signal: its number, to whom, and what came of it."""
@@ -115,6 +131,14 @@ def pictures(home: Path, workers: int) -> tuple[str, ...]:
     return ("fit", str(home / "photos"), str(home / "paintings"), *WORDS, "images.depth=full", f"images.cache={home}",
             f"images.workers={workers}", "rounds=2", "source_epochs=6", "epochs=4", "batch=8", "plan.lr=0.002",
             "source_lr=0.002", "save_seconds=1000")  # fmt: skip
+
+
+def measured(zygote: Zygote, path: Path, words: tuple[str, ...]) -> tuple[dict[str, str], float, float]:
+    """What an undisturbed fit leaves, its seconds, and those of its longest step: the first one starts the workers."""
+    began = time.monotonic()
+    child = zygote.run(path.with_suffix(".log"), *words, "-o", path, code=MEASURED)
+    assert child.code == 0, child.told
+    return digests(path), time.monotonic() - began, float(child.said.split()[-1])
 
 
 def alike(path: Path, expected: dict[str, str]) -> bool:
