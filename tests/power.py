@@ -202,6 +202,15 @@ def states(recorder: Recorder, seed: int = 0) -> Iterator[tuple[int, dict[str, b
                 yield promised, tree
 
 
+def some_states(recorder: Recorder, count: int, seed: int) -> Iterator[dict[str, bytes | None]]:
+    """So many disks after a power loss at random instants: of a long recording there are too many to try all."""
+    draw = random.Random(seed)
+    for _ in range(count):
+        calls = recorder.calls[: draw.randint(0, len(recorder.calls))]
+        shares = {at: draw.choice((0.0, 0.5, 1.0) if calls[at].kind == "data" else (0.0, 1.0)) for at in pending(calls)}
+        yield tree_after(calls, recorder._folders, shares)
+
+
 def plant(folder: Path, tree: dict[str, bytes | None]) -> Path:
     """A disk like that."""
     folder.mkdir(parents=True)

@@ -43,27 +43,25 @@ def test_a_fit_that_is_asked_to_stop_at_random_instants_ends_as_the_undisturbed_
     expected, longest = seldom
     stops = list(stop_until_done(zygote, tmp_path / "run", SELDOM, random.Random(2), longest / 4, 7))
     assert [stop for stop in stops if not stop.right or stop.orphans] == []
-    assert len(stops) > 2
+    assert stops
     assert alike(tmp_path / "run", expected)
 
 
 LAZY = """
 from embasis.cli import main
 from embasis.experiment.folder import FolderRun
-whole = FolderRun.save
-FolderRun.save = lambda self, progress: None if progress.step else whole(self, progress)
+FolderRun.save = lambda self, progress: None
 main(words, prog_name="embasis")
 """
 
 
 def test_a_stop_that_saves_nothing_is_found_out(tmp_path: Path, zygote: Zygote) -> None:
-    path, honest = tmp_path / "run", []
-    for instant in (0.2, 0.3, 0.4, 0.5):
-        child = begun(zygote.start(path.with_suffix(".log"), *SELDOM, "-o", path, code=LAZY))
-        stop = stop_once(child, signal.SIGTERM, instant, group=False, twice=False)
-        if stop is not None:
-            honest.append(is_honest(path, stop.told))
-    assert not all(honest)
+    path = tmp_path / "run"
+    child = begun(zygote.start(path.with_suffix(".log"), *SELDOM, "-o", path, code=LAZY))
+    stop = stop_once(child, signal.SIGTERM, 0, group=False, twice=False)
+    assert stop is not None
+    assert stop.code == 143
+    assert not is_honest(path, stop.told)
 
 
 SLEEPY = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from embasis.errors import EmbasisError
 from embasis.storage import RunFolder, files, read_newest
 from folder_runs import digests
 from kill_runs import TINY
-from power import Recorder, plant, states
+from power import Recorder, plant, some_states, states
 from storage_runs import state, temps
 
 
@@ -80,14 +79,12 @@ def fit_states(tmp_path: Path, most: int, seed: int) -> tuple[int, int]:
         patch.setattr(files, "disk", storage.Disk())
         patch.setattr(storage.Disk, "fsync", staticmethod(lambda handle: None))
         expected, alike = digests(root), 0
-        disks = [tree for _, tree in states(recorder, seed)]
-        chosen = random.Random(seed).sample(disks, min(most, len(disks)))
-        for tree in chosen:
+        for tree in some_states(recorder, most, seed):
             path = plant(tmp_path / "disk", tree)
             result = embasis(*TINY, "-o", path)
             alike += result.exit_code == 0 and digests(path) == expected
             shutil.rmtree(path)
-    return len(chosen), alike
+    return most, alike
 
 
 def test_a_fit_goes_on_after_a_power_loss_and_ends_as_the_undisturbed_one(tmp_path: Path) -> None:
