@@ -1,26 +1,39 @@
-"""Kill a fit with SIGKILL at random instants until it ends by itself, and compare its bytes with an undisturbed run.
+"""Kill a fit with SIGKILL until it ends by itself, and compare its bytes with an undisturbed run.
 
     python tests/kill_runs.py [kills] [seed]
 
-A fit saves after every step, so that each start gets further; after RESTARTS kills one is left alone.
+A fit saves after every step, so that each start gets further; after RESTARTS kills one is left alone. Kills come at
+random instants, or at the N-th write-class system call where strace can send them.
 """
 
 from __future__ import annotations
 
-import os
 import random
+import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from embasis.errors import CorruptError
+from embasis.storage import RunFolder, read_newest
+from folder_runs import digests
+from forked import Zygote
+from storage_runs import present, run_with, state, temps
+from traced import CALLS, points, signalled
+
 RESTARTS = 20
-FIT = ("fit", "--dataset", "blobs", "--method", "em_basis", "--backbone", "mlp", "--seed", "3", "data.count=200",
-       "hidden=32", "labels=draw", "carry=true", "rounds=3", "batch=32", "plan.source_epochs=6", "plan.epochs=4",
-       "save_seconds=0")  # fmt: skip
+MATRIX = ("fit", "--dataset", "blobs", "--method", "em_basis", "--backbone", "mlp", "--seed", "3", "data.count=100",
+          "hidden=32", "labels=draw", "carry=true", "rounds=3", "batch=32", "plan.source_epochs=4", "plan.epochs=2",
+          "save_seconds=0")  # fmt: skip
+PICTURES = ("fit", "--dataset", "digits", "--method", "cbst", "--seed", "3", "data.count=100", "rounds=2", "batch=50",
+            "plan.source_epochs=2", "plan.epochs=1", "save_seconds=0")  # fmt: skip
+TINY = ("fit", "--dataset", "blobs", "data.count=24", "rounds=1", "--backbone", "linear", "source_epochs=1", "epochs=1",
+        "labels=draw", "save_seconds=1000")  # fmt: skip
+Cursor = tuple[int, int, int]
 
 
 @dataclass
@@ -28,97 +41,120 @@ class Trial:
     """One run folder: when it was killed (seconds after each start), where it stood, whether it ended alike."""
 
     instants: list[float] = field(default_factory=list)
-    cursors: list[str] = field(default_factory=list)
+    cursors: list[Cursor] = field(default_factory=list)
+    """Round, epoch and step on the disk after each kill; (−1, 0, 0) before the first save."""
     alike: bool = False
 
-
-def start(path: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "embasis", *FIT, "-o", str(path)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment)
-
-
-def finish(path: Path) -> float:
-    """The seconds of a fit that is left alone."""
-    began, process = time.monotonic(), start(path)
-    _, error = process.communicate(timeout=280)
-    if process.returncode:
-        raise RuntimeError(f"fit ended with {process.returncode}: {error.decode()}")
-    return time.monotonic() - began
+    @property
+    def forward(self) -> bool:
+        """Whether no kill lost anything that an earlier one had left: no round, and no saved step."""
+        return self.cursors == sorted(self.cursors)
 
 
-def cursor(path: Path) -> str:
+def cursor(path: Path) -> Cursor:
     """Where the run stands on the disk."""
-    from embasis.errors import CorruptError
-    from embasis.storage import read_newest
-
     try:
         facts = read_newest(path).facts["progress"]
     except CorruptError:
-        return "nothing saved"
-    return f"round {facts['round']} epoch {facts['epoch']} step {facts['step']} {facts['status']}"
+        return -1, 0, 0
+    return facts["round"], facts["epoch"], facts["step"]
 
 
-def wait_for_a_save(path: Path, process: subprocess.Popen[bytes]) -> None:
-    """Until this start has published something of its own, or has ended."""
-    head = path / "HEAD"
-    before = head.read_bytes() if head.exists() else b""
-    while process.poll() is None and (not head.exists() or head.read_bytes() in (b"", before)):
-        time.sleep(0.002)
+def undisturbed(zygote: Zygote, path: Path, words: tuple[str, ...]) -> tuple[dict[str, str], float]:
+    """What a fit that is left alone leaves, and its seconds."""
+    began = time.monotonic()
+    child = zygote.run(path.with_suffix(".log"), *words, "-o", path)
+    assert child.code == 0, child.told
+    return digests(path), time.monotonic() - began
 
 
-def try_once(path: Path, draw: random.Random, longest: float, left: int) -> Trial:
-    """Start and kill until a start ends by itself, or there are no kills left.
+def try_once(
+    zygote: Zygote, path: Path, words: tuple[str, ...], draw: random.Random, longest: float, left: int
+) -> Trial:
+    """Start and kill until a start ends by itself, or there are no kills left: then one is left alone.
 
-    Every third instant may be any from the start of the process on, imports and report included; the others come
-    after the first save of that start, so that most hit training, labelling and publishing.
-    """
-    trial = Trial()
+    Every third instant may be any of a whole run, the report included; the others come early, so that a run is killed
+    many times, also while it opens its folder."""
+    trial, log = Trial(), path.with_suffix(".log")
     while len(trial.instants) < min(left, RESTARTS):
-        process, began = start(path), time.monotonic()
-        if anywhere := draw.random() < 1 / 3:
-            instant = draw.uniform(0, longest)
-        else:
-            wait_for_a_save(path, process)
-            instant = draw.uniform(0, longest / 4)
-        try:
-            process.communicate(timeout=instant)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
+        child, began = zygote.start(log, *words, "-o", path), time.monotonic()
+        code = child.wait(draw.uniform(0, longest if draw.random() < 1 / 3 else longest / 4))
+        if code is not None:
+            assert code == 0, child.told
+            return trial
+        if child.end() == -signal.SIGKILL:
             trial.instants.append(time.monotonic() - began)
-            trial.cursors.append(f"{cursor(path)} ({'any instant' if anywhere else 'after a save'})")
-            continue
-        if process.returncode:
-            raise RuntimeError(f"fit ended with {process.returncode}")
-        return trial
-    finish(path)
+            trial.cursors.append(cursor(path))
+    child = zygote.run(log, *words, "-o", path)
+    assert child.code == 0, child.told
     return trial
 
 
-def kill_runs(folder: Path, kills: int, seed: int) -> list[Trial]:
+def kill_runs(zygote: Zygote, folder: Path, words: tuple[str, ...], kills: int, seed: int) -> Iterator[Trial]:
     """Trials until there were so many kills in all."""
-    from folder_runs import digests
-
-    draw, trials = random.Random(seed), list[Trial]()
-    longest = finish(folder / "undisturbed")
-    expected = digests(folder / "undisturbed")
-    print(f"undisturbed: {longest:.1f} s, {len(expected)} artefacts")
-    while (done := sum(len(trial.instants) for trial in trials)) < kills:
-        path = folder / f"trial-{len(trials)}"
-        trial = try_once(path, draw, longest, kills - done)
+    draw, done, number = random.Random(seed), 0, 0
+    expected, longest = undisturbed(zygote, folder / "undisturbed", words)
+    while done < kills:
+        path = folder / f"trial-{number}"
+        trial = try_once(zygote, path, words, draw, longest, kills - done)
         trial.alike = digests(path) == expected
-        trials.append(trial)
-        for instant, place in zip(trial.instants, trial.cursors, strict=True):
-            print(f"trial {len(trials)}: killed after {instant:.3f} s at {place}")
-        print(f"trial {len(trials)}: {len(trial.instants)} kills, {'bit-identical' if trial.alike else 'DIFFERENT'}")
-    return trials
+        done, number = done + len(trial.instants), number + 1
+        yield trial
+
+
+# --- at system calls
+
+PUBLISH = """
+import torch
+from embasis.storage import RunFolder
+with RunFolder(words[0]) as run:
+    run.publish({"w": torch.ones(2)}, {"value": 3})
+"""
+
+
+def kill_a_publish(zygote: Zygote, folder: Path, kinds: tuple[str, ...] = CALLS) -> int:
+    """SIGKILL at every write-class call of a publish; how many were killed.
+
+    What each leaves is a whole generation, at least the one before, and the next owner goes on from there."""
+    whole, log = run_with(folder / "whole", 1, 2), folder / "publish.log"
+    found = points(zygote.start(log, whole, code=PUBLISH, paused=True))
+    for point in (point for point in found if point[0] in kinds):
+        path = run_with(folder / f"publish-{point[0]}-{point[1]}", 1, 2)
+        child = zygote.start(log, path, code=PUBLISH, paused=True)
+        assert signalled(child, signal.SIGKILL, point) == -signal.SIGKILL, child.told
+        newest = read_newest(path)
+        assert newest.number >= 2
+        assert newest.facts == {"value": newest.number}
+        with RunFolder(path) as run:
+            assert run.ignored <= 2  # a generation and the HEAD that was to name it
+            assert not temps(path)
+            assert run.publish(state(4), {"value": 4}) == newest.number + 1
+        assert len(present(path)) == 2
+        shutil.rmtree(path)
+    return len(found)
+
+
+def kill_a_fit(zygote: Zygote, folder: Path, step: int = 1) -> tuple[int, int]:
+    """SIGKILL at every step-th write-class call of a whole fit; how many were killed, and how many ended alike."""
+    whole = folder / "undisturbed"
+    found = points(zygote.start(whole.with_suffix(".log"), *TINY, "-o", whole, paused=True), step)
+    expected, alike = digests(whole), 0
+    for point in found:
+        path = folder / f"fit-{point[0]}-{point[1]}"
+        child = zygote.start(path.with_suffix(".log"), *TINY, "-o", path, paused=True)
+        assert signalled(child, signal.SIGKILL, point) == -signal.SIGKILL, child.told
+        alike += undisturbed(zygote, path, TINY)[0] == expected
+        assert not temps(path)
+        shutil.rmtree(path, ignore_errors=True)
+    return len(found), alike
 
 
 def main() -> None:
     kills, seed = (int(word) for word in (*sys.argv[1:], *("20", "0")[len(sys.argv) - 1 :]))
-    with tempfile.TemporaryDirectory() as folder:
-        trials = kill_runs(Path(folder), kills, seed)
+    with tempfile.TemporaryDirectory() as folder, Zygote() as zygote:
+        trials = list(kill_runs(zygote, Path(folder), MATRIX, kills, seed))
+    for trial in trials:
+        print(trial)
     print(f"{kills} kills in {len(trials)} runs: {sum(trial.alike for trial in trials)} ended bit-identical")
     sys.exit(not all(trial.alike for trial in trials))
 

@@ -212,3 +212,20 @@ def test_the_search_for_tasks_sees_one(tmp_path: Path) -> None:
     for code in ('if kind == "segmentation": pass', "from x import MapFiles", "if plan.task: pass"):
         path.write_text(code, encoding="utf-8")
         assert TASKS.findall(words_of_code(path))
+
+
+WALL_CLOCK = re.compile(
+    r"\btime\.time\(|\btime_ns\(|\bdatetime\.(now|utcnow|today)\(|\bdate\.today\(|time\.localtime\("
+)
+
+
+@pytest.mark.parametrize("path", FILES, ids=short)
+def test_a_clock_that_jumps_disturbs_nothing_because_nobody_looks_at_it(path: Path) -> None:
+    found = WALL_CLOCK.findall(path.read_text())
+    told = 1 if path.name == "folder.py" and path.parent.name == "storage" else 0
+    assert len(found) == told, "durations are of time.monotonic(); only a lock says since when"
+
+
+def test_the_search_for_clocks_sees_one() -> None:
+    assert WALL_CLOCK.search("began = time.time()")
+    assert not WALL_CLOCK.search("began = time.monotonic()")

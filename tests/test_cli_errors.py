@@ -119,7 +119,8 @@ FIT = ("fit", "labelled.csv", "judged.csv", "-o", "new")
         (("predict", "run", "judged.csv", "-o", "l.txt"), "output must end in .csv or .parquet, got 'l.txt'"),
         (
             ("fit", "labelled.csv", "judged.csv", "-o", "run", "rounds=3"),
-            "the run folder was begun with other settings: plan.rounds: 1 → 3; use another folder, or the old settings",
+            "the run folder was begun with other settings: plan.rounds: 1 → 3; "
+            "use another folder, the old settings, or --allow-change plan.rounds",
         ),
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, tuple) else "",
@@ -244,7 +245,8 @@ def test_bad_tables_are_refused_with_code_3_before_anything_is_written(here: Pat
         ((*FIT, "--test", "no.csv"), "no.csv: no such file"),
         (
             ("fit", "labelled.csv", "unlabelled.csv", "-o", "run", "rounds=1"),
-            "the data have changed since the run began: labels; use another folder, or the old data",
+            "the data have changed since the run began: labels; "
+            "use another folder, the old data, or --accept-data-change",
         ),
         (("predict", "run", "no.csv", "-o", "l.csv"), "no.csv: no such file"),
         (
@@ -267,7 +269,10 @@ def test_data_that_do_not_fit_are_refused_with_code_3(here: Path, words: tuple[s
 
 def test_changed_rows_are_refused_with_code_3(here: Path) -> None:
     Path("labelled.csv").write_text(csv_lines(lambda lines: lines.pop()))
-    sentence = "the data have changed since the run began: labelled; use another folder, or the old data"
+    sentence = (
+        "the data have changed since the run began: labelled (0 added, 1 removed, 0 edited: 'row 69'); "
+        "use another folder, the old data, or --accept-data-change"
+    )
     refused(here, 3, sentence, "fit", "labelled.csv", "judged.csv", "-o", "run", "rounds=1")
 
 
@@ -296,6 +301,18 @@ def test_a_damaged_generation_is_a_warning_in_one_line(here: Path) -> None:
     assert result.stderr.startswith(f"warning: {newest}: 100 of ")
     assert result.stderr.endswith("; generation 1 is used\n")
     assert result.stderr.count("\n") == 1
+
+
+def test_a_generation_that_is_named_is_used_or_refused_and_never_replaced(here: Path) -> None:
+    assert embasis("predict", "run", "judged.csv", "-o", "l.csv", "--generation", "1").exit_code == 0
+    Path("l.csv").unlink()
+    newest = Path("run") / "generations" / "000002" / "tensors.safetensors"
+    data = newest.read_bytes()
+    newest.write_bytes(data[:100])
+    words = ("predict", "run", "judged.csv", "-o", "l.csv", "--generation")
+    refused(here, 4, f"{newest}: 100 of {len(data):,} bytes", *words, "2")
+    refused(here, 4, "run has no generation 7; there are: 1, 2", *words, "7")
+    refused(here, 4, "nowhere has no generation 1; there are: none", "predict", "nowhere", *words[2:], "1")
 
 
 def test_an_output_that_cannot_be_written_has_code_5(here: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -150,13 +151,19 @@ def test_going_on_needs_the_same_corrections(here: Path) -> None:
     assert embasis(*FIT).exit_code == 0
     assert "nothing is left to train" in embasis(*FIT).stdout
     before = digests(Path("new"))
-    changed = "embasis: the data have changed since the run began: {}; use another folder, or the old data\n"
+    changed = (
+        "embasis: the data have changed since the run began: {}; "
+        "use another folder, the old data, or --accept-data-change\n"
+    )
     write([[10, "c2"]])
     assert (result := embasis(*FIT)).exit_code == 3
-    assert result.stderr == changed.format("labelled")
+    assert result.stderr == changed.format("labelled (0 added, 0 removed, 1 edited: 'row 7586747249208401415')")
     write([[10, "c1"], [11, "c1"]])
-    assert embasis(*FIT).stderr == changed.format("labelled, labels, unlabelled")
-    assert embasis(*FIT[:-2]).stderr == changed.format("labelled, labels, unlabelled")
+    both = r"labelled \({}: 'row [0-9]+'\), labels, unlabelled \({}: 'row {}'\)"
+    more = both.format("1 added, 0 removed, 0 edited", "0 added, 1 removed, 0 edited", 11)
+    assert re.fullmatch(changed.format(more), embasis(*FIT).stderr)
+    less = both.format("0 added, 1 removed, 0 edited", "1 added, 0 removed, 0 edited", 10)
+    assert re.fullmatch(changed.format(less), embasis(*FIT[:-2]).stderr)
     assert digests(Path("new")) == before
 
 

@@ -272,7 +272,10 @@ def test_going_on_needs_the_same_maps(here: Path) -> None:
     assert "nothing is left to train" in embasis(*FIT).stdout
     plant(Path("fix"), {"1 ü.png": truth(2)})
     result = embasis(*FIT)
-    rule = "the data have changed since the run began: labelled; use another folder, or the old data"
+    rule = (
+        "the data have changed since the run began: labelled (0 added, 0 removed, 1 edited: '1 ü.png'); "
+        "use another folder, the old data, or --accept-data-change"
+    )
     assert (result.exit_code, result.stderr) == (3, f"embasis: {rule}\n")
 
 

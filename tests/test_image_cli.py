@@ -194,7 +194,9 @@ def test_a_run_does_not_go_on_at_another_depth_or_with_other_images(here: Path) 
     assert result.stderr.startswith("embasis: the run folder was begun with other settings: ")
     assert "images.depth: 'frozen' → 'partial'" in result.stderr
     Path("paintings", "0ä 0.png").write_bytes(picture(0, 70))
-    refused(3, "the data have changed since the run began: unlabelled; use another folder, or the old data", *command)
+    changed = "unlabelled (0 added, 0 removed, 1 edited: '0ä 0.png')"
+    advice = "use another folder, the old data, or --accept-data-change"
+    refused(3, f"the data have changed since the run began: {changed}; {advice}", *command)
 
 
 def test_a_run_on_tables_does_not_label_folders(here: Path) -> None:

@@ -123,22 +123,27 @@ def test_a_run_holds_no_path_of_this_machine(made: Path) -> None:
 
 
 def test_a_run_does_not_go_on_with_other_settings(here: Path) -> None:
-    sentence = "the run folder was begun with other settings: {}; use another folder, or the old settings"
-    refused(2, sentence.format("maps.size: 32 → 48"), *command(Path(), Path("run"), "maps.size=48"))
-    refused(2, sentence.format("network.width: 16 → 32"), *command(Path(), Path("run"), "network.width=32"))
+    sentence = (
+        "the run folder was begun with other settings: {0}: {1}; "
+        "use another folder, the old settings, or --allow-change {0}"
+    )
+    refused(2, sentence.format("maps.size", "32 → 48"), *command(Path(), Path("run"), "maps.size=48"))
+    refused(2, sentence.format("network.width", "16 → 32"), *command(Path(), Path("run"), "network.width=32"))
 
 
 def test_a_run_does_not_go_on_with_other_data(here: Path) -> None:
-    sentence = "the data have changed since the run began: {}; use another folder, or the old data"
+    sentence = (
+        "the data have changed since the run began: {}; use another folder, the old data, or --accept-data-change"
+    )
     fit, toml = command(Path(), Path("run")), Path("drawn/classes.toml").read_text()
     plant(Path("drawn"), {"labels/3.png": pair(4)["labels/4.png"]})
-    refused(3, sentence.format("labelled"), *fit)
+    refused(3, sentence.format("labelled (0 added, 0 removed, 1 edited: '3.png')"), *fit)
     plant(Path("drawn"), {**pair(3), **pair(50)})
-    refused(3, sentence.format("labelled"), *fit)
+    refused(3, sentence.format("labelled (1 added, 0 removed, 0 edited: '50.png')"), *fit)
     for kind in ("images", "labels"):
         Path("drawn", kind, "50.png").unlink()
     plant(Path("streets"), {"neu.png": saved(scene(60)[0])})
-    refused(3, sentence.format("unlabelled"), *fit)
+    refused(3, sentence.format("unlabelled (1 added, 0 removed, 0 edited: 'neu.png')"), *fit)
     Path("streets/neu.png").unlink()
     Path("drawn/classes.toml").write_text(toml.replace("id = 7", 'id = 7\ncolour = "#123456"'))
     refused(3, sentence.format("labels"), *fit)
@@ -156,7 +161,9 @@ def test_maps_of_the_unlabelled_side_are_scored_and_a_change_of_them_is_seen(her
     assert " mIoU 0." in first.stdout
     assert "truth" in json.loads(Path("new/gallery/index.json").read_text())[0]
     plant(Path("judged"), {"labels/3.png": pair(4)["labels/4.png"]})
-    sentence = "the data have changed since the run began: labels; use another folder, or the old data"
+    sentence = (
+        "the data have changed since the run began: labels; use another folder, the old data, or --accept-data-change"
+    )
     refused(3, sentence, *words)
 
 

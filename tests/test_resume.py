@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from embasis.engine import train
 from embasis.engine.progress import Progress
 from embasis.engine.rounds import walk
 from embasis.errors import ConfigError, CorruptError, InputDataError, RunLockedError
@@ -134,7 +136,8 @@ def test_other_settings_are_refused_and_nothing_is_changed(tmp_path: Path, word:
     with pytest.raises(ConfigError) as caught:
         go(tmp_path / "run", config(word))
     assert str(caught.value) == (
-        f"the run folder was begun with other settings: {change}; use another folder, or the old settings"
+        f"the run folder was begun with other settings: {change}; "
+        f"use another folder, the old settings, or --allow-change {change.partition(':')[0]}"
     )
     assert tree(tmp_path / "run") == before
 
@@ -146,13 +149,23 @@ def other_data() -> dict[str, tuple[Problem, str]]:
     moved[17, 3] += 1e-3
     assert problem.hidden is not None
     return {
-        "a value": (replace(problem, labelled=Arrays.of(moved, y)), "labelled"),
-        "a label": (replace(problem, labelled=Arrays.of(x, y.roll(1))), "labelled"),
+        "a value": (
+            replace(problem, labelled=Arrays.of(moved, y)),
+            "labelled (0 added, 0 removed, 1 edited: 'row 17')",
+        ),
+        "a label": (
+            replace(problem, labelled=Arrays.of(x, torch.where(torch.arange(90) == 17, (y + 1) % 3, y))),
+            "labelled (0 added, 0 removed, 1 edited: 'row 17')",
+        ),
         "a row": (
             replace(problem, unlabelled=Arrays.of(u.inputs(torch.arange(89))), hidden=None),
-            "labels, unlabelled",
+            "labels, unlabelled (0 added, 1 removed, 0 edited: 'row 89')",
         ),
-        "ids": (replace(problem, unlabelled=Arrays.of(u.inputs(torch.arange(90)), ids=u.ids + 1)), "unlabelled"),
+        "ids": (
+            replace(problem, unlabelled=Arrays.of(u.inputs(torch.arange(90)), ids=u.ids + 80)),
+            "unlabelled (80 added, 80 removed, 10 edited: 'row 90', 'row 91', 'row 92', 'row 93', 'row 94', "
+            "'row 95', 'row 96', 'row 97', 'row 98', 'row 99' and 160 more)",
+        ),
         "names": (replace(problem, schema=LabelSchema(("a", "b", "c"))), "labels"),
         "hidden labels": (replace(problem, hidden=problem.hidden.roll(1)), "labels"),
         "test rows": (replace(problem, test=Arrays.of(x, y)), "test"),
@@ -167,7 +180,7 @@ def test_other_data_are_refused_and_nothing_is_changed(tmp_path: Path, change: s
     with pytest.raises(InputDataError) as caught:
         go(tmp_path / "run", config(), problem=problem)
     assert str(caught.value) == (
-        f"the data have changed since the run began: {sides}; use another folder, or the old data"
+        f"the data have changed since the run began: {sides}; use another folder, the old data, or --accept-data-change"
     )
     assert tree(tmp_path / "run") == before
 
@@ -213,6 +226,22 @@ def test_a_resume_that_forgets_something_ends_otherwise(
     monkeypatch.setattr(Progress, "restore", careless)
     go(tmp_path / "run", config())
     assert digests(tmp_path / "run") != expected
+
+
+def test_a_resume_whose_draws_hang_on_the_process_ends_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dropout from torch's own generator, as most trainers have it: a new process begins it anew."""
+    monkeypatch.setattr(train, "seeded", lambda *_: contextlib.nullcontext())
+
+    def start(path: Path, stop_after: int | None = None) -> dict[str, str]:
+        torch.manual_seed(0)
+        go(path, config(), stop_after)
+        return digests(path)
+
+    assert start(tmp_path / "one") == start(tmp_path / "two")
+    start(tmp_path / "run", stop_after=11)
+    assert start(tmp_path / "run") != digests(tmp_path / "one")
 
 
 def test_the_same_resume_that_forgets_nothing_ends_alike(tmp_path: Path, undisturbed: Any) -> None:

@@ -194,3 +194,40 @@ def test_kill_9_at_any_call_of_a_publish_leaves_a_whole_generation(tmp_path: Pat
             assert run.publish(state(4), {"value": 4}) == found.number + 1
         assert len(present(path)) == 2
     assert at > 25
+
+
+# Races
+
+
+def publish_often(path: Path, log: Path, times: int) -> None:
+    """Publish as often as the lock is free; write down each number that was promised."""
+    numbers = []
+    for _ in range(times):
+        try:
+            with RunFolder(path) as run:
+                numbers.append(run.publish({"w": torch.ones(2)}, {"owner": os.getpid()}))
+        except RunLockedError:
+            time.sleep(0.0005)
+    log.write_text(" ".join(map(str, numbers)))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_of_two_processes_that_publish_at_the_same_time_each_number_has_one_owner(tmp_path: Path) -> None:
+    path, children = run_with(tmp_path / "run", 1), dict[int, Path]()
+    for name in ("a", "b"):
+        if not (child := os.fork()):
+            try:
+                publish_often(path, tmp_path / name, 200)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        children[child] = tmp_path / name
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0]
+    owned = {child: [int(word) for word in log.read_text().split()] for child, log in children.items()}
+    numbers = [number for own in owned.values() for number in own]
+    assert sorted(numbers) == list(range(2, len(numbers) + 2))
+    assert len(numbers) > 20
+    newest = read_newest(path)
+    assert newest.number == max(numbers)
+    assert newest.number in owned[newest.facts["owner"]]
+    assert len(present(path)) == 2

@@ -56,6 +56,10 @@ class ResourceError(EmbasisError, OSError):
         return str(self.args[0]) if self.args else ""
 
 
+class ReportError(ResourceError):
+    """The page could not be written; the run itself is whole."""
+
+
 class NumericalError(EmbasisError, ArithmeticError):
     """A value that must be finite is not."""
 

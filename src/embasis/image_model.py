@@ -29,9 +29,11 @@ from embasis.engine.extract import CHUNK
 from embasis.engine.rounds import Moment, walk
 from embasis.engine.verdict import Verdict
 from embasis.errors import ConfigError, InputDataError, NumericalError, require
-from embasis.experiment.build import Built, build, fingerprint, rehearse
-from embasis.experiment.folder import FolderRun, begin_folder, contents
+from embasis.experiment.build import Built, build, rehearse
+from embasis.experiment.fingerprint import fingerprint
+from embasis.experiment.folder import FolderRun
 from embasis.experiment.front import PIECE, open_front
+from embasis.experiment.generation import begin_folder, contents
 from embasis.experiment.model import Model, finished, label_columns, stored
 from embasis.networks.backbone import Backbone
 from embasis.storage import RunFolder, read_newest

@@ -13,7 +13,7 @@ import torch
 
 from embasis.data import DATASETS
 from embasis.data.maps.samples import MapArrays, MapFiles
-from embasis.experiment.build import fingerprint
+from embasis.experiment.fingerprint import fingerprint
 from embasis.types import MapPlan, MapPreparation, Problem, Samples, Truth
 from image_trees import SETS, digit_packs, plant, whole
 from test_street_sets import SETS as STREETS

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 from embasis.cli.looking import round_line
 from embasis.cli.pictures import read_images, say_notes
 from embasis.cli.terminal import failure, progress_bar, say
-from embasis.errors import CheckpointError, ConfigError, EmbasisError, Interrupted, NumericalError, require
+from embasis.errors import (
+    CheckpointError,
+    ConfigError,
+    EmbasisError,
+    Interrupted,
+    NumericalError,
+    ReportError,
+    require,
+)
 
 if TYPE_CHECKING:
     from embasis.config import Config
@@ -21,7 +29,9 @@ if TYPE_CHECKING:
     from embasis.types import Plan, Problem
 
 
-def train(problem: Problem, config: Config, path: Path) -> tuple[FolderRun, Progress]:
+def train(
+    problem: Problem, config: Config, path: Path, allow_change: tuple[str, ...] = (), accept_data: bool = False
+) -> tuple[FolderRun, Progress]:
     """The run in its folder, from wherever it stands to its end; a signal stops it after the step, saved."""
     from embasis.experiment.build import rehearse
     from embasis.experiment.folder import FolderRun
@@ -33,10 +43,10 @@ def train(problem: Problem, config: Config, path: Path) -> tuple[FolderRun, Prog
         front = None
         if is_images(problem):
             front = open_front(config)
-            refuse_other_settings(path, rehearse(problem, config, front))
+            refuse_other_settings(path, rehearse(problem, config, front), allow_change)
             problem = read_images(problem, front, config, stop)
         say_notes(problem)
-        run = FolderRun(problem, config, RunFolder(path), front)
+        run = FolderRun(problem, config, RunFolder(path), front, allow_change, accept_data)
         del problem  # its features are standardised in a copy
         run.prepare()
         with run.folder:
@@ -47,8 +57,10 @@ def train(problem: Problem, config: Config, path: Path) -> tuple[FolderRun, Prog
 def go_on(run: FolderRun, stop: Stop) -> Progress:
     """All that is left of the run; saved and left when the user wants to stop."""
     path, built = run.folder.path, run.prepare()
-    progress = run.open()
+    progress, known = run.open(), len(run.resumed.facts.get("changes", ())) if run.resumed else 0
     say(opening(run, progress))
+    for change in run.changes[known:]:
+        say(f"{change}; the run is no longer bit-identical to one without the change")
     try:
         with progress_bar("training", epochs_of(built.plan, built.plan.rounds + 1)) as show:
             for moment in run.moments():
@@ -105,13 +117,13 @@ def refuse_foreign(path: Path) -> None:
         require(ours, f"output {path} holds files and is not a run folder; name a new one", ConfigError)
 
 
-def refuse_other_settings(path: Path, resolved: dict[str, Any]) -> None:
+def refuse_other_settings(path: Path, resolved: dict[str, Any], allowed: tuple[str, ...]) -> None:
     """A run folder that was begun with other settings is refused before minutes of reading."""
-    from embasis.experiment.build import refuse_changed_config
+    from embasis.experiment.changes import refuse_changed_config
     from embasis.storage import read_newest
 
     with suppress(CheckpointError):  # no generation yet, or a damaged one: opening the folder says more
-        refuse_changed_config(read_newest(path).facts["config"], resolved)
+        refuse_changed_config(read_newest(path).facts["config"], resolved, allowed)
 
 
 def epochs_of(plan: Plan, rounds: int) -> int:
@@ -125,6 +137,8 @@ def opening(run: FolderRun, progress: Progress) -> str:
     built = run.prepare()
     removed = run.folder.ignored
     ignored = f"; ignored {removed} incomplete publish{'' if removed == 1 else 'es'}" if removed else ""
+    if run.folder.taken_over is not None:
+        ignored += f"; process {run.folder.taken_over}, which had locked the folder, is gone"
     if found is None:
         unit = "rows" if built.maps is None else "pictures"
         rows = f"{len(run.problem.labelled):,} labelled and {len(run.problem.unlabelled):,} unlabelled {unit}"
@@ -147,6 +161,8 @@ def note_error(run: FolderRun, error: Exception, progress: Progress) -> None:
     """The same facts as on stderr, for machines, if the disk still allows it."""
     sentence, code = failure(error)
     facts = {"kind": type(error).__name__, "message": sentence, "exit_code": code, "resolved": False}
+    if isinstance(error, ReportError):
+        facts["status"] = "report_failed"
     at = {"round": progress.round, "epoch": progress.epoch, "step": progress.step, "generation": run.saved}
     with suppress(OSError, EmbasisError):
         run.folder.write_json("error.json", {**facts, **at})

@@ -33,6 +33,7 @@ FIVE = ("source_only", "pseudo_label", "cbst", "mrkld_lrent", "em_basis")
 @click.option("--id", "id_", metavar="COLUMN", help="The column of row ids.  [default: the run's]")
 @click.option("--workers", type=click.IntRange(0, 64), help="Images: processes that read files.  [default: 1]")
 @click.option("--follow-links", is_flag=True, help="Images: follow symbolic links.")
+@click.option("--generation", type=int, metavar="N", help="This state of the run, and no other if it is damaged.")
 @click.option("--scales", default="1", show_default=True, metavar="A,B,…", help="Label maps: look at these scales.")
 @click.option("--flip", is_flag=True, help="Label maps: look at each picture turned over, too.")
 def predict(
@@ -45,6 +46,7 @@ def predict(
     id_: str | None,
     workers: int | None,
     follow_links: bool,
+    generation: int | None,
     scales: str,
     flip: bool,
 ) -> None:
@@ -80,14 +82,14 @@ def predict(
 
     if precision is not None:
         check_precision(precision)
-    from embasis.storage import read_newest, table_bytes, write_output
+    from embasis.storage import read_generation, read_newest, table_bytes, write_output
 
-    generation = read_newest(run)
-    require(generation.facts.get("records"), f"{run}: no round has ended yet; go on with embasis fit", CorruptError)
-    if not generation.facts.get("maps"):
+    found = read_newest(run) if generation is None else read_generation(run, generation)
+    require(found.facts.get("records"), f"{run}: no round has ended yet; go on with embasis fit", CorruptError)
+    if not found.facts.get("maps"):
         require(suffix in (".csv", ".parquet"), f"output must end in .csv or .parquet, got {output!r}", ConfigError)
         require(sizes == (1.0,) and not flip, "--scales and --flip are for runs with label maps", ConfigError)
-    model = stored(generation.facts, generation.tensors, Path(run))
+    model = stored(found.facts, found.tensors, Path(run))
     if model.maps is not None:
         require(sort is None, "--sort is for tables; maps.csv has mean_variance to sort by", ConfigError)
         model.maps.reader.workers = 1 if workers is None else workers
@@ -97,7 +99,7 @@ def predict(
         model.front.reader.workers = 1 if workers is None else workers
         columns = label_files(model, input_, follow_links)
     else:
-        x, ids = read_input(run, generation.facts, input_, label, id_)
+        x, ids = read_input(run, found.facts, input_, label, id_)
         columns = label_columns(model.verdict(x, ids), range(len(x)) if ids is None else ids.tolist(), model.schema)
     if sort == "uncertainty":
         columns = least_sure_first(columns)

@@ -41,6 +41,8 @@ TABLES = ("labelled", "unlabelled", "test")
 @click.option("--classes", metavar="FILE", help="Label maps: what they mean.  [default: LABELLED/classes.toml]")
 @click.option("--seed", type=int, help="[default: 0]")
 @click.option("--root", metavar="DIR", help="Folder of data packs, for --dataset.  [default: $EMBASIS_DATA]")
+@click.option("--allow-change", multiple=True, metavar="KEY", help="Go on although this setting has changed.")
+@click.option("--accept-data-change", is_flag=True, help="Go on although rows have changed.")
 @image_flags
 @click.option("--forbid-leakage", is_flag=True, help="Images: a test image that is a labelled one too is an error.")
 def fit(
@@ -60,6 +62,8 @@ def fit(
     classes: str | None,
     seed: int | None,
     root: str | None,
+    allow_change: tuple[str, ...],
+    accept_data_change: bool,
     **flags: bool,
 ) -> None:
     """Train on LABELLED, adapt to UNLABELLED, round by round.
@@ -78,9 +82,13 @@ def fit(
     it is filled count. For label maps it is a folder of PNG named like their
     pictures. These rows are labelled ones of this run, and no score sees them.
 
-    The same command again goes on where the run was. Labels in UNLABELLED, if
-    there are any, are used for scores only. Settings are key=value words; they
-    win over options, options over the file of --config, and that over --preset.
+    The same command again goes on where the run was; with other settings or rows
+    only if --allow-change KEY or --accept-data-change says so, and the report
+    says that it did. For more rounds: --allow-change plan.rounds.
+
+    Labels in UNLABELLED, if there are any, are used for scores only. Settings are
+    key=value words; they win over options, options over the file of --config, and
+    that over --preset.
 
     \b
     Examples:
@@ -115,7 +123,7 @@ def fit(
         data=tables,
     )
     problem, config = load_data(config)
-    run, progress = train(problem, config, Path(output))
+    run, progress = train(problem, config, Path(output), allow_change, accept_data_change)
     conclude(run, progress)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,19 +11,16 @@ from torch import nn
 
 from embasis import config as settings
 from embasis.config import Config
-from embasis.data.image.samples import Images
-from embasis.data.maps.rows import Maps
-from embasis.data.maps.samples import MapArrays, MapFiles
 from embasis.data.standard import Standardiser
 from embasis.engine.holdout import trained_on
 from embasis.engine.recalibrate import refuse_unheld
 from embasis.errors import ConfigError, known, require
-from embasis.experiment.front import Front, Kept
+from embasis.experiment.front import Front
 from embasis.experiment.mapped import SMALL, MapFront, is_maps, make_mapped
 from embasis.networks import BACKBONES, PRETRAINED
 from embasis.networks.model import Network
 from embasis.randomness import seeded
-from embasis.types import Arrays, Method, Plan, Problem, Samples, Truth
+from embasis.types import Arrays, Method, Plan, Problem, Samples
 
 PLANS: Mapping[str, Mapping[str, Any]] = {
     "linear": {"optimiser": "lbfgs", "batch": 0, "source_epochs": 4, "epochs": 2, "weight_decay": 0.1},
@@ -195,67 +191,3 @@ def input_shape(samples: Samples) -> tuple[int, ...]:
     """The shape of one input."""
     require(len(samples) > 0, "labelled: at least one row is needed, got none")
     return tuple(samples.inputs(torch.tensor([0])).shape[1:])
-
-
-def fingerprint(problem: Problem) -> dict[str, str]:
-    """sha256 of each side of the data: a run goes on only with what it began with."""
-    sides = {"labelled": problem.labelled, "unlabelled": problem.unlabelled, "test": problem.test}
-    hashes = {name: side_hash(side) for name, side in sides.items() if side is not None}
-    names = "\x1f".join(problem.schema.names).encode()
-    coded = repr(problem.labelled.table).encode() if isinstance(problem.labelled, MapFiles) else b""
-    return {**hashes, "labels": hashlib.sha256(names + b"\x1e" + hidden_bytes(problem.hidden) + coded).hexdigest()}
-
-
-def hidden_bytes(truth: Truth | None) -> bytes:
-    """True labels that are never trained on: scores depend on them."""
-    if isinstance(truth, torch.Tensor):
-        found: bytes = truth.numpy().tobytes()
-        return found
-    return truth.mark() if isinstance(truth, Maps) else b""
-
-
-def side_hash(samples: Samples) -> str:
-    """sha256 over inputs, labels and ids."""
-    digest = hashlib.sha256(f"{len(samples)}".encode())
-    if isinstance(samples, Images | Kept):
-        digests = samples.digests if isinstance(samples, Kept) else [file.digest for file in samples.files]
-        digest.update(b"".join(digests))
-    elif isinstance(samples, MapFiles | MapArrays):
-        for block in map_bytes(samples):
-            digest.update(block)
-    else:
-        for rows in torch.arange(len(samples)).split(4096):
-            digest.update(samples.inputs(rows).contiguous().numpy().tobytes())
-    digest.update(samples.labels.numpy().tobytes() + samples.ids.numpy().tobytes())
-    return digest.hexdigest()
-
-
-def map_bytes(samples: MapFiles | MapArrays) -> Iterator[bytes]:
-    """All bytes of pictures and maps in memory, or the digests of those on disk."""
-    if isinstance(samples, MapFiles):
-        yield from (part.digest for file in samples.files for part in (file.image, file.label) if part is not None)
-        return
-    yield samples.pictures.numpy().tobytes()
-    yield b"" if samples.maps is None else samples.maps.numpy().tobytes()
-
-
-def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """`key: old → new` for every setting that differs."""
-    lines = []
-    for key in sorted({*old, *new}):
-        before, after = old.get(key), new.get(key)
-        if isinstance(before, Mapping) and isinstance(after, Mapping):
-            lines += differences(before, after, f"{prefix}{key}.")
-        elif before != after:
-            lines.append(f"{prefix}{key}: {before!r} → {after!r}")
-    return lines
-
-
-def refuse_changed_config(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """A run folder belongs to one config; how often it saves may change."""
-    lines = [line for line in differences(old, new) if not line.startswith(("save_seconds", "data."))]
-    require(
-        not lines,
-        f"the run folder was begun with other settings: {'; '.join(lines)}; use another folder, or the old settings",
-        ConfigError,
-    )

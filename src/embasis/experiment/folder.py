@@ -8,34 +8,44 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from embasis.config import Config
 from embasis.data.image.samples import Images
 from embasis.data.maps.samples import MapArrays, MapFiles
-from embasis.engine.batch import device_of
 from embasis.engine.holdout import parted
 from embasis.engine.progress import Progress
 from embasis.engine.rounds import Moment, begin, walk
 from embasis.engine.verdict import Shelved
-from embasis.errors import ConfigError, EmbasisError, InputDataError, require
+from embasis.errors import CheckpointError, ConfigError, EmbasisError, ReportError, ResourceError, require
 from embasis.experiment.basis_view import basis_facts, basis_name, basis_of
-from embasis.experiment.build import Built, build, fingerprint, refuse_changed_config
-from embasis.experiment.environment import environment
+from embasis.experiment.build import Built, build
+from embasis.experiment.changes import (
+    known_rows,
+    refuse_changed_config,
+    refuse_changed_data,
+    refuse_other_kind,
+    reopen,
+    shifts,
+    take_over,
+)
+from embasis.experiment.fingerprint import Marks, fingerprint, marks_of, rows_of
 from embasis.experiment.front import Front
 from embasis.experiment.gallery import gallery_files, gallery_of, map_row_names, palette_of
+from embasis.experiment.generation import backbone_of, begin_folder, contents, restored, rows_name
 from embasis.experiment.map_output import write_maps
-from embasis.experiment.model import BACKBONE, Model, finished, label_columns
+from embasis.experiment.model import Model, finished, label_columns
 from embasis.experiment.thumbnails import ROW_GALLERY, row_gallery, stored_gallery
 from embasis.methods.em_basis import EMBasisLabeller
 from embasis.report.page import run_page
 from embasis.report.records import RunView, record_from_json, record_to_json
 from embasis.storage import Generation, RunFolder, read_json, read_jsonl, read_newest, read_table
 from embasis.types import Problem, Refusal
+
+Changed = tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]
 
 
 @dataclass
@@ -46,19 +56,27 @@ class FolderRun:
     config: Config
     folder: RunFolder
     front: Front | None = None
+    allow_change: tuple[str, ...] = ()
+    """Settings that may differ from those the run was begun with."""
+    accept_data: bool = False
+    """Whether rows may differ from those the run was begun with."""
     resumed: Generation | None = None
     model: Model | None = None
     timings: list[dict[str, Any]] = field(default_factory=list)
     saved: int = 0
     """Number of the last generation that is on disk."""
+    changes: list[str] = field(default_factory=list)
+    """What was changed since the run began, in words."""
     _built: Built | None = None
     _data: dict[str, str] = field(default_factory=dict)
+    _marks: dict[str, Marks] = field(default_factory=dict)
     _progress: Progress | None = None
 
     def prepare(self) -> Built:
         """Build everything; what is wrong with config or data is said here, before the folder is touched."""
         if self._built is None:
-            self._built, self._data = build(self.problem, self.config, self.front), fingerprint(self.problem)
+            self._built = build(self.problem, self.config, self.front)
+            self._data, self._marks = fingerprint(self.problem), marks_of(self.problem)
             training, _ = parted(self.problem, self._built.plan)
             labeller = self._built.method.labeller
             if isinstance(labeller, EMBasisLabeller) and self._built.maps is None:  # refuses more components than rows
@@ -70,6 +88,7 @@ class FolderRun:
         """Where the run stands: at its start, or where the folder's newest generation is."""
         if self._progress is None:
             self._progress = self._open(self.prepare(), self._data)
+            self._marks = {}
         return self._progress
 
     def moments(self) -> Iterator[Moment]:
@@ -91,14 +110,14 @@ class FolderRun:
         self.model = finished(built, progress)
         if built.maps is not None:
             built.maps.reader.close()
-        self._write_report(progress)
+        self._write_report()
 
     def save(self, progress: Progress) -> None:
         """Publish everything that is needed to go on; callers may do so at any moment."""
         built = self._built
         require(built is not None, "nothing has been built yet: iterate over moments() first", EmbasisError)
         assert built is not None
-        tensors, facts = contents(built, self.problem, self._data, progress, self.timings)
+        tensors, facts = contents(built, self.problem, self._data, progress, self.timings, self.changes)
         self.saved = self.folder.publish(tensors, facts)
 
     def _open(self, built: Built, data: dict[str, str]) -> Progress:
@@ -107,22 +126,43 @@ class FolderRun:
         self.resumed = self.folder.newest()
         if self.resumed is None:
             begin_folder(self.folder, built)
+            self.folder.write_table(rows_name(data), rows_of(self.problem, self._marks))
             return progress
         facts = self.resumed.facts
-        refuse_changed_config(facts["config"], built.resolved)
+        settings = refuse_changed_config(facts["config"], built.resolved, self.allow_change)
         same = backbone_of(built) == facts["backbone"]
         rule = "the run folder was begun with other weights of the backbone; use another folder, or the old weights"
         require(same, rule, ConfigError)
-        changed = sorted(name for name in {*facts["data"], *data} if facts["data"].get(name) != data.get(name))
-        require(
-            not changed,
-            f"the data have changed since the run began: {', '.join(changed)}; use another folder, or the old data",
-            InputDataError,
-        )
-        self.timings = list(facts["timings"])
+        before, now, shifted = self._refuse_data(built, facts, data) if data != facts["data"] else ({}, {}, ())
+        self.timings, self.changes = list(facts["timings"]), list(facts.get("changes", ()))
         self.saved = self.resumed.number
-        records = [record_from_json(row) for row in facts["records"]]
-        return Progress.restore(progress.network, self.resumed.tensors, facts["progress"], records)
+        progress = restored(progress, self.resumed, settings)
+        reopen(progress, built.plan, settings)
+        if shifted:
+            take_over(progress, before, now)
+            self.folder.write_table(rows_name(data), now)
+        if settings or shifted:
+            self._note_changes(built, [*settings, *shifted], progress)
+        return progress
+
+    def _refuse_data(self, built: Built, facts: dict[str, Any], data: dict[str, str]) -> Changed:
+        """The rows before, the rows now, and what has changed, unless the user does not accept it."""
+        before: dict[str, Any] = {}
+        with suppress(CheckpointError):  # a folder of an older release has no such table
+            before = known_rows(read_table(self.folder.path / rows_name(facts["data"])))
+        now = rows_of(self.problem, self._marks)
+        changed = refuse_changed_data(shifts(facts["data"], data, before, now), self.accept_data)
+        columns = None if self.problem.columns is None else list(self.problem.columns)
+        names, shape = list(self.problem.schema.names), list(built.shape)
+        refuse_other_kind(facts, {"classes": names, "columns": columns, "shape": shape})
+        return before, now, changed
+
+    def _note_changes(self, built: Built, changes: list[str], progress: Progress) -> None:
+        """From here on the folder belongs to the new settings and data."""
+        self.changes += [f"from generation {self.saved + 1} on, {change}" for change in changes]
+        self.folder.write_json("config.json", built.resolved)
+        self.folder.write_jsonl("changes.jsonl", self.changes)
+        self.save(progress)
 
     def _count(self, moment: Moment, seconds: float) -> None:
         """Add the time to its stage: a pause with a record ends labelling, any other one a training step."""
@@ -165,12 +205,18 @@ class FolderRun:
         for name, data in gallery_files(self.problem, verdict, built.maps.table, variance, names).items():
             self.folder.write_bytes(name, data)
 
-    def _write_report(self, progress: Progress) -> None:
-        self._write_ledger()
-        view = view_of(self.folder.path)
-        if (pictures := row_gallery(self.problem, self.front, view.labels, view.basis)) is not None:
-            self.folder.write_json(ROW_GALLERY, pictures)
-        self.folder.write_text("report.html", run_page(view_of(self.folder.path) if pictures else view))
+    def _write_report(self) -> None:
+        """The page; where it cannot be written, model and labels are there all the same."""
+        path = self.folder.path
+        try:
+            self._write_ledger()
+            view = view_of(path)
+            if (pictures := row_gallery(self.problem, self.front, view.labels, view.basis)) is not None:
+                self.folder.write_json(ROW_GALLERY, pictures)
+            self.folder.write_text("report.html", run_page(view_of(path) if pictures else view))
+        except ResourceError as error:
+            rest = "model and labels are kept; the same command, or embasis report, writes the report again"
+            raise ReportError(f"{str(error).partition('; ')[0]}; {rest}") from error
 
     def _write_ledger(self) -> None:
         self.folder.write_jsonl("quarantine.jsonl", [asdict(item) for item in self.refused()])
@@ -185,51 +231,6 @@ class FolderRun:
             for item in side.refused
         ]
         return [*self.problem.refused, *late]
-
-
-def contents(
-    built: Built, problem: Problem, data: dict[str, str], progress: Progress, timings: list[dict[str, Any]]
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and facts of a generation: everything that is needed to go on, or to label other rows."""
-    tensors = progress.tensors()
-    if built.standardiser is not None:
-        tensors |= {"input/centre": built.standardiser.centre, "input/scale": built.standardiser.scale}
-    return tensors, {
-        "classes": list(built.problem.schema.names),
-        "shape": list(built.shape),
-        "columns": None if problem.columns is None else list(problem.columns),
-        "config": built.resolved,
-        "data": data,
-        "notes": [*problem.notes, *refused_note(problem)],
-        "corrected": problem.corrected,
-        "backbone": backbone_of(built),
-        "maps": None if built.maps is None else {**built.maps.facts(), "pictures": len(problem.unlabelled)},
-        "progress": progress.facts(),
-        "records": [record_to_json(record) for record in progress.records],
-        "timings": timings,
-    }
-
-
-def backbone_of(built: Built) -> str | None:
-    """What a run's pretrained part is known by; None where there is none."""
-    if built.maps is not None:
-        return built.maps.identity
-    return None if built.front is None else built.front.backbone.identity
-
-
-def refused_note(problem: Problem) -> list[str]:
-    """One sentence about files that are not used."""
-    count = len(problem.refused)
-    what = "1 file is" if count == 1 else f"{count:,} files are"
-    return [f"{what} not used; quarantine.jsonl names each with its reason"] if count else []
-
-
-def begin_folder(folder: RunFolder, built: Built) -> None:
-    """What a run folder has before its first generation."""
-    folder.write_json("config.json", built.resolved)
-    folder.write_json("environment.json", environment(built.plan.seed, device_of(built.network).type))
-    if built.front is not None and built.front.stem is not None:
-        folder.write_tensors(BACKBONE, built.front.backbone.state())
 
 
 def view_of(path: Path) -> RunView:

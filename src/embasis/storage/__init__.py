@@ -10,7 +10,7 @@ pictures, `sites/round-003/` (see sites.py), and the maps that people look at, `
 from embasis.storage.cache import FeatureCache, cache_folder
 from embasis.storage.files import Disk, read_json, read_jsonl, write_output
 from embasis.storage.folder import RunFolder
-from embasis.storage.generations import SCHEMA, Generation, read_newest
+from embasis.storage.generations import SCHEMA, Generation, read_generation, read_newest
 from embasis.storage.map_folder import MapFolder, map_names
 from embasis.storage.pictures import (
     confidence_values,
@@ -38,6 +38,7 @@ __all__ = [
     "label_png",
     "map_names",
     "neutral_cell",
+    "read_generation",
     "read_json",
     "read_jsonl",
     "read_newest",

@@ -150,3 +150,11 @@ def read_newest(path: Path | str) -> Generation:
     if found is None:
         raise CorruptError(f"{path} holds no finished generation; is it a run folder?")
     return found
+
+
+def read_generation(path: Path | str, number: int) -> Generation:
+    """That generation and no other: a damaged one is refused."""
+    there = numbers_in(Path(path))
+    found = ", ".join(map(str, there)) or "none"
+    require(number in there, f"{path} has no generation {number}; there are: {found}", CorruptError)
+    return load_generation(Path(path), number)

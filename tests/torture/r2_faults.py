@@ -1,0 +1,38 @@
+"""R2: every call to the disk in a whole fit fails, in five ways, once and for ever; and power fails at any instant."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from goals import Result
+
+from cli_tables import embasis
+from fault_runs import CODES, artefacts, quick, sweep
+from kill_runs import TINY
+from test_storage_power import broken_promises, fit_states, recorded
+
+
+def run() -> Result:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        home, problems, faults = Path(folder), list[str](), 0
+        disks = list(broken_promises(recorded(home / "power", 4), home))
+        (home / "fit").mkdir()
+        count, alike = fit_states(home / "fit", 80, seed=0)
+        quick(patch)
+        assert embasis(*TINY, "-o", home / "undisturbed").exit_code == 0
+        expected = artefacts(home / "undisturbed")
+        for name in CODES:
+            for forever in (False, True):
+                found = list(sweep(home, name, forever, expected))
+                faults += len(found)
+                problems += [problem for problem in found if problem]
+    bad = sum(map(bool, disks))
+    for problem in problems[:10]:
+        print(problem)
+    figure = (
+        f"{faults:,} injected faults: {len(problems)} exceptions; {len(disks):,} disks after a power loss: {bad} "
+        f"without the promised generation; {alike} of {count} fits went on bit-identical"
+    )
+    return Result(not problems and not bad and alike == count and faults > 1000, figure)
