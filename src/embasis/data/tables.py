@@ -9,13 +9,14 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from embasis.data.parquet import LARGEST
 from embasis.data.problem import (
     Side,
     join,
@@ -27,9 +28,9 @@ from embasis.data.problem import (
     require_labels,
     require_shape,
 )
-from embasis.data.readers import LARGEST, PathLike, Table, read_raw, read_table
+from embasis.data.readers import PathLike, Table, read_raw, read_table
 from embasis.errors import InputDataError, require
-from embasis.types import Problem
+from embasis.types import Problem, Refusal
 
 __all__ = ["LARGEST", "Finding", "Table", "check_pair", "in_order", "load_pair", "read_table"]
 
@@ -43,6 +44,8 @@ class Finding:
 
     level: Literal["error", "warning", "note"]
     text: str
+    refused: tuple[Refusal, ...] = field(default=(), compare=False)
+    """The files it counts that cannot be used, all of them, where it counts files."""
 
 
 def load_pair(
