@@ -26,6 +26,7 @@ def train(problem: Problem, config: Config, path: Path) -> tuple[FolderRun, Prog
     from embasis.experiment.build import rehearse
     from embasis.experiment.folder import FolderRun
     from embasis.experiment.front import is_images, open_front
+    from embasis.experiment.preflight import require_room
     from embasis.storage import RunFolder
 
     refuse_foreign(path)
@@ -38,7 +39,7 @@ def train(problem: Problem, config: Config, path: Path) -> tuple[FolderRun, Prog
         say_notes(problem)
         run = FolderRun(problem, config, RunFolder(path), front)
         del problem  # its features are standardised in a copy
-        run.prepare()
+        require_room(run.prepare(), path)
         with run.folder:
             progress = go_on(run, stop)
     return run, progress
