@@ -181,7 +181,7 @@ def refuse_images(data: dict[str, Any]) -> None:
     """Image options with tables are a mistake."""
     from embasis import config as settings
 
-    odd = [name for name in data if name in settings.IMAGE_DATA]
+    odd = [name for name in data if name in settings.IMAGE_DATA and name != "forbid_leakage"]
     require(not odd, f"data settings for images, but the data are tables: {', '.join(odd)}", ConfigError)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from embasis.errors import InputDataError, require
+from embasis.resources import require_memory
 
 LARGEST = 4 * 2**30
 """Bytes that a packed table may take in memory."""
@@ -32,6 +33,7 @@ def opened(path: Path, largest: int = LARGEST) -> Iterator[Any]:
             texts = [field.name for field in file.schema_arrow if _is_text(field.type)]
             size = _size(file.metadata, len(file.schema_arrow.names))
         require(size <= largest, f"{path}: takes {size} bytes unpacked, at most {largest} are read")
+        require_memory(size, str(path), "take fewer rows or columns")
         with pq.ParquetFile(path, read_dictionary=texts) as file:
             yield file
     except (pa.ArrowException, UnicodeDecodeError) as error:

@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 
 from embasis.data.parquet import LARGEST, is_flat, kinds_of, opened, values_of
 from embasis.data.problem import label_names, listed, matrix
-from embasis.errors import InputDataError, require
+from embasis.errors import InputDataError, ResourceError, require
+from embasis.resources import require_memory
 
 PathLike = str | os.PathLike[str]
 LONGEST_HEADER = 10_000
@@ -64,6 +65,8 @@ def read_raw(path: PathLike, label: str = "label", id: str | None = None, *, lar
         require(kind in READERS, f"{path}: unknown kind of file {kind!r}; {EXPECTED}")
         require(path.stat().st_size > 0, f"{path}: the file is empty")
         table = READERS[kind](path, label, id, largest)
+    except ResourceError:  # is an OSError, too, and no fault of the file
+        raise
     except FileNotFoundError as error:
         raise InputDataError(f"{path}: no such file") from error
     except OSError as error:
@@ -138,6 +141,7 @@ def read_array(stream: IO[bytes], size: int, what: str, largest: int) -> NDArray
     require(claimed > 0 and min(shape, default=1) > 0, f"{what}: no rows, got shape {shape}")
     require(claimed == held, f"{what}: its header claims {claimed} bytes as shape {shape}, the file holds {held}")
     require(claimed <= largest, f"{what}: takes {claimed} bytes, at most {largest} are read")
+    require_memory(2 * claimed, what, "take fewer rows, or numbers of fewer bytes")
     content = stream.read(claimed)
     require(len(content) == claimed, f"{what}: the file ends after {len(content)} of {claimed} bytes")
     array: NDArray[Any] = np.frombuffer(content, dtype)

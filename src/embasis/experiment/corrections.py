@@ -22,7 +22,7 @@ from embasis.data.image.files import shown
 from embasis.data.parquet import columns_of, names_of
 from embasis.data.problem import label_names, listed
 from embasis.data.readers import csv_rows, require_different
-from embasis.errors import InputDataError, require
+from embasis.errors import InputDataError, ResourceError, require
 from embasis.storage import restore_cell
 from embasis.types import Problem
 
@@ -117,6 +117,8 @@ def _read(path: Path) -> Columns:
     try:
         require(path.stat().st_size > 0, f"{where}: the file is empty")
         columns = _csv(path) if kind == ".csv" else _parquet(path)
+    except ResourceError:  # is an OSError, too
+        raise
     except FileNotFoundError as error:
         raise InputDataError(f"{where}: no such file") from error
     except OSError as error:

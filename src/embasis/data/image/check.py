@@ -56,16 +56,17 @@ def check_images(
 
 
 def decoded(side: ImageSide, reader: Reader) -> ImageSide:
-    """The side without the files that cannot be decoded completely."""
-    files = side.scan.files
+    """The side without the files that cannot be decoded completely; files of the same bytes are decoded once."""
+    files = tuple({file.digest: file for file in reversed(side.scan.files)}.values())[::-1]
     rows = [range(first, min(first + BATCH, len(files))) for first in range(0, len(files), BATCH)]
     views = reader.batches(files, rows, Preparation(size=SMALL_SIDE, crop=1.0))
     broken = {
-        files[batch[position]].name: reason
+        files[batch[position]].digest: reason
         for batch, (_, reasons) in zip(rows, views, strict=True)
         for position, reason in reasons.items()
     }
-    return side.without(broken, "read")
+    names = {file.name: broken[file.digest] for file in side.scan.files if file.digest in broken}
+    return side.without(names, "read")
 
 
 def about_files(side: ImageSide, role: str, more: Sequence[Refusal] = ()) -> list[Finding]:

@@ -14,7 +14,7 @@ from embasis.data.image.files import IS_LINK, NOT_REGULAR, Collector, PathLike, 
 from embasis.data.parquet import columns_of, kinds_of, names_of, opened
 from embasis.data.problem import label_names, listed
 from embasis.data.readers import csv_rows, header_of, require_different
-from embasis.errors import InputDataError, require
+from embasis.errors import InputDataError, ResourceError, require
 
 COLUMN = "path"
 Row = tuple[str, str | None, object]
@@ -40,6 +40,8 @@ def scan_list(path: PathLike, *, label: str = "label", follow_links: bool = Fals
         require(COLUMN in columns, f"{path}: no column {COLUMN!r}; columns: {listed(columns)}")
         require_different(columns, path)
         collector, labels = _collect(path, label, follow_links)
+    except ResourceError:  # is an OSError, too
+        raise
     except FileNotFoundError as error:
         raise InputDataError(f"{path}: no such file") from error
     except OSError as error:
