@@ -69,13 +69,13 @@ def _target(path: Path, written: str) -> str:
 
 def _collect(path: Path, label: str, follow_links: bool) -> tuple[Collector, dict[str, object]]:
     collector, labels = Collector(os.fspath(path)), dict[str, object]()
-    met: set[str] = set()
+    met, targets = set[str](), dict[str, str]()  # a text of many rows is worked on once
     for where, written, mark in _cells(path, label):
         collector.seen += 1
         if not written:
             collector.refuse(where, "has no path", "refused")
             continue
-        target = _target(path, written)
+        target = targets[written] if written in targets else targets.setdefault(written, _target(path, written))
         if target in met:
             collector.refuse(written, f"is listed twice, again in {where}", "refused")
         elif reason := _refusal(target, where, follow_links):
