@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 import torch
 
+from cli_tables import embasis, write_tables
 from embasis.data.readers import read_table
 from embasis.errors import ResourceError
 from embasis.experiment.build import build
 from embasis.experiment.preflight import require_cache, require_room
 from embasis.resources import enough_memory, free_memory, is_short, require_disk, require_memory, size
 from folder_runs import config as folder_config
-from image_runs import begun, settings, sides
+from image_runs import WORDS, begun, settings, sides
 from training_runs import toy
 
 HERE = Path(__file__).parent
@@ -175,3 +176,21 @@ def test_a_run_folder_that_does_not_fit_on_its_disk_is_refused(tmp_path: Path) -
     assert str(caught.value).startswith("the run folder needs ")
     assert str(caught.value).endswith("; free some, or name a folder on another disk with -o")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_commands_ask_for_disk_before_long_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk with a kilobyte left: no image is read, and no run folder is made."""
+    monkeypatch.chdir(sides(tmp_path))
+    write_tables(tmp_path)
+    usual = shutil.disk_usage
+    monkeypatch.setattr("embasis.resources.shutil.disk_usage", lambda path: usual(path)._replace(free=1000))
+    result = embasis("fit", "photos", "paintings", "-o", "run", *WORDS, f"images.cache={tmp_path / 'cache'}")
+    words = "embasis: the feature cache of 36 more images needs "
+    assert (result.exit_code, result.stderr[: len(words)]) == (5, words)
+    result = embasis("fit", "labelled.csv", "unlabelled.csv", "-o", "run", "--backbone", "mlp")
+    words = "embasis: the run folder needs "
+    assert (result.exit_code, result.stderr[: len(words)]) == (5, words)
+    assert result.stderr.endswith(
+        " of disk, 1 kB is free in run; free some, or name a folder on another disk with -o\n"
+    )
+    assert not Path("run").exists()
