@@ -171,7 +171,7 @@ class FolderRun:
             self.folder.write_bytes(name, data)
 
     def _write_report(self, progress: Progress) -> None:
-        self._write_ledger(progress.outcome.trusted)
+        self._write_ledger(progress.records[min(progress.judging, len(progress.records) - 1)].trusted)
         view = view_of(self.folder.path)
         if (pictures := row_gallery(self.problem, self.front, view.labels, view.basis)) is not None:
             self.folder.write_json(ROW_GALLERY, pictures)
