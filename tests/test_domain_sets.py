@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy.io import savemat
+from scipy.io import loadmat, savemat
 
 from embasis.data.domain_sets import (
     CLASSES,
@@ -20,6 +20,7 @@ from embasis.data.domain_sets import (
     unit_scores,
     where,
 )
+from embasis.data.mat import read_mat
 from embasis.errors import ConfigError, InputDataError
 
 MAKERS = [office_caltech10_surf, office_caltech10_googlenet]
@@ -177,3 +178,23 @@ def test_the_real_pack_has_the_published_sizes_and_class_counts():
             assert torch.isfinite(problem.labelled.x).all()
     assert torch.bincount(problem.hidden).tolist() == [12, 21, 12, 13, 10, 24, 22, 12, 8, 23]
     assert problem.hidden.dtype == torch.int64
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", ["f8", "f4", "u1", "i2", "u4", "i8"])
+def test_our_reader_of_matrices_agrees_with_scipys(kind, packed):
+    """scipy's own reader crashes the process on damaged files: the fuzzers of tests/test_fuzz.py would not end."""
+    x = np.random.default_rng(0).integers(0, 100, (5, 3)).astype(kind)
+    content = {"fts": x, "labels": x[:1, :1], "words": "abc", "cells": np.array(["a", 1], dtype=object)}
+    savemat(stream := io.BytesIO(), content, do_compression=packed)
+    found, expected = read_mat(stream.getvalue(), 2**20), loadmat(io.BytesIO(stream.getvalue()))
+    assert set(found) == {"fts", "labels"}
+    for name in found:
+        np.testing.assert_array_equal(found[name], expected[name])
+
+
+def test_a_matrix_that_unpacks_to_more_than_is_read_is_refused():
+    savemat(stream := io.BytesIO(), {"fts": np.zeros((1000, 1000))}, do_compression=True)
+    assert len(stream.getvalue()) < 20_000
+    with pytest.raises(ValueError, match=r"^a part takes more than 1000 bytes unpacked$"):
+        read_mat(stream.getvalue(), 1000)

@@ -230,7 +230,9 @@ def test_more_unreadable_images_than_the_budget_allows_end_the_run_before_traini
     with pytest.raises(InputDataError) as caught:
         fit_images(tmp_path / "photos", tmp_path / "paintings", backbone="timm:test_efficientnet", **words)
     assert str(caught.value).startswith("12 of 36 files unreadable (33.3 %), 10 are tolerated; first: ")
-    assert str(caught.value).endswith("; `embasis check` lists all, data.budget=0.3334 (check: --budget) allows more")
+    assert str(caught.value).endswith(
+        "; `embasis check -o FILE` lists all, data.budget=0.3334 (check: --budget) allows more"
+    )
 
 
 def test_a_comparison_has_the_same_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

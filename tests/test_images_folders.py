@@ -208,7 +208,7 @@ def test_more_than_the_budget_is_refused_with_what_would_do(labelled, unlabelled
     assert text == (
         "11 of 18 files unreadable (61.1 %), 10 are tolerated; first: bad00.png (the file is empty), "
         "bad01.png (the file is empty), bad02.png (the file is empty), …; "
-        "`embasis check` lists all, data.budget=0.6112 (check: --budget) allows more"
+        "`embasis check -o FILE` lists all, data.budget=0.6112 (check: --budget) allows more"
     )
     assert len(load_images(labelled, unlabelled, options=ImageOptions(budget=0.6112)).refused) == 11
 
@@ -312,7 +312,7 @@ def test_everything_is_found_at_once(labelled, tmp_path):
         "remove them, or data.allow_empty_class=true leaves those classes out",
         "24 of 33 files unreadable (72.7 %), 10 are tolerated; first: cat/bad00.png (the file is empty), "
         "cat/bad01.png (the file is empty), cat/bad02.png (the file is empty), …; "
-        "`embasis check` lists all, data.budget=0.7273 (check: --budget) allows more",
+        "`embasis check -o FILE` lists all, data.budget=0.7273 (check: --budget) allows more",
     ]
     assert texts["warning"][:20] == [f"{labelled}: cat/bad{number:02}.png: the file is empty" for number in range(20)]
     assert texts["warning"][20:] == [

@@ -106,12 +106,18 @@ def above(preset: Table, given: Table) -> Table:
 
 def read_settings(path: str | Path) -> Table:
     """The tables of a .toml file, or of a run folder's config.json; a ConfigError says the line."""
+    from embasis.data.text import read_text
+
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_text(path)
         tables = msgspec.json.decode(text) if Path(path).suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"cannot read config {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
+    except (
+        ValueError,
+        msgspec.DecodeError,
+        RecursionError,
+    ) as error:  # ValueError: TOML, UTF-8, numbers of 5000 digits
         raise ConfigError(f"config {path}: {error}") from error
     require(
         isinstance(tables, dict), f"config {path}: tables of settings are expected, got a list or a value", ConfigError
@@ -244,7 +250,7 @@ def value_of(text: str) -> Any:
     """A TOML value; what is none is a word."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         plain = text.strip()
         return float(plain) if re.fullmatch(r"[+-]?\.[0-9]+", plain) else plain
 

@@ -13,6 +13,7 @@ from embasis.cli.terminal import say
 from embasis.errors import ConfigError, require
 
 if TYPE_CHECKING:
+    from embasis.data.tables import Finding
     from embasis.types import Evaluation, RoundRecord
 
 KINDS = ("methods", "datasets", "backbones", "metrics")
@@ -34,6 +35,7 @@ BUILT_ON = (
     "--budget", type=float, default=0.001, show_default=True, help="Images: share of unreadable files allowed."
 )
 @click.option("--classes", metavar="FILE", help="Label maps: what they mean.  [default: LABELLED/classes.toml]")
+@click.option("-o", "--output", metavar="FILE", help="Images: write all unreadable files there, as JSON lines.")
 @image_flags
 @click.pass_context
 def check(
@@ -46,19 +48,22 @@ def check(
     workers: int,
     budget: float,
     classes: str | None,
+    output: str | None,
     **flags: bool,
 ) -> None:
     """Say all that could go wrong with two sides before training.
 
     For tables, and for folders or lists of images: every image is decoded, and
     every label map, if LABELLED has images/ and labels/.
-    Prints errors, warnings and notes. The exit code is 3 if there is an error.
+    Prints errors, warnings and notes, and the first unreadable files; -o writes
+    all of them. The exit code is 3 if there is an error.
 
     \b
     Examples:
       embasis check labelled.csv unlabelled.csv
       embasis check labelled.parquet unlabelled.parquet --label species
       embasis check photos paintings
+      embasis check photos paintings -o unreadable.jsonl
     """
     what = "images" if is_image_side(labelled) or is_image_side(unlabelled) else "tables"
     if what == "images":
@@ -78,15 +83,30 @@ def check(
         from embasis.data.tables import check_pair
 
         require(classes is None, "classes are for label maps, the tables have none", ConfigError)
+        require(output is None, "--output is for images, the tables have no files of their own", ConfigError)
         findings = check_pair(labelled, unlabelled, label=label, id=id_)
     for finding in findings:
         say(f"{finding.level}: {finding.text}")
+    if output is not None:
+        write_refused(Path(output), findings)
     levels = [finding.level for finding in findings]
     errors, warnings = levels.count("error"), levels.count("warning")
     counts = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
     say(f"{counts}: embasis fit {'would refuse' if errors else 'can use'} these {what}")
     if errors:
         ctx.exit(3)
+
+
+def write_refused(path: Path, findings: list[Finding]) -> None:
+    """Every file that cannot be used, with its reason, one JSON object a line."""
+    import json
+    from dataclasses import asdict
+
+    from embasis.storage import write_output
+
+    refused = [item for finding in findings for item in finding.refused]
+    write_output(path, "".join(json.dumps(asdict(item), sort_keys=True) + "\n" for item in refused))
+    say(f"wrote {path}: {counted(len(refused), 'file')} that cannot be used")
 
 
 def counted(number: int, unit: str) -> str:

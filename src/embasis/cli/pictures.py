@@ -66,11 +66,13 @@ def options_of(data: dict[str, Any]) -> ImageOptions:
 def read_images(problem: Problem, front: Front, config: Config, stop: Signal) -> Problem:
     """The problem with features or prepared images in place of files; what was read before is not read again."""
     from embasis.data.image.folders import require_budget
+    from embasis.experiment.preflight import require_cache
 
     first, seen = True, 0
     with progress_bar("reading images", 1) as show:
         for done, total in front.fill(problem):
             if first:
+                require_cache(front, total - done)
                 say(reading_line(done, total, front))
                 first = False
             seen = total
@@ -179,7 +181,7 @@ def refuse_images(data: dict[str, Any]) -> None:
     """Image options with tables are a mistake."""
     from embasis import config as settings
 
-    odd = [name for name in data if name in settings.IMAGE_DATA]
+    odd = [name for name in data if name in settings.IMAGE_DATA and name != "forbid_leakage"]
     require(not odd, f"data settings for images, but the data are tables: {', '.join(odd)}", ConfigError)
 
 

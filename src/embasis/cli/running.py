@@ -36,6 +36,7 @@ def train(
     from embasis.experiment.build import rehearse
     from embasis.experiment.folder import FolderRun
     from embasis.experiment.front import is_images, open_front
+    from embasis.experiment.preflight import require_room
     from embasis.storage import RunFolder
 
     refuse_foreign(path)
@@ -48,7 +49,7 @@ def train(
         say_notes(problem)
         run = FolderRun(problem, config, RunFolder(path), front, allow_change, accept_data)
         del problem  # its features are standardised in a copy
-        run.prepare()
+        require_room(run.prepare(), path)
         with run.folder:
             progress = go_on(run, stop)
     return run, progress

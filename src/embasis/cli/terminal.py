@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import traceback
 import warnings
@@ -16,6 +15,7 @@ import click
 
 from embasis.errors import ConfigError, EmbasisError, EmbasisWarning, require
 from embasis.report.records import visible
+from embasis.resources import is_short
 
 DEBUG = "embasis.debug"
 BUG = "this is a bug in embasis; run again with --debug"
@@ -100,8 +100,7 @@ def failure(error: BaseException) -> tuple[str, int]:
         return str(error), error.exit_code
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", 130
-    short = re.search("not enough memory|out of memory", str(error))  # torch's RuntimeError, for the CPU and for a GPU
-    if isinstance(error, MemoryError) or short:
+    if is_short(error):
         return "not enough memory; fewer rows, fewer features or a smaller plan.batch need less", 5
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""

@@ -44,7 +44,7 @@ TABLES = ("labelled", "unlabelled", "test")
 @click.option("--allow-change", multiple=True, metavar="KEY", help="Go on although this setting has changed.")
 @click.option("--accept-data-change", is_flag=True, help="Go on although rows have changed.")
 @image_flags
-@click.option("--forbid-leakage", is_flag=True, help="Images: a test image that is a labelled one too is an error.")
+@click.option("--forbid-leakage", is_flag=True, help="A test row or image that is a labelled one too is an error.")
 def fit(
     labelled: str | None,
     unlabelled: str | None,
@@ -167,8 +167,10 @@ def two_sides(data: dict[str, Any]) -> Problem:
     kinds = {key: is_image_side(path) for key, path in sides.items()}
     if not any(kinds.values()):
         refuse_images(data)
+        forbid = options_of({key: data[key] for key in data if key == "forbid_leakage"}).forbid_leakage
         require("classes" not in data, "classes are for label maps, the tables have none", ConfigError)
-        problem = load_pair(**sides, label=label, id=None if id_ is None else str(id_))
+        id_ = None if id_ is None else str(id_)
+        problem = load_pair(**sides, label=label, id=id_, forbid_leakage=forbid)
         return without_folders(corrected(problem, data), *sides.values(), data.get("corrections"))
     odd = [sides[key] for key, images in kinds.items() if not images and os.path.exists(sides[key])]
     rule = f"images and tables cannot be mixed; no folder or list of images: {', '.join(odd)}"

@@ -103,7 +103,7 @@ def renamed(files: Sequence[ImageFile], taken: Iterable[str]) -> list[ImageFile]
         while name in used:
             name = f"{PREFIX}{name}"
         used.add(name)
-        found.append(file if name == file.name else replace(file, name=name))
+        found.append(file if name == file.name else replace(file, name=name, where=file.path))
     return found
 
 

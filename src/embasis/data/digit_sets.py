@@ -11,6 +11,7 @@ from __future__ import annotations
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from embasis.data.readers import read_array
 from embasis.errors import ConfigError, InputDataError, require
 from embasis.randomness import permutation
 from embasis.types import Arrays, LabelSchema, Problem
@@ -65,6 +67,12 @@ def _enlarged(x: Tensor) -> Tensor:
     return functional.pad(box, (frame, frame, frame, frame))
 
 
+def _entry(archive: zipfile.ZipFile, key: str, path: Path) -> NDArray[Any]:
+    entry = archive.getinfo(f"{key}.npy")
+    with archive.open(entry) as stream:
+        return read_array(stream, entry.file_size, f"{path}: array {key!r}", LARGEST_PACK)
+
+
 def _arrays(root: Path, name: str) -> dict[str, NDArray[np.uint8]]:
     """The four arrays of a pack; no pickle is read."""
     path = root / f"{name}.npz"
@@ -72,12 +80,11 @@ def _arrays(root: Path, name: str) -> dict[str, NDArray[np.uint8]]:
     try:
         with zipfile.ZipFile(path) as archive:
             size = sum(entry.file_size for entry in archive.infolist())
-        require(size <= LARGEST_PACK, f"{path}: takes {size} bytes unpacked, at most {LARGEST_PACK} are read")
-        with np.load(path, allow_pickle=False) as pack:
-            arrays = {key: pack[key] for key in ("train_x", "train_y", "test_x", "test_y")}
+            require(size <= LARGEST_PACK, f"{path}: takes {size} bytes unpacked, at most {LARGEST_PACK} are read")
+            arrays = {key: _entry(archive, key, path) for key in ("train_x", "train_y", "test_x", "test_y")}
     except InputDataError:
         raise
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, OSError, ValueError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, OSError, ValueError, RuntimeError) as error:
         raise InputDataError(f"{path}: not a pack with train_x, train_y, test_x, test_y: {error}") from error
     for part in ("train", "test"):
         x, y = arrays[f"{part}_x"], arrays[f"{part}_y"]

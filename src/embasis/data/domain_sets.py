@@ -10,7 +10,6 @@ The pack is not ours to ship: `root`, else the variable EMBASIS_DATA, else `../s
 
 from __future__ import annotations
 
-import io
 import itertools
 import os
 import tarfile
@@ -21,6 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from embasis.data.mat import read_mat
 from embasis.errors import ConfigError, InputDataError, lookup, require
 from embasis.types import Arrays, LabelSchema, Problem
 
@@ -109,14 +109,12 @@ def unit_scores(counts: Floats) -> Floats:
 
 def _features(name: str, root: Path, member: str) -> tuple[Floats, NDArray[np.int64]]:
     """x (N, d) and y (N) in 0 … 9 of one .mat file."""
-    from scipy.io import loadmat
-    from scipy.io.matlab import MatReadError
-
     stored = _read(name, root, member)
     try:
-        content = loadmat(io.BytesIO(stored), variable_names=["fts", "labels"])
-        x, y = np.asarray(content["fts"], dtype=np.float32), np.asarray(content["labels"]).ravel().astype(np.int64) - 1
-    except (KeyError, MatReadError, NotImplementedError, OSError, TypeError, ValueError, zlib.error) as error:
+        content = read_mat(stored, LARGEST_FILE)
+        with np.errstate(over="ignore", invalid="ignore"):  # what does not fit is refused below
+            x, y = content["fts"].astype(np.float32), content["labels"].ravel().astype(np.int64) - 1
+    except (KeyError, ValueError, zlib.error) as error:
         raise InputDataError(f"{name}: {member} in {root} is not a .mat file with fts and labels: {error}") from error
     require(
         x.ndim == 2 and len(x) == len(y) > 0 and np.isfinite(x).all(),

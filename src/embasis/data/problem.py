@@ -180,7 +180,15 @@ def label_names(labels: object, what: str) -> list[str]:
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     require(array.ndim == 1, f"{what}: labels must be one column, got shape {array.shape}")
-    return [_label_name(label, what) for label in array.tolist()]
+    known: dict[str, str] = {}  # rows share their texts, which may be long
+    names = []
+    for label in array.tolist():
+        if isinstance(label, str):
+            name = known[label] if label in known else known.setdefault(label, _label_name(label, what))
+        else:
+            name = _label_name(label, what)
+        names.append(name)
+    return names
 
 
 def _label_name(label: object, what: str) -> str:

@@ -19,6 +19,7 @@ import stat
 import struct
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,12 +28,12 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from embasis.data.parquet import LARGEST, is_flat, kinds_of, opened, values_of
 from embasis.data.problem import label_names, listed, matrix
-from embasis.errors import InputDataError, require
+from embasis.errors import InputDataError, ResourceError, require
+from embasis.resources import require_memory
 
 PathLike = str | os.PathLike[str]
-LARGEST = 4 * 2**30
-"""Bytes that a packed table may take in memory."""
 LONGEST_HEADER = 10_000
 NUMBERS = "numbers and text are read"
 FEATURES, LABELS, IDS = ("x", "X", "features", "data"), ("y", "label", "labels"), ("id", "ids")
@@ -64,6 +65,8 @@ def read_raw(path: PathLike, label: str = "label", id: str | None = None, *, lar
         require(kind in READERS, f"{path}: unknown kind of file {kind!r}; {EXPECTED}")
         require(path.stat().st_size > 0, f"{path}: the file is empty")
         table = READERS[kind](path, label, id, largest)
+    except ResourceError:  # is an OSError, too, and no fault of the file
+        raise
     except FileNotFoundError as error:
         raise InputDataError(f"{path}: no such file") from error
     except OSError as error:
@@ -89,7 +92,7 @@ def _kind(mode: int) -> str:
 
 def _read_npy(path: Path, label: str, id: str | None, largest: int) -> Table:
     with path.open("rb") as stream:
-        return Table(path, _array(stream, path.stat().st_size, str(path), largest))
+        return Table(path, read_array(stream, path.stat().st_size, str(path), largest))
 
 
 def _read_npz(path: Path, label: str, id: str | None, largest: int) -> Table:
@@ -108,7 +111,7 @@ def _read_npz(path: Path, label: str, id: str | None, largest: int) -> Table:
                     return None
                 entry = archive.getinfo(f"{found[0]}.npy")
                 with archive.open(entry) as stream:
-                    return _array(stream, entry.file_size, f"{path}: array {found[0]!r}", largest)
+                    return read_array(stream, entry.file_size, f"{path}: array {found[0]!r}", largest)
 
             x = read(FEATURES, "features", needed=True)
             y = read(tuple(dict.fromkeys((label, *LABELS))), "labels", needed=False)
@@ -122,7 +125,7 @@ def _read_npz(path: Path, label: str, id: str | None, largest: int) -> Table:
     return Table(path, x, None, labels, None if ids is None else _integers(ids, path))
 
 
-def _array(stream: IO[bytes], size: int, what: str, largest: int) -> NDArray[Any]:
+def read_array(stream: IO[bytes], size: int, what: str, largest: int) -> NDArray[Any]:
     """One array in numpy's format, whose header must agree with the bytes that follow."""
     try:
         shape, fortran, descr = _array_header(stream)
@@ -138,6 +141,7 @@ def _array(stream: IO[bytes], size: int, what: str, largest: int) -> NDArray[Any
     require(claimed > 0 and min(shape, default=1) > 0, f"{what}: no rows, got shape {shape}")
     require(claimed == held, f"{what}: its header claims {claimed} bytes as shape {shape}, the file holds {held}")
     require(claimed <= largest, f"{what}: takes {claimed} bytes, at most {largest} are read")
+    require_memory(2 * claimed, what, "take fewer rows, or numbers of fewer bytes")
     content = stream.read(claimed)
     require(len(content) == claimed, f"{what}: the file ends after {len(content)} of {claimed} bytes")
     array: NDArray[Any] = np.frombuffer(content, dtype)
@@ -165,6 +169,8 @@ def _read_csv(path: Path, label: str, id: str | None, largest: int) -> Table:
 
     names = header_of(path)
     features, has_label, id_column = _roles(path, names, label, id)
+    size = path.stat().st_size
+    require(size <= largest, f"{path}: has {size} bytes, at most {largest} are read")
     types = {name: pa.float64() for name in features} | {label: pa.string()}
     if id_column is not None:
         types[id_column] = pa.int64()
@@ -223,30 +229,34 @@ def _point_out(path: Path, names: list[str], features: list[str], id_column: str
 
 
 def _read_parquet(path: Path, label: str, id: str | None, largest: int) -> Table:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    from pyarrow import types
 
-    try:
-        with pq.ParquetFile(path) as file:
-            names, rows = file.schema_arrow.names, file.metadata.num_rows
-            features, has_label, id_column = _roles(path, names, label, id)
-            for name in features:
-                kind = file.schema_arrow.field(name).type
-                numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-                require(numeric, f"{path}: column {name!r} must be numbers, got {kind}")
-            packed = [file.metadata.row_group(group).total_byte_size for group in range(file.metadata.num_row_groups)]
-            size = max(rows * len(names) * 8, sum(packed))
-            require(size <= largest, f"{path}: takes {size} bytes unpacked, at most {largest} are read")
-            table = file.read(use_threads=False)
-    except pa.ArrowException as error:
-        raise InputDataError(f"{path}: not a readable .parquet file: {error}") from error
-    return _from_arrow(path, table, features, label if has_label else None, id_column)
+    with opened(path, largest) as file:
+        kinds = kinds_of(file)
+        features, has_label, id_column = _roles(path, file.schema_arrow.names, label, id)
+        for name in features:
+            kind = kinds[name]
+            numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+            require(numeric, f"{path}: column {name!r} must be numbers, got {kind}")
+        for name in (label,) if has_label else ():
+            require(is_flat(kinds[name]), f"{path}: labels must be text or integers, got {kinds[name]}")
+        if id_column is not None:
+            whole = types.is_integer(kinds[id_column])
+            rule = "ids must be one column of int64 values without gaps"
+            require(whole, f"{path}: {rule}, got {kinds[id_column]}")
+        table = file.read(use_threads=False)
+        return _from_arrow(path, table, features, label if has_label else None, id_column)
+
+
+def require_different(names: Sequence[str], path: Path) -> None:
+    """No two columns have one name."""
+    twice = {name for name, count in Counter(names).items() if count > 1}
+    require(not twice, f"{path}: columns must have different names, twice or more: {listed(twice)}")
 
 
 def _roles(path: Path, names: list[str], label: str, id: str | None) -> tuple[list[str], bool, str | None]:
     """The feature columns, whether there is a label column, and the id column."""
-    twice = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
-    require(not twice, f"{path}: columns must have different names, twice or more: {listed(twice)}")
+    require_different(names, path)
     nameless = next((name for name in names if not name.strip() or name.startswith("__index_level_")), None)
     require(nameless is None, f"{path}: column {nameless!r} looks like a row index; write the table without it")
     require(id is None or id in names, f"{path}: no id column {id!r}; columns: {listed(names)}")
@@ -260,7 +270,7 @@ def _from_arrow(path: Path, table: Any, features: list[str], label: str | None, 
     x = np.empty((table.num_rows, len(features)), dtype=np.float64)
     for number, name in enumerate(features):
         x[:, number] = table.column(name).to_numpy()
-    labels = None if label is None else label_names(table.column(label).to_pylist(), str(path))
+    labels = None if label is None else label_names(values_of(table.column(label)), str(path))
     ids = None if id is None else _integers(table.column(id).to_numpy(), path)
     return Table(path, x, tuple(features), labels, ids)
 

@@ -6,16 +6,18 @@ Columns are matched by name, classes by name, rows by id. Tables without names (
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from embasis.data.parquet import LARGEST
 from embasis.data.problem import (
     Side,
     join,
@@ -27,9 +29,9 @@ from embasis.data.problem import (
     require_labels,
     require_shape,
 )
-from embasis.data.readers import LARGEST, PathLike, Table, read_raw, read_table
-from embasis.errors import InputDataError, require
-from embasis.types import Problem
+from embasis.data.readers import PathLike, Table, read_raw, read_table
+from embasis.errors import EmbasisWarning, InputDataError, require
+from embasis.types import Problem, Refusal
 
 __all__ = ["LARGEST", "Finding", "Table", "check_pair", "in_order", "load_pair", "read_table"]
 
@@ -43,6 +45,8 @@ class Finding:
 
     level: Literal["error", "warning", "note"]
     text: str
+    refused: tuple[Refusal, ...] = field(default=(), compare=False)
+    """The files it counts that cannot be used, all of them, where it counts files."""
 
 
 def load_pair(
@@ -52,16 +56,39 @@ def load_pair(
     test: PathLike | None = None,
     label: str = "label",
     id: str | None = None,
+    forbid_leakage: bool = False,
 ) -> Problem:
-    """A problem from two tables (and a third to score on); labels in the unlabelled one become `hidden`."""
+    """A problem from two tables (and a third to score on); labels in the unlabelled one become `hidden`.
+
+    A labelled row among those to score on is a warning, or an error with `forbid_leakage`."""
     first = read_table(labelled, label, id)
     require_label_column(first, label)
     second = read_table(unlabelled, label, id)
     third = None if test is None else read_table(test, label, id)
     if third is not None:
         require_label_column(third, label)
-    sides = join(_side(first, first), _side(second, first), test=None if third is None else _side(third, first))
-    return replace(sides, columns=first.columns)
+    one, two = _side(first, first), _side(second, first)
+    last = None if third is None else _side(third, first)
+    sides = join(one, two, test=last)
+    notes = [] if last is None else _test_leaks(one, two, last, forbid_leakage)
+    return replace(sides, columns=first.columns, notes=(*sides.notes, *notes))
+
+
+def _test_leaks(one: Side, two: Side, test: Side, forbid: bool) -> list[str]:
+    """Notes on rows to score on that training sees; a warning, or an error, for those with labels."""
+    leak = _common_text(one, test)
+    hint = "remove them from one side (data.forbid_leakage=true)"
+    require(not (leak and forbid), f"{leak}; {hint}")
+    if leak:
+        warnings.warn(EmbasisWarning(f"{leak}: scores on the test rows are too good"), stacklevel=3)
+    return [text for text in (leak, _common_text(two, test)) if text]
+
+
+def _common_text(one: Side, two: Side) -> str:
+    """A sentence about rows that are on both sides, or nothing."""
+    known = set(_digests(one.x.numpy()))
+    leaked = sum(digest in known for digest in _digests(two.x.numpy()))
+    return f"{_count(leaked, 'row')} of {two.name} {'is' if leaked == 1 else 'are'} in {one.name} too" if leaked else ""
 
 
 def require_label_column(table: Table, label: str) -> None:
@@ -190,10 +217,7 @@ def _about_both(one: Side, two: Side, columns: Sequence[str] | None) -> list[Fin
     """Rows on both sides, and features whose size differs hugely."""
     found = []
     a, b = (side.x.numpy().reshape(len(side.x), -1).astype(np.float64) for side in (one, two))
-    known = set(_digests(one.x.numpy()))
-    leaked = sum(digest in known for digest in _digests(two.x.numpy()))
-    if leaked:
-        text = f"{_count(leaked, 'row')} of {two.name} {'is' if leaked == 1 else 'are'} in {one.name} too"
+    if text := _common_text(one, two):
         found.append(Finding("warning", text))
     sizes = np.sqrt(np.mean(a**2, 0)), np.sqrt(np.mean(b**2, 0))
     low, high = np.minimum(*sizes), np.maximum(*sizes)

@@ -34,6 +34,13 @@ class Batch:
     others: Tensor | None = None
     pseudo: PseudoLabels | None = None
 
+    def __str__(self) -> str:
+        """For messages: how many rows of which shape."""
+        others = 0 if self.others is None else len(self.others)
+        unlabelled = f" and {others:,} unlabelled" if others else ""
+        shape = "×".join(str(side) for side in self.inputs.shape[1:])
+        return f"a batch of {len(self.inputs):,} labelled{unlabelled} rows of shape {shape}"
+
     def parts(self, count: int, loss: RoundLoss) -> Iterator[Part]:
         """At most `count` parts whose losses, each times its share, add up to the loss of the whole batch.
 

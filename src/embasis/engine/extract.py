@@ -15,6 +15,7 @@ from embasis.errors import NumericalError, require
 from embasis.functional.sites import to_sites
 from embasis.networks.model import Network
 from embasis.randomness import site_ids
+from embasis.resources import enough_memory
 from embasis.types import Features, Plan, Samples, View
 
 CHUNK = 512
@@ -22,6 +23,7 @@ CHUNK = 512
 matrix product may round a row differently in another shape: so the batch a row comes in changes no bit of its label."""
 
 
+SMALLER = "a smaller network or image needs less (network.size, maps.size, maps.window); the last saved state is kept"
 LARGE, FEW = 2**13, 16
 """Inputs of more than LARGE numbers (images) go through the network FEW at a time."""
 
@@ -71,7 +73,8 @@ def passes(
     """Features and scores of the rows in order, as many together as go through the network at once."""
     device = device_of(network)
     for view in samples.stream(batches):
-        with autocast(network, plan):
+        shape = "×".join(str(length) for length in view.inputs.shape[1:])
+        with enough_memory(f"{size:,} rows of shape {shape} at once", SMALLER), autocast(network, plan):
             output = look_over(network, fill(view.inputs, size).to(device), side)
         count = len(view.inputs)
         yield to_sites(output.features[:count]).float().cpu(), to_sites(output.logits[:count]).float().cpu(), view

@@ -17,6 +17,7 @@ from embasis.errors import NumericalError, require
 from embasis.methods.retraining import labelled_loss
 from embasis.networks.basis_block import BasisBlock
 from embasis.randomness import permutation, seeded
+from embasis.resources import enough_memory
 from embasis.types import Aim, Draw, Method, Output, Plan, Problem
 
 LBFGS_STEPS = 20
@@ -145,12 +146,20 @@ def take_step(method: Method, plan: Plan, progress: Progress, optimiser: torch.o
     trials = list(network.parameters()) if plan.optimiser == "lbfgs" else []
     before = [parameter.detach().clone() for parameter in trials]
     try:
-        return float(optimiser.step(closure))  # type: ignore[arg-type]
+        with enough_memory(f"{batch} in round {cursor[0]} epoch {cursor[1]} step {cursor[2]}", hint_for(plan)):
+            return float(optimiser.step(closure))  # type: ignore[arg-type]
     except NumericalError:
         with torch.no_grad():
             for parameter, value in zip(trials, before, strict=True):
                 parameter.copy_(value)
         raise
+
+
+def hint_for(plan: Plan) -> str:
+    """What needs less memory, and that nothing is lost."""
+    less = f"plan.accumulate={2 * plan.accumulate} takes it in parts"
+    smaller = f"plan.batch={max(plan.batch // 2, 1)} is smaller" if plan.batch else "plan.batch=64 takes fewer rows"
+    return f"{less}, {smaller}; the last saved state is kept"
 
 
 def loss_of(network: nn.Module, method: Method, plan: Plan, part: Part, first_stage: bool) -> Tensor:

@@ -19,9 +19,10 @@ from typing import Any
 
 from embasis.data.corrections import with_corrections
 from embasis.data.image.files import shown
+from embasis.data.parquet import columns_of, names_of
 from embasis.data.problem import label_names, listed
-from embasis.data.readers import csv_rows
-from embasis.errors import InputDataError, require
+from embasis.data.readers import csv_rows, require_different
+from embasis.errors import InputDataError, ResourceError, require
 from embasis.storage import restore_cell
 from embasis.types import Problem
 
@@ -116,6 +117,8 @@ def _read(path: Path) -> Columns:
     try:
         require(path.stat().st_size > 0, f"{where}: the file is empty")
         columns = _csv(path) if kind == ".csv" else _parquet(path)
+    except ResourceError:  # is an OSError, too
+        raise
     except FileNotFoundError as error:
         raise InputDataError(f"{where}: no such file") from error
     except OSError as error:
@@ -128,7 +131,7 @@ def _csv(path: Path) -> Columns:
     rows = list(csv_rows(path))
     require(rows, f"{shown(path)}: no rows")
     (_, header), *body = rows
-    _require_different(header, path)
+    require_different(header, path)
     for line, cells in body:
         rule = f"{shown(path)}: line {line} has {len(cells)} fields, the header has {len(header)}"
         require(len(cells) == len(header), rule)
@@ -136,18 +139,5 @@ def _csv(path: Path) -> Columns:
 
 
 def _parquet(path: Path) -> Columns:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path) as file:
-            names = list(file.schema_arrow.names)
-            _require_different(names, path)
-            return dict(file.read(use_threads=False).to_pydict())
-    except pa.ArrowException as error:
-        raise InputDataError(f"{shown(path)}: not a readable .parquet file: {error}") from error
-
-
-def _require_different(names: Sequence[str], path: Path) -> None:
-    twice = {name for name in names if names.count(name) > 1}
-    require(not twice, f"{shown(path)}: columns must have different names, twice or more: {listed(twice)}")
+    require_different(names_of(path), path)
+    return columns_of(path)

@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from embasis.config import Config
+from embasis.data.image.folders import DEFAULTS, require_budget
 from embasis.data.image.samples import Images
+from embasis.data.image.sides import tolerated
+from embasis.data.ledger import Account, ledger
 from embasis.data.maps.samples import MapArrays, MapFiles
 from embasis.engine.holdout import parted
 from embasis.engine.progress import Progress
@@ -82,6 +85,7 @@ class FolderRun:
             if isinstance(labeller, EMBasisLabeller) and self._built.maps is None:  # refuses more components than rows
                 labeller.centres_of_a_class(len(training.labelled) + len(training.unlabelled))
             self.problem = self._built.problem  # the rows as they came are not needed any more
+            ledger(self.problem, {}, None)  # a file that nobody accounts for is found before hours of training
         return self._built
 
     def open(self) -> Progress:
@@ -101,6 +105,7 @@ class FolderRun:
             self._count(moment, now - last_moment)
             last_moment = now
             progress = moment.progress
+            self._refuse_losses()
             if moment.record is not None:
                 self._write_round(moment)
             if moment.record is not None or now - last_save >= self.config.save_seconds:
@@ -188,7 +193,7 @@ class FolderRun:
             self.folder.write_json(basis_name(record.round), basis_facts(moment.basis, self.problem))
         self.folder.write_jsonl("rounds.jsonl", [record_to_json(row) for row in moment.progress.records])
         self.folder.write_jsonl("timings.jsonl", self.timings)
-        self._write_ledger()
+        self._write_ledger(record.trusted)
 
     def _write_maps(self, number: int, verdict: Shelved, stands: bool) -> None:
         """The label maps of a round; small copies of a few with their pictures, if the report is to show this one."""
@@ -205,11 +210,11 @@ class FolderRun:
         for name, data in gallery_files(self.problem, verdict, built.maps.table, variance, names).items():
             self.folder.write_bytes(name, data)
 
-    def _write_report(self) -> None:
+    def _write_report(self, progress: Progress) -> None:
         """The page; where it cannot be written, model and labels are there all the same."""
         path = self.folder.path
         try:
-            self._write_ledger()
+            self._write_ledger(progress.records[min(progress.judging, len(progress.records) - 1)].trusted)
             view = view_of(path)
             if (pictures := row_gallery(self.problem, self.front, view.labels, view.basis)) is not None:
                 self.folder.write_json(ROW_GALLERY, pictures)
@@ -218,19 +223,38 @@ class FolderRun:
             rest = "model and labels are kept; the same command, or embasis report, writes the report again"
             raise ReportError(f"{str(error).partition('; ')[0]}; {rest}") from error
 
-    def _write_ledger(self) -> None:
+    def _write_ledger(self, trusted: int) -> None:
+        """Every file that could not be used, and what became of all the others."""
         self.folder.write_jsonl("quarantine.jsonl", [asdict(item) for item in self.refused()])
+        accounts = {name: asdict(account) for name, account in self.accounts(trusted).items()}
+        self.folder.write_json("ledger.json", accounts)
+
+    def accounts(self, trusted: int) -> dict[str, Account]:
+        """What became of every file that was met; pictures with label maps are used whole, by their trusted sites."""
+        maps = self.prepare().maps is not None
+        return ledger(self.problem, self._late(), None if maps else trusted)
 
     def refused(self) -> list[Refusal]:
-        """The ledger of what could not be used, up to now."""
+        """What could not be used, up to now."""
+        return [*self.problem.refused, *(item for items in self._late().values() for item in items)]
+
+    def _late(self) -> dict[str, list[Refusal]]:
+        """Rows that were lost while training, on each side."""
         sides = {"labelled": self.problem.labelled, "unlabelled": self.problem.unlabelled, "test": self.problem.test}
-        late = [
-            replace(item, side=name)
-            for name, side in sides.items()
-            if isinstance(side, Images | MapFiles)
-            for item in side.refused
-        ]
-        return [*self.problem.refused, *late]
+        files = {name: side for name, side in sides.items() if isinstance(side, Images | MapFiles)}
+        return {name: [replace(item, side=name) for item in side.refused] for name, side in files.items()}
+
+    def _refuse_losses(self) -> None:
+        """Files that vanish while training have the same budget as those that were damaged before."""
+        late = sum(len(items) for items in self._late().values())
+        if not late:
+            return
+        rows = sum(len(side) for side in (self.problem.labelled, self.problem.unlabelled, self.problem.test or ()))
+        seen = rows + len(self.problem.refused)
+        budget = float(self.config.data.get("budget", DEFAULTS.budget))
+        if late + len(self.problem.refused) > tolerated(seen, budget):
+            self.folder.write_jsonl("quarantine.jsonl", [asdict(item) for item in self.refused()])
+        require_budget(self.refused(), seen, budget)
 
 
 def view_of(path: Path) -> RunView:

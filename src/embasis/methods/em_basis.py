@@ -80,7 +80,7 @@ class EMBasisLabeller:
     joint: bool = True
     """EM hears labels and the network, too: a component has the sites that are likely of its class (decision 0024)."""
     least_agreement: float = 0.35
-    """Where basis and network agree by less (Cohen's κ, unlabelled sites), the network labels alone (decision 0025); 0: never."""
+    """Where basis and network agree by less (Cohen's κ), the network labels alone (decision 0025); 0: never."""
     uncertainty: str = "total_sum"
     carry: bool = False
     """Start each round's EM from the last round's basis instead of the labelled class means."""

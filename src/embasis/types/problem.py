@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -119,6 +119,8 @@ class Problem:
     """Names of the unlabelled rows (paths of images), where they have names; tables then call the rows so."""
     refused: tuple[Refusal, ...] = ()
     """What the data sets held and could not be used: the quarantine ledger."""
+    seen: Mapping[str, int] | None = None
+    """Files that were met on each side, where they were counted: the ledger must account for each."""
     notes: tuple[str, ...] = ()
     """What was done for the user that the user should know of."""
     corrected: int = 0

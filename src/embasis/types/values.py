@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -69,6 +69,9 @@ class Refusal:
     phase: str
     side: str = ""
     """"labelled", "unlabelled" or "test"."""
+    kind: str = field(default="quarantined", compare=False)
+    """"quarantined": it is damaged or gone; "refused": a rule leaves it out; "unscored": a label map without which its
+    picture is used all the same."""
 
 
 @dataclass(frozen=True, eq=False)

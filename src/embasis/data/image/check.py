@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from embasis.data.image.files import SMALL_SIDE, PathLike
@@ -25,7 +26,7 @@ from embasis.data.image.sides import (
 )
 from embasis.data.problem import listed, order, require_classes, require_known, require_labels
 from embasis.data.tables import Finding, noting
-from embasis.types import Preparation
+from embasis.types import Preparation, Refusal
 
 BATCH = 64
 MOST_LINES = 20
@@ -40,10 +41,10 @@ def check_images(
     first = second = None
     with noting(findings):
         first = decoded(gather_labelled(labelled, label, options), reader)
-        findings += about_files(first) + _about_classes(first, options, findings)
+        findings += about_files(first, "labelled") + _about_classes(first, options, findings)
     with noting(findings):
         second = decoded(gather(unlabelled, label, options), reader)
-        findings += about_files(second)
+        findings += about_files(second, "unlabelled")
     sides = [side for side in (first, second) if side is not None]
     with noting(findings):
         refused = [item for side in sides for item in side.scan.refused]
@@ -55,21 +56,25 @@ def check_images(
 
 
 def decoded(side: ImageSide, reader: Reader) -> ImageSide:
-    """The side without the files that cannot be decoded completely."""
-    files = side.scan.files
+    """The side without the files that cannot be decoded completely; files of the same bytes are decoded once."""
+    files = tuple({file.digest: file for file in reversed(side.scan.files)}.values())[::-1]
     rows = [range(first, min(first + BATCH, len(files))) for first in range(0, len(files), BATCH)]
     views = reader.batches(files, rows, Preparation(size=SMALL_SIDE, crop=1.0))
     broken = {
-        files[batch[position]].name: reason
+        files[batch[position]].digest: reason
         for batch, (_, reasons) in zip(rows, views, strict=True)
         for position, reason in reasons.items()
     }
-    return side.without(broken, "read")
+    names = {file.name: broken[file.digest] for file in side.scan.files if file.digest in broken}
+    return side.without(names, "read")
 
 
-def about_files(side: ImageSide) -> list[Finding]:
-    """Counts, what was ignored, every unreadable file, repeated files and tiny pictures of one side."""
-    found = [Finding("note", f"{side.name}: {len(side.scan.files):,} of {side.seen:,} images can be used")]
+def about_files(side: ImageSide, role: str, more: Sequence[Refusal] = ()) -> list[Finding]:
+    """Counts, what was ignored, unreadable files, repeated files and tiny pictures of one side.
+
+    `more` are other files of the side that cannot be used."""
+    refused = tuple(replace(item, side=role) for item in (*side.scan.refused, *more))
+    found = [Finding("note", f"{side.name}: {len(side.scan.files):,} of {side.seen:,} images can be used", refused)]
     found += [Finding("note", text) for text in side.scan.notes]
     found += [Finding("warning", text) for text in _refused_lines(side)]
     if side.scan.small:

@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 ORIENTATION = 0x0112
-_EXIF = (b"eXIf", b"EXIF", b"Raw profile type", b"tiff:Orientation")
+_EXIF = (b"eXIf", b"EXIF", b"Raw profile type", b"tiff:Orientation", b"XML:com.adobe.xmp")
 """One of these is in a PNG or WebP file that says how to turn it."""
 _BROKEN = re.compile("premature end|bad Huffman code|instead of RST|Inconsistent progression", re.IGNORECASE)
 # Orientation → (transpose rows and columns, mirror rows, mirror columns), in this order.
@@ -91,8 +91,8 @@ def decode(data: bytes) -> Tensor:
         check_png(data)
     with opened(data, kind) as image:
         pixels = _rgb(image)
-        # A TIFF is turned by Pillow as it is loaded, and has no orientation any more.
-        return _turned(pixels, _orientation(image))
+        # A JPEG is turned as by the other decoder; a TIFF is turned by Pillow as it is loaded, and not once more.
+        return _turned(pixels, _jpeg_orientation(data) if kind == "JPEG" else _orientation(image))
 
 
 def upright(data: bytes, found: Header) -> tuple[int, int]:
@@ -153,22 +153,37 @@ def _fast_jpeg(jpeg: Any, data: bytes) -> Pixels | None:
 
 
 def _jpeg_orientation(data: bytes) -> int:
-    """Read from the APP1 segment, which has to lie at the beginning."""
-    start = data.find(b"Exif\x00\x00", 0, 2**16)
-    if start < 4 or data[start - 4 : start - 2] != b"\xff\xe1":
+    """Read from the first APP1 segment that holds it, whichever decoder is there."""
+    block = _jpeg_exif(data)
+    if not block:
         return 1
     from PIL import Image
 
-    length = int.from_bytes(data[start - 2 : start], "big") - 2
     exif = Image.Exif()
     try:
-        exif.load(data[start : start + length])
+        exif.load(block)
         return int(exif.get(ORIENTATION, 1))
     except Exception:  # whatever a damaged block leads to
         return 1
 
 
+def _jpeg_exif(data: bytes) -> bytes:
+    """Go from segment to segment up to the pixels: the mark alone may stand anywhere, in a comment too."""
+    at = 2
+    while at + 10 <= len(data) and data[at] == 0xFF and data[at + 1] != 0xDA:
+        if data[at + 1] == 0xFF:  # a byte that only fills
+            at += 1
+            continue
+        end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        if data[at + 1] == 0xE1 and data[at + 4 : at + 10] == b"Exif\x00\x00":
+            return data[at + 4 : end]
+        at = end
+    return b""
+
+
 def _orientation(image: Image.Image) -> int:
+    if image.format in ("GIF", "BMP", "PPM"):
+        return 1  # they have no such block; what Pillow takes for one is a comment
     try:
         return int(image.getexif().get(ORIENTATION, 1))
     except Exception:  # as above

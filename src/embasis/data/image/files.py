@@ -57,8 +57,8 @@ class ImageFile:
 
     name: str
     """Its path below the root, "/" between parts: the row's name in every table."""
-    path: str
-    """The file to open."""
+    where: str
+    """The file to open; or a folder, with "/" at its end, below which it has its name. So a million files share one."""
     digest: bytes
     """16 bytes: blake2b of the content."""
     offset: int = 0
@@ -66,6 +66,11 @@ class ImageFile:
     """Where the image lies in the file; −1 = to its end."""
     size: tuple[int, int] = (0, 0)
     """Height and width as decoded, turned upright; zeros where nobody looked."""
+
+    @property
+    def path(self) -> str:
+        """The file to open."""
+        return self.where + self.name if self.where.endswith("/") else self.where
 
     def read(self) -> bytes:
         """The content now; OSError when it cannot be had."""
@@ -89,6 +94,8 @@ class Scan:
     """Names of the first-level sub-folders, also of empty ones."""
     small: tuple[str, ...] = ()
     """Names of images with a short side under SMALL_SIDE."""
+    seen: int = -1
+    """Items that were met, whatever became of them; −1 where nobody counted."""
 
 
 def read_part(path: str, offset: int = 0, length: int = -1) -> bytes:
@@ -137,6 +144,10 @@ class Collector:
     """Gathers the images of one root; `scan` is what it found."""
 
     root: str
+    base: str = ""
+    """The folder of the files, with "/" at its end, if they have their names below one."""
+    seen: int = 0
+    """Counted by whoever meets an item, and not by what becomes of it, so that none can be lost unnoticed."""
     files: list[ImageFile] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
     folders: set[str] = field(default_factory=set)
@@ -145,10 +156,11 @@ class Collector:
     others: Counter[str] = field(default_factory=Counter)
     again: int = 0
     """Links to what was there already."""
+    _sizes: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
 
-    def refuse(self, name: str, reason: str) -> None:
+    def refuse(self, name: str, reason: str, kind: str = "quarantined") -> None:
         """One line of the ledger."""
-        self.refused.append(Refusal(name, reason, "scan"))
+        self.refused.append(Refusal(name, reason, "scan", kind=kind))
 
     def examine(self, name: str, path: str, offset: int = 0, length: int = -1) -> None:
         """Read one image once: hash and header, or the reason why not."""
@@ -162,7 +174,9 @@ class Collector:
         if min(header.width, header.height) < SMALL_SIDE:
             self.small.append(name)
         digest, size = hashlib.blake2b(data, digest_size=16).digest(), decode.upright(data, header)
-        self.files.append(ImageFile(name, path, digest, offset, length, size))
+        size = self._sizes.setdefault(size, size)
+        where = self.base if self.base and path == self.base + name else path
+        self.files.append(ImageFile(name, where, digest, offset, length, size))
         return None
 
     def scan(self, empty: bool = False) -> Scan:
@@ -178,6 +192,7 @@ class Collector:
             tuple(f"{where}: {note}" for note in self._notes()),
             tuple(sorted(self.folders)),
             tuple(sorted(self.small)),
+            self.seen,
         )
 
     def _instead(self) -> str:

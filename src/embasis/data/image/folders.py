@@ -80,7 +80,7 @@ def _test_side(side: ImageSide, names: list[str], options: ImageOptions) -> tupl
         marked = zip(side.scan.files, side.labels or (), strict=True)
         outside = {file.name: reason for file, label in marked if label in extra}
         require(len(outside) < len(side.scan.files), f"{side.name}: no image has a class of the labelled side")
-        side = side.without(outside, "scan")
+        side = side.without(outside, "scan", "refused")
         notes.append(f"{side.name}: left out, no class of the labelled side: {listed(extra)}")
     if lacking:
         notes.append(f"{side.name}: classes without a test image, their scores are n/a: {listed(lacking)}")

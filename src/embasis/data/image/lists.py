@@ -10,10 +10,11 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from embasis.data.image.files import IS_LINK, NOT_REGULAR, Collector, PathLike, Scan, name_bytes, shown, why
+from embasis.data.image.files import IS_LINK, NOT_REGULAR, Collector, PathLike, Scan, name_bytes, why
+from embasis.data.parquet import columns_of, kinds_of, names_of, opened
 from embasis.data.problem import label_names, listed
-from embasis.data.readers import csv_rows, header_of
-from embasis.errors import InputDataError, require
+from embasis.data.readers import csv_rows, header_of, require_different
+from embasis.errors import InputDataError, ResourceError, require
 
 COLUMN = "path"
 Row = tuple[str, str | None, object]
@@ -37,9 +38,10 @@ def scan_list(path: PathLike, *, label: str = "label", follow_links: bool = Fals
         require(path.stat().st_size > 0, f"{path}: the file is empty")
         columns = _columns(path)
         require(COLUMN in columns, f"{path}: no column {COLUMN!r}; columns: {listed(columns)}")
-        twice = {name for name in columns if columns.count(name) > 1}
-        require(not twice, f"{path}: columns must have different names, twice or more: {listed(twice)}")
+        require_different(columns, path)
         collector, labels = _collect(path, label, follow_links)
+    except ResourceError:  # is an OSError, too
+        raise
     except FileNotFoundError as error:
         raise InputDataError(f"{path}: no such file") from error
     except OSError as error:
@@ -67,16 +69,17 @@ def _target(path: Path, written: str) -> str:
 
 def _collect(path: Path, label: str, follow_links: bool) -> tuple[Collector, dict[str, object]]:
     collector, labels = Collector(os.fspath(path)), dict[str, object]()
-    met: set[str] = set()
+    met, targets = set[str](), dict[str, str]()  # a text of many rows is worked on once
     for where, written, mark in _cells(path, label):
+        collector.seen += 1
         if not written:
-            collector.refuse(where, "has no path")
+            collector.refuse(where, "has no path", "refused")
             continue
-        target = _target(path, written)
+        target = targets[written] if written in targets else targets.setdefault(written, _target(path, written))
         if target in met:
-            collector.refuse(written, f"is listed twice, again in {where}")
+            collector.refuse(written, f"is listed twice, again in {where}", "refused")
         elif reason := _refusal(target, where, follow_links):
-            collector.refuse(written, reason)
+            collector.refuse(written, reason, "refused" if reason in (IS_LINK, NOT_REGULAR) else "quarantined")
         else:
             collector.examine(written, os.path.realpath(target) if follow_links else target)
             labels[written] = mark
@@ -99,16 +102,7 @@ def _refusal(target: str, where: str, follow_links: bool) -> str:
 
 
 def _columns(path: Path) -> list[str]:
-    if path.suffix.lower() == ".csv":
-        return header_of(path)
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path) as file:
-            return list(file.schema_arrow.names)
-    except pa.ArrowException as error:
-        raise InputDataError(f"{shown(path)}: not a readable .parquet file: {error}") from error
+    return header_of(path) if path.suffix.lower() == ".csv" else names_of(path)
 
 
 def _cells(path: Path, label: str) -> Iterator[Row]:
@@ -125,19 +119,10 @@ def _csv_cells(path: Path, label: str) -> Iterator[Row]:
 
 
 def _parquet_cells(path: Path, label: str) -> Iterator[Row]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path) as file:
-            columns = [COLUMN, label] if label in file.schema_arrow.names else [COLUMN]
-            kind = file.schema_arrow.field(COLUMN).type
-            text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-            require(text, f"{path}: column {COLUMN!r} must be text, got {kind}")
-            row = 0
-            for batch in file.iter_batches(columns=columns, use_threads=False):
-                for record in batch.to_pylist():
-                    row += 1
-                    yield f"row {row}", record[COLUMN], record.get(label)
-    except pa.ArrowException as error:
-        raise InputDataError(f"{path}: not a readable .parquet file: {error}") from error
+    with opened(path) as file:
+        kinds = kinds_of(file)
+    kind, names = str(kinds[COLUMN]), [COLUMN, label] if label in kinds else [COLUMN]
+    require(kind in ("string", "large_string"), f"{path}: column {COLUMN!r} must be text, got {kind}")
+    found = columns_of(path, names)
+    for row, written in enumerate(found[COLUMN]):
+        yield f"row {row + 1}", written, found[label][row] if label in found else None

@@ -99,7 +99,9 @@ class Images:
         found = self.reader.batches(self.files, rows, self.preparation, draws, self.strength)
         for numbers, (pixels, refused) in zip(rows, found, strict=True):
             note(self.refused, [self.files[row].name for row in numbers], refused)
-            yield View(pixels, self.labels[torch.tensor(numbers, dtype=torch.int64)])
+            labels = self.labels[torch.tensor(numbers, dtype=torch.int64)]
+            labels[[*refused]] = -1  # a row that could not be read is grey, and grey has no class
+            yield View(pixels, labels)
 
 
 def note(ledger: list[Refusal], names: Sequence[str], refused: dict[int, str]) -> None:

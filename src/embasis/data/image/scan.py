@@ -51,12 +51,13 @@ def scan_folder(root: PathLike, *, follow_links: bool = False) -> Scan:
         raise InputDataError(f"{shown(top)}: is no folder") from error
     except OSError as error:
         raise InputDataError(f"{shown(top)}: cannot be read: {why(error)}") from error
-    collector = Collector(top)
+    collector = Collector(top, os.path.join(os.path.abspath(top), ""))
     seen: Seen | None = {(state.st_dev, state.st_ino)} if follow_links else None
     links = _walk(collector, os.path.abspath(top), "", seen, first=True)
     if seen is None:
         for _, name in links:
-            collector.refuse(_name(name), IS_LINK)
+            collector.seen += 1
+            collector.refuse(_name(name), IS_LINK, "refused")
     else:
         _follow(collector, links, seen)
     return collector.scan()
@@ -65,13 +66,13 @@ def scan_folder(root: PathLike, *, follow_links: bool = False) -> Scan:
 def scan_file(path: PathLike) -> Scan:
     """One image that was named by its path, which is its name, too; or why it cannot be read. A link is followed."""
     text = os.fspath(path)
-    collector = Collector(text)
+    collector = Collector(text, seen=1)
     real = os.path.realpath(text)
     try:
         if stat.S_ISREG(os.stat(real).st_mode):
             collector.examine(_name(text), real)
         else:
-            collector.refuse(_name(text), NOT_REGULAR)
+            collector.refuse(_name(text), NOT_REGULAR, "refused")
     except (FileNotFoundError, NotADirectoryError):
         collector.refuse(_name(text), "no such file")
     except OSError as error:
@@ -95,6 +96,7 @@ def _walk(collector: Collector, folder: str, below: str, seen: Seen | None, firs
                 for entry in entries:
                     _enter(collector, entry, prefix, stack, links, seen, first)
         except OSError as error:
+            collector.seen += 1
             collector.refuse(_name(prefix), why(error))
     return links
 
@@ -120,11 +122,13 @@ def _enter(
         if seen is None or _is_new(entry.stat(follow_symlinks=False), seen):
             stack.append((entry.path, name + "/"))
     elif not entry.is_file(follow_symlinks=False):
-        collector.refuse(_name(name), NOT_REGULAR)
+        collector.seen += 1
+        collector.refuse(_name(name), NOT_REGULAR, "refused")
     elif (kind := ending(entry.name)) not in SUFFIXES:
         collector.others[kind] += 1
     # Hard links are files of their own; only what is reached through a link is compared with what was seen.
     elif seen is None or _is_new(entry.stat(follow_symlinks=False), seen) or first:
+        collector.seen += 1
         collector.examine(_name(name), entry.path)
 
 
@@ -145,7 +149,8 @@ def _follow(collector: Collector, links: list[tuple[str, str]], seen: Seen) -> N
             try:
                 state = os.stat(real)
             except OSError:
-                collector.refuse(_name(name), "is a link that leads nowhere")
+                collector.seen += 1
+                collector.refuse(_name(name), "is a link that leads nowhere", "refused")
                 continue
             if os.path.isdir(real) and "/" not in name:
                 collector.folders.add(_name(name))
@@ -154,8 +159,10 @@ def _follow(collector: Collector, links: list[tuple[str, str]], seen: Seen) -> N
             elif os.path.isdir(real):
                 found += _walk(collector, real, name + "/", seen, first=False)
             elif not os.path.isfile(real):
-                collector.refuse(_name(name), NOT_REGULAR)
+                collector.seen += 1
+                collector.refuse(_name(name), NOT_REGULAR, "refused")
             elif (kind := ending(name)) in SUFFIXES:
+                collector.seen += 1
                 collector.examine(_name(name), real)
             else:
                 collector.others[kind] += 1
@@ -197,7 +204,8 @@ def _enter_member(collector: Collector, path: str, member: tarfile.TarInfo, part
     """One member of an archive, by its kind."""
     name = _name("/".join(parts))
     if member.name.startswith("/") or ".." in parts:
-        return collector.refuse(_name(member.name), "leads out of the archive")
+        collector.seen += 1
+        return collector.refuse(_name(member.name), "leads out of the archive", "refused")
     if hidden := next((part for part in parts if is_hidden(part)), None):
         collector.hidden[_name(hidden)] += 1
         return None
@@ -206,8 +214,10 @@ def _enter_member(collector: Collector, path: str, member: tarfile.TarInfo, part
     if member.isdir():
         return None
     if not member.isreg() or member.issparse():
-        return collector.refuse(name, NOT_REGULAR)
+        collector.seen += 1
+        return collector.refuse(name, NOT_REGULAR, "refused")
     if (kind := ending(parts[-1])) not in SUFFIXES:
         collector.others[kind] += 1
         return None
+    collector.seen += 1
     return collector.examine(name, path, member.offset_data, member.size)

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,6 +25,7 @@ from embasis.types import LabelSchema, Problem, Refusal
 
 ALWAYS_TOLERATED = 10
 """Unreadable files that never stop a run, however few files there are."""
+SIDES = ("labelled", "unlabelled", "test")
 SAME_SHARE = 0.95
 """From this share of common files on, the unlabelled side is the labelled one by mistake."""
 
@@ -60,19 +64,22 @@ class ImageSide:
     @property
     def seen(self) -> int:
         """Files that were found, usable or not."""
-        return len(self.scan.files) + len(self.scan.refused)
+        return self.scan.seen if self.scan.seen >= 0 else len(self.scan.files) + len(self.scan.refused)
 
     @property
     def named(self) -> Side:
         """The labels without the images, for the rules that tables have too."""
         return Side(self.name, torch.empty(len(self.scan.files), 0), None if self.labels is None else [*self.labels])
 
-    def without(self, reasons: Mapping[str, str], phase: str) -> ImageSide:
+    def without(self, reasons: Mapping[str, str], phase: str, kind: str = "quarantined") -> ImageSide:
         """The side when the named files are refused."""
-        kept = [row for row, file in enumerate(self.scan.files) if file.name not in reasons]
-        refused = [Refusal(file.name, reasons[file.name], phase) for file in self.scan.files if file.name in reasons]
-        files = tuple(self.scan.files[row] for row in kept)
-        labels = None if self.labels is None else tuple(self.labels[row] for row in kept)
+        if not reasons:
+            return self
+        stays = bytearray(file.name not in reasons for file in self.scan.files)
+        gone = (file.name for file in self.scan.files if file.name in reasons)
+        refused = [Refusal(name, reasons[name], phase, kind=kind) for name in gone]
+        files = tuple(compress(self.scan.files, stays))
+        labels = None if self.labels is None else tuple(compress(self.labels, stays))
         return replace(
             self, scan=replace(self.scan, files=files, refused=(*self.scan.refused, *refused)), labels=labels
         )
@@ -95,13 +102,13 @@ def gather_labelled(path: PathLike, label: str, options: ImageOptions) -> ImageS
     loose = {file.name: "lies in no class folder" for file in side.scan.files if "/" not in file.name}
     hint = "expected is <folder>/<class>/<image>, or a list with a column of labels"
     require(len(loose) < len(side.scan.files), f"{side.name}: no image lies in a class folder; {hint}")
-    inside = side.without(loose, "scan")
+    inside = side.without(loose, "scan", "refused")
     return replace(inside, labels=tuple(top_folder(file) for file in inside.scan.files))
 
 
 def top_folder(file: ImageFile) -> str:
     """The first-level sub-folder of a file: its class."""
-    return file.name.partition("/")[0]
+    return sys.intern(file.name.partition("/")[0])  # a million files share a few
 
 
 def require_filled(side: ImageSide, options: ImageOptions) -> tuple[str, ...]:
@@ -137,39 +144,55 @@ def hidden_notes(side: ImageSide, classes: set[str]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def repeats(side: ImageSide) -> list[tuple[str, str]]:
-    """(name, earlier name) of the files whose bytes an earlier file of the same side has."""
-    first: dict[bytes, str] = {}
-    pairs = ((file.name, first.setdefault(file.digest, file.name)) for file in side.scan.files)
-    return [(name, earlier) for name, earlier in pairs if name != earlier]
+class Twins(NamedTuple):
+    """How many pairs of files have the same bytes, and the first pair. Pairs of a million files are not kept."""
+
+    number: int = 0
+    first: tuple[str, str] = ("", "")
+
+    def text(self, start: str, one: str, more: str, end: str) -> str:
+        """A sentence about them, or nothing."""
+        files = f"1 file {one}" if self.number == 1 else f"{self.number:,} files {more}"
+        return f"{start}{files} {end}; first: {' = '.join(self.first)}" if self.number else ""
 
 
-def common(one: ImageSide, two: ImageSide) -> list[tuple[str, str]]:
+def _counted(pairs: Iterable[tuple[str, str]]) -> Twins:
+    found = Twins()
+    for pair in pairs:
+        found = Twins(found.number + 1, found.first if found.number else pair)
+    return found
+
+
+def _repeats(side: ImageSide) -> Iterator[tuple[int, int]]:
+    """(row, earlier row) of the files whose bytes an earlier file of the same side has."""
+    first: dict[bytes, int] = {}
+    pairs = ((row, first.setdefault(file.digest, row)) for row, file in enumerate(side.scan.files))
+    return ((row, earlier) for row, earlier in pairs if row != earlier)
+
+
+def common(one: ImageSide, two: ImageSide) -> Twins:
     """(name in two, name in one) of the files of `two` whose bytes are in `one` as well."""
     held = {file.digest: file.name for file in reversed(one.scan.files)}
-    return [(file.name, held[file.digest]) for file in two.scan.files if file.digest in held]
+    return _counted((file.name, held[file.digest]) for file in two.scan.files if file.digest in held)
 
 
 def two_classes_text(side: ImageSide) -> str:
     """A sentence about files of one content that have two labels, or nothing."""
-    label = {file.name: mark for file, mark in zip(side.scan.files, side.labels or (), strict=True)}
-    pairs = [pair for pair in repeats(side) if label[pair[0]] != label[pair[1]]]
-    files = "1 file is" if len(pairs) == 1 else f"{len(pairs):,} files are"
-    return f"{side.name}: {files} in two classes at once; first: {' = '.join(pairs[0])}" if pairs else ""
+    files, labels = side.scan.files, side.labels or ()
+    found = _counted((files[a].name, files[b].name) for a, b in _repeats(side) if labels[a] != labels[b])
+    return found.text(f"{side.name}: ", "is", "are", "in two classes at once")
 
 
 def repeats_text(side: ImageSide) -> str:
     """A sentence about files that are twice on one side, or nothing."""
-    pairs = repeats(side)
-    files = "1 file repeats" if len(pairs) == 1 else f"{len(pairs):,} files repeat"
-    return f"{side.name}: {files} the bytes of another; first: {' = '.join(pairs[0])}" if pairs else ""
+    files = side.scan.files
+    found = _counted((files[a].name, files[b].name) for a, b in _repeats(side))
+    return found.text(f"{side.name}: ", "repeats", "repeat", "the bytes of another")
 
 
 def common_text(one: ImageSide, two: ImageSide) -> str:
     """A sentence about files that are on both sides, or nothing."""
-    pairs = common(one, two)
-    files = "1 file is" if len(pairs) == 1 else f"{len(pairs):,} files are"
-    return f"{files} byte for byte in {one.name} and in {two.name}; first: {' = '.join(pairs[0])}" if pairs else ""
+    return common(one, two).text("", "is", "are", f"byte for byte in {one.name} and in {two.name}")
 
 
 def require_other_place(labelled: PathLike, unlabelled: PathLike) -> None:
@@ -181,7 +204,7 @@ def require_other_place(labelled: PathLike, unlabelled: PathLike) -> None:
 
 def require_other_files(labelled: ImageSide, unlabelled: ImageSide) -> None:
     """An unlabelled side that is not a copy of the labelled one."""
-    rows, pairs = len(unlabelled.scan.files), len(common(labelled, unlabelled))
+    rows, pairs = len(unlabelled.scan.files), common(labelled, unlabelled).number
     copied = rows >= 2 and pairs >= SAME_SHARE * rows
     what = f"{pairs:,} of {rows:,} files are byte for byte in {labelled.name} too"
     require(not copied, f"{unlabelled.name}: {what}: this is the labelled side again; give the unlabelled images")
@@ -199,7 +222,7 @@ def require_budget(refused: Sequence[Refusal], seen: int, budget: float) -> None
     require(
         len(refused) <= most,
         f"{len(refused):,} of {seen:,} files unreadable ({100 * share:.1f} %), {most:,} are tolerated; "
-        f"first: {first_of(tuple(refused))}; `embasis check` lists all, "
+        f"first: {first_of(tuple(refused))}; `embasis check -o FILE` lists all, "
         f"data.budget={enough:g} (check: --budget) allows more",
     )
 
@@ -223,13 +246,14 @@ def assemble(
         hidden=None if unlabelled.labels is None else _numbers(unlabelled, names)[_by_id(unlabelled)],
         row_names=tuple(images.names),
         refused=tuple(ledger(labelled, unlabelled, test)),
+        seen={name: side.seen for name, side in zip(SIDES, (labelled, unlabelled, test), strict=True) if side},
         notes=(*(note for side in sides for note in side.scan.notes), *notes),
     )
 
 
 def ledger(*sides: ImageSide | None) -> Iterator[Refusal]:
     """What the three sides refused, with the name of the side."""
-    for name, side in zip(("labelled", "unlabelled", "test"), sides, strict=True):
+    for name, side in zip(SIDES, sides, strict=True):
         if side is not None:
             yield from (replace(item, side=name) for item in side.scan.refused)
 

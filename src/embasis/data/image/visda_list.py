@@ -41,7 +41,7 @@ def listed_only(scan: Scan, place: Path, domain: str) -> Scan:
     if extra:
         files = "1 image is" if extra == 1 else f"{extra:,} images are"
         notes.append(f"{place}: {files} not in {domain}/{LIST} and not used")
-    return replace(scan, files=kept, refused=(*scan.refused, *gone), notes=tuple(notes))
+    return replace(scan, files=kept, refused=(*scan.refused, *gone), notes=tuple(notes), seen=-1)
 
 
 def _names(text: bytes, what: str) -> set[str]:

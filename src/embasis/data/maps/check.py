@@ -8,6 +8,7 @@ from embasis.data.image.check import MOST_LINES, about_files, decoded
 from embasis.data.image.files import PathLike
 from embasis.data.image.loading import Reader
 from embasis.data.image.sides import (
+    SIDES,
     ImageOptions,
     common_text,
     require_budget,
@@ -50,8 +51,9 @@ def maps_check(
     first, second, third = (None if side is None else decoded_side(side, reader) for side in sides)
     later: list[Finding] = []
     looked = surveyed(first, second, third, options, later, classes)
-    for found, side in zip((looked.labelled, looked.unlabelled, looked.test), (first, second, third), strict=True):
-        findings += [] if side is None else _about_files(side if found is None else found.side)
+    founds = (looked.labelled, looked.unlabelled, looked.test)
+    for role, found, side in zip(SIDES, founds, (first, second, third), strict=True):
+        findings += [] if side is None else _about_files(side if found is None else found.side, role)
     findings += later
     findings += [Finding("note", classes_text(found)) for found in _known(looked) if found.counts.any()]
     with noting(findings):
@@ -170,13 +172,13 @@ def _known(looked: Looked) -> list[Survey]:
     return [found for found in (looked.labelled, looked.unlabelled, looked.test) if found is not None]
 
 
-def _about_files(side: MapSide) -> list[Finding]:
+def _about_files(side: MapSide, role: str) -> list[Finding]:
     """Counts and refusals of the pictures, and of the maps whose pictures can be used."""
     lost = [Finding("warning", f"{side.name}: {item.name}: {item.reason}") for item in side.refused[:MOST_LINES]]
     if len(side.refused) > MOST_LINES:
         more = len(side.refused) - MOST_LINES
         lost.append(Finding("warning", f"{side.name}: and {more:,} more unreadable label maps"))
-    return about_files(side.pictures) + lost
+    return about_files(side.pictures, role, (*side.refused, *side.unlabelled)) + lost
 
 
 def decoded_side(side: MapSide, reader: Reader) -> MapSide:

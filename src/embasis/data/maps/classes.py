@@ -20,7 +20,6 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -30,6 +29,7 @@ from embasis.data.image.files import PathLike, shown
 from embasis.data.maps.labels import shown_number
 from embasis.data.maps.png import PALETTE, RGB, RGBA, Png
 from embasis.data.problem import listed
+from embasis.data.text import read_text
 from embasis.errors import InputDataError, require
 from embasis.types.maps import ClassTable
 
@@ -107,17 +107,17 @@ def read_classes(path: PathLike) -> ClassFile:
     """A classes.toml, checked; what is wrong with it is said with its path."""
     where = shown(path)
     try:
-        raw = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+        raw = tomllib.loads(read_text(path, "utf-8-sig"))
         file = msgspec.convert(raw, _File)
     except FileNotFoundError as error:
         raise InputDataError(f"{where}: no such file") from error
     except OSError as error:
         raise InputDataError(f"{where}: cannot be read: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputDataError(f"{where}: {error}") from error
     except msgspec.ValidationError as error:
         keys = "class, coded, ignore, others; of a class: colour, id, ids, name"
         raise InputDataError(f"{where}: {error}; known keys: {keys}") from error
+    except (ValueError, RecursionError) as error:  # what is no TOML, no UTF-8, or a number of 5000 digits
+        raise InputDataError(f"{where}: {error}") from error
     try:
         return _checked(os.fspath(path), file)
     except InputDataError as error:

@@ -139,7 +139,7 @@ def map_problem(
     nothing = torch.zeros(len(unlabelled), len(table.names), dtype=torch.int64)
     second = Survey(_side("unlabelled", unlabelled), unlabelled_table or table, nothing, ())
     problem = _assembled(Looked(first, second, third), [*notes, *_lacking("labelled", first), *_lacking("test", third)])
-    return replace(problem, refused=(*refused, *problem.refused))
+    return replace(problem, refused=(*refused, *problem.refused), seen=None)
 
 
 def _lacking(name: str, found: Survey | None) -> list[str]:
@@ -178,6 +178,7 @@ def _assembled(looked: Looked, notes: Sequence[str]) -> Problem:
         hidden=_samples(second).truth if second.side.has_maps else None,
         row_names=tuple(unlabelled.names),
         refused=tuple(_ledger(looked)),
+        seen={name: found.side.pictures.seen for name, found in _sides(looked).items()},
         notes=tuple(notes),
     )
 
@@ -188,10 +189,13 @@ def _samples(found: Survey) -> MapFiles:
 
 def _ledger(looked: Looked) -> list[Refusal]:
     """What the three sides refused, with the name of the side."""
-    sides = {"labelled": looked.labelled, "unlabelled": looked.unlabelled, "test": looked.test}
     return [
         replace(item, side=name)
-        for name, found in sides.items()
-        if found is not None
+        for name, found in _sides(looked).items()
         for item in (*refusals(found.side), *found.side.unlabelled)
     ]
+
+
+def _sides(looked: Looked) -> dict[str, Survey]:
+    sides = {"labelled": looked.labelled, "unlabelled": looked.unlabelled, "test": looked.test}
+    return {name: found for name, found in sides.items() if found is not None}

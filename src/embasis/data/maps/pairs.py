@@ -111,7 +111,8 @@ def _paired(top: str, pictures: Scan, maps: Scan, labelled: bool) -> MapSide:
         twins=_twins(names),
     )
     if not labelled:
-        return replace(side, refused=tuple(replace(item, name=f"{LABELS}/{item.name}") for item in broken.values()))
+        lost = (replace(item, name=f"{LABELS}/{item.name}", kind="unscored") for item in broken.values())
+        return replace(side, refused=tuple(lost))
     return side.without(
         {name: _map_reason(broken[stem(name)].reason) for name in names if stem(name) in broken}, "scan"
     )

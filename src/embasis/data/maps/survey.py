@@ -74,12 +74,14 @@ def _without_bad(side: MapSide, rows: Rows, table: ClassTable, required: bool) -
     unreadable = ((file, one) for file, one in rows if isinstance(one, BadMap) and not isinstance(one, WrongKind))
     bad = {file.name: str(one) for file, one in unreadable}
     if not required:
-        lost = [Refusal(_map_name(file), bad[file.name], "read") for file in side.files if file.name in bad]
+        lost = [
+            Refusal(_map_name(file), bad[file.name], "read", kind="unscored") for file in side.files if file.name in bad
+        ]
         files = tuple(replace(file, label=None) if file.name in bad else file for file in side.files)
         side = replace(side, files=files, refused=(*side.refused, *lost))
     else:
         empty = {name for name, count in counts.items() if not count.any()}
-        out = [Refusal(file.name, NO_PIXEL, "read") for file in side.files if file.name in empty]
+        out = [Refusal(file.name, NO_PIXEL, "read", kind="refused") for file in side.files if file.name in empty]
         side = side.without({name: f"its label map: {reason}" for name, reason in bad.items()}, "read").leaving(out)
     nothing = torch.zeros(len(table.names), dtype=torch.int64)
     every = [counts.get(file.name, nothing) for file in side.files]

@@ -1,0 +1,80 @@
+"""What the machine has: memory and disk, asked before long work, so that it is refused at once and not after hours.
+
+What is needed is always a lower bound: work that would fit is never refused.
+"""
+
+from __future__ import annotations
+
+import re
+import resource
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from embasis.errors import ResourceError, require
+
+GROUP = Path("/sys/fs/cgroup")
+_SHORT = re.compile(
+    "not enough memory|out of memory|can(no|')t allocate memory|bad_alloc|failed to map segment|start new thread", re.I
+)
+
+
+def is_short(error: BaseException) -> bool:
+    """Whether an error says that memory was not there: Python's, torch's for the CPU and for a GPU, the loader's."""
+    said = isinstance(error, RuntimeError | ImportError) and _SHORT.search(str(error))
+    return isinstance(error, MemoryError) or bool(said)
+
+
+@contextmanager
+def enough_memory(what: str, hint: str) -> Iterator[None]:
+    """Memory that is not there becomes a ResourceError: what was being done, and what would need less."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_short(error):
+            raise
+        raise ResourceError(f"not enough memory for {what}; {hint}") from error
+
+
+def free_memory() -> int:
+    """Bytes that this process may still take: of the machine, of its control group, of its own limit."""
+    found = [_field("/proc/meminfo", "MemAvailable:")]
+    with suppress(OSError, ValueError):
+        limit, used = ((GROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        found.append(int(limit) - int(used))  # "max" is no number: there is no limit
+    limit_here = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit_here != resource.RLIM_INFINITY:
+        found.append(limit_here - _field("/proc/self/status", "VmSize:"))
+    return max(0, min(found))
+
+
+def _field(path: str, name: str) -> int:
+    """A figure of /proc in bytes; without /proc as much as there can be."""
+    with suppress(OSError), open(path) as lines:
+        return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(name)), 2**62)
+    return 2**62
+
+
+def require_memory(need: int, what: str, hint: str) -> None:
+    """Refuse work that cannot fit into memory."""
+    there = free_memory() if need > 2**20 else need
+    require(need <= there, f"{what} needs {size(need)} of memory, {size(there)} is there; {hint}", ResourceError)
+
+
+def require_disk(folder: Path, need: int, what: str, hint: str) -> None:
+    """Refuse work that cannot fit on the disk of a folder, which may be yet to be made."""
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    there = shutil.disk_usage(place).free
+    text = f"{what} needs {size(need)} of disk, {size(there)} is free in {folder}; {hint}"
+    require(need <= there, text, ResourceError)
+
+
+def size(count: int) -> str:
+    """Bytes for people."""
+    for unit, step in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6)):
+        if count >= step:
+            return f"{count / step:.1f} {unit}"
+    return f"{count / 1000:.0f} kB"

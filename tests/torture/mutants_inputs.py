@@ -1,0 +1,167 @@
+"""Deliberate breakages of what guards inputs and resources, each with the tests that must fail then.
+
+    python tests/torture/mutants_inputs.py [NUMBER ...]
+
+Each is made in a copy of the code, so nothing changes here. One line for each; exit code 1 if a breakage goes unseen.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+
+
+class Mutant(NamedTuple):
+    """What is broken, where, how, and the tests that see it."""
+
+    what: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+DATA, IMAGE = "data/", "data/image/"
+MUTANTS = (
+    Mutant(
+        "texts that are not UTF-8 are not caught", DATA + "parquet.py",
+        "except (pa.ArrowException, UnicodeDecodeError)", "except pa.ArrowException",
+        "test_data_hostile.py::test_a_text_that_is_not_utf8_is_refused",
+    ),
+    Mutant(
+        "texts are read row by row", DATA + "parquet.py", "read_dictionary=texts", "read_dictionary=[]",
+        "test_data_hostile.py::test_one_long_label_in_many_rows_is_in_memory_once",
+    ),
+    Mutant(
+        "a number of 5000 digits is not caught", "config.py",
+        "except (ValueError, RecursionError):\n        plain", "except tomllib.TOMLDecodeError:\n        plain",
+        "test_data_hostile.py::test_settings_of_megabytes_and_numbers_of_thousands_of_digits_are_refused",
+    ),
+    Mutant(
+        "a pipe is waited for", DATA + "text.py", "os.O_RDONLY | os.O_NONBLOCK", "os.O_RDONLY",
+        "test_data_hostile.py::test_a_pipe_as_settings_or_classes_is_refused_and_never_waited_for",
+    ),
+    Mutant(
+        "the EXIF mark is searched for, not read", IMAGE + "decode.py",
+        "    block = _jpeg_exif(data)\n",
+        "    block = data[max(data.find(b'Exif'), 0) :] if b'Exif' in data[:24] else _jpeg_exif(data)\n",
+        "test_images_golden.py",
+    ),
+    Mutant(
+        "a grey row keeps its class", IMAGE + "samples.py", "labels[[*refused]] = -1", "labels = labels",
+        "test_dirty.py::test_files_that_vanish_while_training_are_written_down_and_have_no_class",
+    ),
+    Mutant(
+        "files that vanish have no budget", "experiment/folder.py",
+        "            self._refuse_losses()\n", "",
+        "test_dirty.py::test_more_vanished_files_than_the_budget_allows_end_the_run_and_what_is_saved_is_kept",
+    ),
+    Mutant(
+        "rows that are lost while training still count as used", DATA + "ledger.py",
+        "rows = len(side) - lost", "rows = len(side)",
+        "test_dirty.py::test_files_that_vanish_while_training_are_written_down_and_have_no_class",
+    ),
+    Mutant(
+        "torch's words for no memory are unknown", "resources.py", "can(no|')t allocate memory|", "",
+        "test_resources.py",
+    ),
+    Mutant(
+        "memory that is short is a fault of the file", DATA + "readers.py",
+        "    except ResourceError:  # is an OSError, too, and no fault of the file\n        raise\n", "",
+        "test_resources.py::test_a_table_that_does_not_fit_is_refused_from_its_header",
+    ),
+    Mutant(
+        "only the first file of the same bytes is named", IMAGE + "check.py",
+        "for file in side.scan.files if file.digest in broken", "for file in files if file.digest in broken",
+        "test_dirty.py::test_check_lists_every_damaged_file_of_twenty_kinds_with_its_reason",
+    ),
+    Mutant(
+        "files are not counted when they are met", IMAGE + "scan.py",
+        "or first:\n        collector.seen += 1\n", "or first:\n",
+        "test_dirty.py::test_an_account_that_is_not_even_is_an_error_in_words",
+    ),
+    Mutant(
+        "checksums of PNG files are not looked at", IMAGE + "decode.py", "        check_png(data)\n", "        pass\n",
+        "test_dirty.py::test_check_lists_every_damaged_file_of_twenty_kinds_with_its_reason",
+    ),
+    Mutant(
+        "a link that replaces a file is followed", IMAGE + "files.py", "os.O_NOFOLLOW | ", "",
+        "test_images_scan.py::test_a_file_that_becomes_a_link_after_the_scan_is_not_read",
+    ),
+    Mutant(
+        "special files are opened", IMAGE + "scan.py", "elif not entry.is_file(follow_symlinks=False):", "elif False:",
+        "test_dirty.py::test_check_lists_every_damaged_file_of_twenty_kinds_with_its_reason",
+    ),
+    Mutant(
+        "links are followed by default", IMAGE + "scan.py",
+        "def scan_folder(root: PathLike, *, follow_links: bool = False)",
+        "def scan_folder(root: PathLike, *, follow_links: bool = True)",
+        "test_dirty.py::test_a_link_that_is_followed_is_noticed",
+    ),
+    Mutant(
+        "any number of workers may die", IMAGE + "pool.py", "if len(call.deaths) > 1:", "if len(call.deaths) > 99:",
+        "test_images_loading.py::test_the_second_worker_lost_in_one_pass_ends_it",
+    ),
+    Mutant(
+        "the budget is not asked", IMAGE + "sides.py", "        len(refused) <= most,\n", "        True,\n",
+        "test_images_folders.py::test_more_than_the_budget_is_refused_with_what_would_do",
+    ),
+    Mutant(
+        "a packed matrix may unfold to anything", DATA + "mat.py", "if inflater.unconsumed_tail:", "if False:",
+        "test_domain_sets.py::test_a_matrix_that_unpacks_to_more_than_is_read_is_refused",
+    ),
+    Mutant(
+        "disk is not asked before images are read", "cli/pictures.py",
+        "                require_cache(front, total - done)\n", "",
+        "test_resources.py::test_the_commands_ask_for_disk_before_long_work",
+    ),
+    Mutant(
+        "disk is not asked before training", "cli/running.py",
+        "require_room(run.prepare(), path)", "run.prepare()",
+        "test_resources.py::test_the_commands_ask_for_disk_before_long_work",
+    ),
+    Mutant(
+        "transparent pixels lie over black", IMAGE + "decode.py", "255 * (255 - alpha)", "0 * (255 - alpha)",
+        "test_images_golden.py",
+    ),
+)  # fmt: skip
+
+
+def is_seen(mutant: Mutant) -> bool:
+    """Whether a test fails when the code is broken so."""
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        for part in ("src", "tests"):
+            shutil.copytree(ROOT / part, place / part)
+        shutil.copy(ROOT / "pyproject.toml", place)
+        path = place / "src" / "embasis" / mutant.file
+        text = path.read_text()
+        assert mutant.old in text, f"{mutant.what}: the code that is to be broken is not there"
+        path.write_text(text.replace(mutant.old, mutant.new))
+        test, *options = mutant.tests.split(" ")
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--timeout", "60"]
+        environment = {**os.environ, "PYTHONPATH": str(place / "src"), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run([*command, f"tests/{test}", *options], cwd=place, env=environment, capture_output=True)
+    return done.returncode != 0 and b"no tests ran" not in done.stdout
+
+
+def main(asked: list[str]) -> int:
+    """The breakages that are asked for by number, or all of them."""
+    missed = 0
+    for number, mutant in enumerate(MUTANTS, 1):
+        if not asked or str(number) in asked:
+            seen = is_seen(mutant)
+            missed += not seen
+            print(f"{number:2} {'seen' if seen else 'MISSED'}: {mutant.what} ({mutant.tests})", flush=True)
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
