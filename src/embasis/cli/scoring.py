@@ -162,7 +162,7 @@ def compare(
     backbone: str | None,
     preset: str | None,
 ) -> None:
-    """Run several methods on one data set: mean ± std over seeds.
+    """Run methods on one data set: mean ± std over seeds.
 
     The table is printed; files are written only with -o. Data sets with several
     domains are run on every ordered pair, unless source=… or target=… is given.
