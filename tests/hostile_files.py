@@ -173,12 +173,8 @@ def malformed() -> dict[str, bytes]:
         "no fields": safetensors({"a": {}}),
         "metadata of numbers": safetensors({"__metadata__": {"a": 1}, "a": entry([2], 0, 8)}, eight),
         "bool of 7": safetensors({"a": entry([8], 0, 8, "BOOL")}, b"\x07" * 8),
-        "a million names": safetensors({f"t{i}": entry([0], 0, 0) for i in range(100_000)}),
+        "many names": safetensors({f"t{i}": entry([0], 0, 0) for i in range(20_000)}),
     }  # fmt: skip
-
-
-HARMLESS = {"bool of 7", "a million names"}
-"""Strange, and yet what they say is true: they may be read, but they fit no network."""
 
 
 # --- archives

@@ -108,10 +108,10 @@ def refuse_foreign(path: Path) -> None:
 def refuse_other_settings(path: Path, resolved: dict[str, Any]) -> None:
     """A run folder that was begun with other settings is refused before minutes of reading."""
     from embasis.experiment.build import refuse_changed_config
-    from embasis.storage import read_newest
+    from embasis.experiment.facts import read_run
 
     with suppress(CheckpointError):  # no generation yet, or a damaged one: opening the folder says more
-        refuse_changed_config(read_newest(path).facts["config"], resolved)
+        refuse_changed_config(read_run(path).facts["config"], resolved)
 
 
 def epochs_of(plan: Plan, rounds: int) -> int:

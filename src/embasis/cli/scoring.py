@@ -80,9 +80,10 @@ def predict(
 
     if precision is not None:
         check_precision(precision)
-    from embasis.storage import read_newest, table_bytes, write_output
+    from embasis.experiment.facts import read_run
+    from embasis.storage import table_bytes, write_output
 
-    generation = read_newest(run)
+    generation = read_run(run)
     require(generation.facts.get("records"), f"{run}: no round has ended yet; go on with embasis fit", CorruptError)
     if not generation.facts.get("maps"):
         require(suffix in (".csv", ".parquet"), f"output must end in .csv or .parquet, got {output!r}", ConfigError)

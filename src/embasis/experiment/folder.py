@@ -26,6 +26,7 @@ from embasis.errors import ConfigError, EmbasisError, InputDataError, require
 from embasis.experiment.basis_view import basis_facts, basis_name, basis_of
 from embasis.experiment.build import Built, build, fingerprint, refuse_changed_config
 from embasis.experiment.environment import environment
+from embasis.experiment.facts import check_facts, read_run
 from embasis.experiment.front import Front
 from embasis.experiment.gallery import gallery_files, gallery_of, map_row_names, palette_of
 from embasis.experiment.map_output import write_maps
@@ -34,7 +35,7 @@ from embasis.experiment.thumbnails import ROW_GALLERY, row_gallery, stored_galle
 from embasis.methods.em_basis import EMBasisLabeller
 from embasis.report.page import run_page
 from embasis.report.records import RunView, record_from_json, record_to_json
-from embasis.storage import Generation, RunFolder, read_json, read_jsonl, read_newest, read_table
+from embasis.storage import Generation, RunFolder, read_json, read_jsonl, read_table
 from embasis.types import Problem, Refusal
 
 
@@ -109,6 +110,7 @@ class FolderRun:
             begin_folder(self.folder, built)
             return progress
         facts = self.resumed.facts
+        check_facts(facts, self.folder.path)
         refuse_changed_config(facts["config"], built.resolved)
         same = backbone_of(built) == facts["backbone"]
         rule = "the run folder was begun with other weights of the backbone; use another folder, or the old weights"
@@ -234,8 +236,7 @@ def begin_folder(folder: RunFolder, built: Built) -> None:
 
 def view_of(path: Path) -> RunView:
     """A run folder as the report reads it."""
-    generation = read_newest(path)
-    facts = generation.facts
+    facts = read_run(path).facts
     rounds = tuple(record_from_json(row) for row in facts["records"])
     timings = read_jsonl(path / "timings.jsonl") if (path / "timings.jsonl").exists() else facts["timings"]
     items, pictures = stored_gallery(path)
