@@ -13,6 +13,7 @@ from torch import nn
 
 from embasis.engine.basis_look import BasisLook, look_at_basis
 from embasis.engine.domains import begin_scales, matched
+from embasis.engine.doubts import Doubts
 from embasis.engine.evaluate import evaluate
 from embasis.engine.holdout import parted
 from embasis.engine.label import decide, labelled_parts
@@ -111,11 +112,13 @@ def close_round(
     progress.labeller = method.labeller.fit(stream, start, plan.seed, progress.round)
     progress.labeller = recalibrated(problem, method, plan, progress, (labelled, unlabelled), apart, start)
     verdict = decide(problem, unlabelled, method, plan, progress, shelf)
-    seen = look_at(verdict.parts(), len(problem.schema), plan.seed)
+    doubts = Doubts(progress.round)
+    seen = look_at(doubts.passing(verdict.parts()), len(problem.schema), plan.seed)
     scores = label_free_scores(seen, labelled.chunks) | held_out_scores(apart, method.labeller, progress.labeller)
     notes, status = guard(problem, plan, progress, seen, scores)
     if status == "ok" and seen.sites and not int(seen.trusted.sum()) and can_starve(method):
         status, notes = "no_change", [f"nothing was trusted after round {progress.round}; training stops"]
+    notes += doubts.notes() if status == "ok" else []
     basis = look_at_basis(method.labeller, unlabelled.chunks, progress.labeller, isinstance(verdict, Shelved))
     changed = verdict.changed(progress.pseudo, progress.labels)
     progress.pseudo, progress.labels = verdict.handed_on(seen.by_part)

@@ -1,0 +1,63 @@
+"""What a person should know of a round's labels before believing their order, seen while they pass by; and that they
+are numbers at all: else the run ends.
+
+| doubt | when |
+| --- | --- |
+| one value | all sites are equally sure, so that which of them are trusted is decided by a hash of their ids |
+| cut weights | 1 / variance was outside the range that a weight may have |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from embasis.engine.verdict import Labelled
+from embasis.errors import NumericalError, require
+from embasis.functional.losses import RATIO
+from embasis.types import LabelDistribution
+
+
+class Doubts:
+    """Sums over the parts of a round that were passed on."""
+
+    def __init__(self, round_number: int) -> None:
+        self.round = round_number
+        self.sites = self.weighted = self.cut = 0
+        self.least, self.most = math.inf, -math.inf
+
+    def passing(self, parts: Iterable[Labelled]) -> Iterator[Labelled]:
+        """The same parts, each looked at on its way."""
+        for part in parts:
+            score, weight = part.distribution.uncertainty, part.pseudo.weight
+            self.sites += len(score)
+            self.least, self.most = min(self.least, float(score.min())), max(self.most, float(score.max()))
+            edges = torch.tensor([1 / RATIO, RATIO], dtype=weight.dtype)
+            self.weighted += int((weight > 0).sum())
+            self.cut += int(torch.isin(weight, edges).sum())
+            yield part
+
+    def notes(self) -> list[str]:
+        """A sentence for each doubt."""
+        found = []
+        if self.sites > 1 and self.least == self.most:
+            order = "which of them are trusted is decided by a hash of their ids"
+            found.append(f"all {self.sites:,} labels of round {self.round} are equally sure: {order}")
+        if self.cut:
+            bounds = f"[{1 / RATIO:g}, {RATIO:g}]"
+            found.append(f"{self.cut:,} of {self.weighted:,} weights of round {self.round} were cut to {bounds}")
+        return found
+
+
+def refuse_broken(found: LabelDistribution, ids: Tensor) -> None:
+    """A NumericalError for labels, or uncertainties, that are not finite: they are never selected or kept."""
+    total = found.mean.sum(dtype=torch.float64) + found.uncertainty.sum(dtype=torch.float64)
+    if math.isfinite(float(total)):
+        return  # many times quicker than to look at each value
+    broken = ~(torch.isfinite(found.mean).all(1) & torch.isfinite(found.uncertainty))
+    named = ", ".join(str(number) for number in ids[broken][:5].tolist())
+    counted = f"{int(broken.sum())} of {len(broken)} sites"
+    require(not bool(broken.any()), f"the labels are not finite for {counted}: ids {named}", NumericalError)
