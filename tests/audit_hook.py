@@ -61,7 +61,8 @@ def judge(event: str, arguments: tuple[object, ...]) -> str:
         return f"{event} {arguments!r:.200}"
     if event == "exec":
         return judge_code(arguments[0])
-    if event == "compile" and MARK in str(arguments[0]):
+    # "<unknown>" is ast.parse: what it makes is looked at as data, and would be seen at "exec" if it were run
+    if event == "compile" and MARK in str(arguments[0]) and arguments[1] != "<unknown>":
         return f"compiled a hostile text {arguments!r:.200}"
     if event == "open" and Watch.inside and isinstance(arguments[2], int):
         writes = arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)

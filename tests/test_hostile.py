@@ -24,7 +24,7 @@ EVERY = 41
 @cache
 def outcome() -> dict[str, Any]:
     with TemporaryDirectory() as folder:
-        command = [sys.executable, str(TESTS / "audited.py"), str(Path(folder) / "audit"), str(EVERY)]
+        command = [sys.executable, str(TESTS / "audited.py"), str(Path(folder) / "audit"), str(EVERY), "0"]
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
         )

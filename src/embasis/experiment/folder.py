@@ -21,8 +21,9 @@ from embasis.engine.batch import device_of
 from embasis.engine.holdout import parted
 from embasis.engine.progress import Progress
 from embasis.engine.rounds import Moment, begin, walk
+from embasis.engine.validate import SELECTION_SCORE
 from embasis.engine.verdict import Shelved
-from embasis.errors import ConfigError, EmbasisError, InputDataError, require
+from embasis.errors import ConfigError, CorruptError, EmbasisError, InputDataError, require
 from embasis.experiment.basis_view import basis_facts, basis_name, basis_of
 from embasis.experiment.build import Built, build, fingerprint, refuse_changed_config
 from embasis.experiment.environment import environment
@@ -238,6 +239,8 @@ def view_of(path: Path) -> RunView:
     """A run folder as the report reads it."""
     facts = read_run(path).facts
     rounds = tuple(record_from_json(row) for row in facts["records"])
+    scored = all(SELECTION_SCORE in record.scores for record in rounds)
+    require(scored, f"{path}: the run's facts are damaged: a round has no score {SELECTION_SCORE!r}", CorruptError)
     timings = read_jsonl(path / "timings.jsonl") if (path / "timings.jsonl").exists() else facts["timings"]
     items, pictures = stored_gallery(path)
     number = len(rounds) - 1 if facts["progress"].get("kept") is None else int(facts["progress"]["kept"])
