@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import io
+import json
 import os
 import re
 import subprocess
@@ -16,9 +17,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli_tables import FEATURES
+from cli_tables import FEATURES, embasis
 from embasis.storage import neutral_cell, read_table, restore_cell
-from output_runs import HOST, NAMES, SECRET, TABLES, USER, Session, leaks, namespaces, outputs, session, strange_bytes
+from output_runs import (
+    HOST,
+    NAMES,
+    SECRET,
+    TABLES,
+    USER,
+    Session,
+    leaks,
+    namespaces,
+    outputs,
+    prepare,
+    session,
+    strange_bytes,
+)
 from test_report import Tree
 
 OWN_CODE = ("code.__new__ ", "ran code that no file holds: ")
@@ -71,6 +85,22 @@ def test_a_leak_would_be_found_out(tmp_path: Path, secret: str) -> None:
     text = str(home) if secret == "home" else secret
     (home / "labels.csv").write_text(f"id\n{text}\n")
     assert leaks(Session(home, [], [], True)) != []
+
+
+def test_the_note_of_a_failure_names_no_place_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = prepare(tmp_path)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+    words = ("fit", home / "labelled.csv", home / "judged.csv", "-o", home / "run", "rounds=0")
+    assert embasis(*words).exit_code == 0
+    (home / "run" / "report.html").unlink()
+    (home / "run" / "report.html" / "x").mkdir(parents=True)
+    result = embasis(*words)
+    said = f"embasis: cannot write {home}/run/report.html: Is a directory; the last good generation 1 is kept\n"
+    assert (result.exit_code, result.stderr) == (5, said)
+    note = json.loads((home / "run" / "error.json").read_text())
+    assert note["message"] == "cannot write run/report.html: Is a directory; the last good generation 1 is kept"
+    assert leaks(Session(home, [], [], True)) == []
 
 
 def test_no_control_character_reaches_the_terminal() -> None:

@@ -13,6 +13,7 @@ from embasis.cli.looking import round_line
 from embasis.cli.pictures import read_images, say_notes
 from embasis.cli.terminal import failure, progress_bar, say
 from embasis.errors import CheckpointError, ConfigError, EmbasisError, Interrupted, NumericalError, require
+from embasis.report.records import public
 
 if TYPE_CHECKING:
     from embasis.config import Config
@@ -146,7 +147,9 @@ def refuse_collapse(progress: Progress, path: Path) -> None:
 def note_error(run: FolderRun, error: Exception, progress: Progress) -> None:
     """The same facts as on stderr, for machines, if the disk still allows it."""
     sentence, code = failure(error)
-    facts = {"kind": type(error).__name__, "message": sentence, "exit_code": code, "resolved": False}
+    sentence = sentence.replace(str(run.folder.path), run.folder.path.name)  # folders get shared, paths should not
+    message = public(sentence.replace(str(Path.home()), "~"))
+    facts = {"kind": type(error).__name__, "message": message, "exit_code": code, "resolved": False}
     at = {"round": progress.round, "epoch": progress.epoch, "step": progress.step, "generation": run.saved}
     with suppress(OSError, EmbasisError):
         run.folder.write_json("error.json", {**facts, **at})
