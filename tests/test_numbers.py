@@ -21,7 +21,7 @@ from embasis.errors import NumericalError
 from embasis.functional import em, losses, moments, selection, sites
 from embasis.methods.selectors import ClassBalanced
 from embasis.storage.generations import load_generation, numbers_in
-from embasis.types import EMStats, Features, LabelDistribution, State
+from embasis.types import Arrays, EMStats, Features, LabelDistribution, State
 from training_runs import built_for, run, run_built, toy
 
 
@@ -111,7 +111,7 @@ def labels_with(uncertainty: Tensor, weights: str = "equal") -> Labelled:
 def noted(*parts: Labelled) -> list[str]:
     doubts = Doubts(3)
     assert list(doubts.passing(parts)) == [*parts]
-    return doubts.notes()
+    return doubts.notes({})
 
 
 def test_labels_that_are_all_equally_sure_are_flagged_and_ids_decide() -> None:
@@ -121,6 +121,17 @@ def test_labels_that_are_all_equally_sure_are_flagged_and_ids_decide() -> None:
     assert 5 < int(part.pseudo.trusted.sum()) < 35
     assert noted(labels_with(torch.linspace(0, 1, 40))) == []
     assert noted(labels_with(torch.full((1,), 0.25))) == []
+
+
+def test_components_that_the_rows_cannot_tell_apart_are_counted() -> None:
+    """Row 45: more components than distinct points."""
+    x, y = torch.eye(3)[torch.arange(30) % 3], torch.arange(30) % 3
+    problem = replace(toy(), labelled=Arrays.of(x, y), unlabelled=Arrays.of(x), hidden=None)
+    found = run(problem, "linear", "em_basis", per_class=4).records
+    sentence = "only 3 of 12 components of round {} differ: there are fewer distinct rows than components"
+    assert [sentence.format(record.round) in record.notes for record in found] == [True] * 3
+    assert all(1 <= record.facts["effective"] <= 12 for record in found)
+    assert run(toy(), "linear", "em_basis", per_class=4).records[-1].notes == ()
 
 
 def test_the_literal_variance_of_a_linear_head_is_flagged() -> None:

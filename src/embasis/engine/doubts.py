@@ -5,6 +5,7 @@ are numbers at all: else the run ends.
 | --- | --- |
 | one value | all sites are equally sure, so that which of them are trusted is decided by a hash of their ids |
 | cut weights | 1 / variance was outside the range that a weight may have |
+| one spot | components of the basis are the same: K is more than the data can tell apart |
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 from embasis.engine.verdict import Labelled
 from embasis.errors import NumericalError, require
 from embasis.functional.losses import RATIO
-from embasis.types import LabelDistribution
+from embasis.types import LabelDistribution, State
 
 
 class Doubts:
@@ -40,9 +41,9 @@ class Doubts:
             self.cut += int(torch.isin(weight, edges).sum())
             yield part
 
-    def notes(self) -> list[str]:
-        """A sentence for each doubt."""
-        found = []
+    def notes(self, learned: State) -> list[str]:
+        """A sentence for each doubt; `learned` is the labeller's state."""
+        found = alike(learned.get("mu"), self.round)
         if self.sites > 1 and self.least == self.most:
             order = "which of them are trusted is decided by a hash of their ids"
             found.append(f"all {self.sites:,} labels of round {self.round} are equally sure: {order}")
@@ -50,6 +51,14 @@ class Doubts:
             bounds = f"[{1 / RATIO:g}, {RATIO:g}]"
             found.append(f"{self.cut:,} of {self.weighted:,} weights of round {self.round} were cut to {bounds}")
         return found
+
+
+def alike(mu: Tensor | None, round_number: int) -> list[str]:
+    """Components that lie on one spot never part again: they share their rows, and so have the same mean."""
+    if mu is None or (different := len(torch.unique(mu, dim=0))) == len(mu):
+        return []
+    why = "there are fewer distinct rows than components"
+    return [f"only {different} of {len(mu)} components of round {round_number} differ: {why}"]
 
 
 def refuse_broken(found: LabelDistribution, ids: Tensor) -> None:

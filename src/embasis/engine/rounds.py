@@ -118,7 +118,7 @@ def close_round(
     notes, status = guard(problem, plan, progress, seen, scores)
     if status == "ok" and seen.sites and not int(seen.trusted.sum()) and can_starve(method):
         status, notes = "no_change", [f"nothing was trusted after round {progress.round}; training stops"]
-    notes += doubts.notes() if status == "ok" else []
+    notes += doubts.notes(progress.labeller) if status == "ok" else []
     basis = look_at_basis(method.labeller, unlabelled.chunks, progress.labeller, isinstance(verdict, Shelved))
     changed = verdict.changed(progress.pseudo, progress.labels)
     progress.pseudo, progress.labels = verdict.handed_on(seen.by_part)
