@@ -105,6 +105,7 @@ def cases(canary: Path, clean: bytes, facts: dict[str, Any]) -> Iterator[Case]:
             place = put(f"c{ending}", payload)
             yield Case(f"config{ending} {name}", place, (words, ("python", "config", f"c{ending}")), frozenset({2}))
     yield from picture_cases(payloads)
+    yield from pack_cases({**payloads, **hostile.bombs()})
     yield from lie_cases(facts)
 
 
@@ -153,6 +154,22 @@ def lie_cases(facts: dict[str, Any]) -> Iterator[Case]:
             name = f"lie {number} in {'.'.join(map(str, path))}"
             commands = (PREDICT, REPORT, EXPORT)
             yield Case(name, in_run("facts.json", data), commands, frozenset({0, 2, 3, 4}))
+
+
+def pack_cases(payloads: dict[str, bytes]) -> Iterator[Case]:
+    """Files of published sets, which `compare`, `ablate` and `fit --dataset` read from a folder of packs."""
+    short = ("--seeds", "1", "--root", "packs", "source=amazon", "target=webcam")
+    for name, payload in payloads.items():
+        surf = "office_caltech10_surf"
+        words = (("compare", surf, "--methods", "cbst", *short), ("ablate", surf, *short),
+                 ("fit", "--dataset", surf, "--root", "packs", "-o", "new"))  # fmt: skip
+        headed = b"MATLAB 5.0 MAT-file".ljust(124) + b"\x00\x01IM" + payload
+        for kind, data in (("raw", payload), ("headed", headed)):
+            yield Case(f"pack .mat {kind} {name}", put("packs/surf/amazon.mat", data), words, frozenset({3}))
+        arrays = {"raw": payload, "object": hostile.zipped({"train_x.npy": hostile.npy_object(payload)})}
+        for kind, data in arrays.items():
+            digits = (("compare", "mnist_usps", "--methods", "cbst", "--seeds", "1", "--root", "packs"),)
+            yield Case(f"pack .npz {kind} {name}", put("packs/mnist.npz", data), digits, frozenset({3}))
 
 
 LEFT_OUT = object()

@@ -59,7 +59,9 @@ def test_the_corpus_has_more_than_two_hundred_files_of_every_kind() -> None:
     kinds = {case.name.split(" ")[0] for case in found}
     assert {"table", "run", "weights", "weights.pt", "import", "config", "pictures", "label", "lie"} <= kinds
     commands = {command[0] for case in found for command in case.commands}
-    assert commands == {"fit", "predict", "report", "export", "check", "import-weights", "python"}
+    assert commands == {
+        "fit", "predict", "report", "export", "check", "compare", "ablate", "import-weights", "python",
+    }  # fmt: skip
 
 
 def test_a_payload_that_is_unpickled_makes_its_canary(tmp_path: Path) -> None:

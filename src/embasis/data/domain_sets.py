@@ -113,10 +113,14 @@ def _features(name: str, root: Path, member: str) -> tuple[Floats, NDArray[np.in
     from scipy.io.matlab import MatReadError
 
     stored = _read(name, root, member)
+    begins = stored.startswith(b"MATLAB 5.0 MAT-file")  # the format before it has no mark that it could be known by
+    require(begins, f"{name}: {member} in {root} is not a .mat file with fts and labels: it does not begin like one")
     try:
         content = loadmat(io.BytesIO(stored), variable_names=["fts", "labels"])
         x, y = np.asarray(content["fts"], dtype=np.float32), np.asarray(content["labels"]).ravel().astype(np.int64) - 1
-    except (KeyError, MatReadError, NotImplementedError, OSError, TypeError, ValueError, zlib.error) as error:
+    except (
+        LookupError, MatReadError, MemoryError, OSError, OverflowError, RuntimeError, TypeError, ValueError, zlib.error,
+    ) as error:  # fmt: skip
         raise InputDataError(f"{name}: {member} in {root} is not a .mat file with fts and labels: {error}") from error
     require(
         x.ndim == 2 and len(x) == len(y) > 0 and np.isfinite(x).all(),
