@@ -30,7 +30,7 @@ def test_every_equation_holds_on_degenerate_rows(seed: int) -> None:
     assert number_cases.faults_of(number_cases.draw_case(seed)) == []
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", range(10))
 def test_the_estimator_holds_on_degenerate_rows(seed: int) -> None:
     assert number_cases.estimator_faults(seed) == []
 
