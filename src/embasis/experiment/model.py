@@ -28,6 +28,7 @@ from embasis.experiment.front import PIECE, Front, open_front
 from embasis.experiment.mapped import MapFront, stored_mapped
 from embasis.experiment.scales import seen_at
 from embasis.networks.backbone import Backbone
+from embasis.networks.model import Network
 from embasis.types import Arrays, LabelSchema, Method, Plan, Problem
 
 BACKBONE = "backbone.safetensors"
@@ -115,7 +116,8 @@ def stored(
         if facts.get("maps")
         else stored_rows(facts, config, schema, shape, home, backbone, tensors)
     )
-    refuse_large_basis(built.method, tensors)
+    if isinstance(built.network, Network):  # no other one gets a basis block
+        refuse_large_basis(built.method, tensors)
     progress = begin(built.network, built.method, built.plan)
     progress = Progress.restore(progress.network, tensors, facts["progress"], [])
     standardiser = None
