@@ -21,7 +21,7 @@ from embasis.cli.running import Stop
 from embasis.storage import read_newest, read_table
 from embasis.types import Arrays, Problem
 
-COMMANDS = ("demo", "fit", "predict", "export", "check", "compare", "ablate", "report", "list")
+COMMANDS = ("demo", "fit", "predict", "export", "check", "compare", "ablate", "report", "list", "import-weights")
 
 
 @pytest.fixture(scope="module")

@@ -108,9 +108,12 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_weights_alone(
     with pytest.raises(NumericalError) as caught:  # noqa: PT012
         for _ in train_round(built.problem, built.method, built.plan, progress):
             before = copy.deepcopy(progress.network.state_dict())
+    rows = rows_of_epoch(built.problem, built.method, built.plan, progress)[progress.step][0].tolist()
+    named = f"{', '.join(map(str, rows[:5]))} and {len(rows) - 5} more"
     assert str(caught.value) == (
         f"the loss is nan in round 0 epoch {progress.epoch} step {progress.step}; the last saved state is kept; "
-        "try a smaller plan.lr or check the scale of the features"
+        "try a smaller plan.lr or check the scale of the features; "
+        f"samples of the step: labelled {named}"
     )
     assert same(before, dict(progress.network.state_dict()))
 
@@ -124,7 +127,8 @@ def test_a_gradient_that_is_not_finite_ends_the_run_and_leaves_the_weights_alone
         list(train_round(built.problem, built.method, built.plan, Progress(built.network)))
     assert str(caught.value) == (
         "a gradient is not finite in round 0 epoch 0 step 0; the last saved state is kept; "
-        "try a smaller plan.lr or check the scale of the features"
+        "try a smaller plan.lr or check the scale of the features; samples of the step: labelled "
+        + ("0, 1, 2, 3, 4 and 85 more" if batch == 0 else "76, 2, 30, 89, 85 and 27 more")
     )
     assert same(before, dict(built.network.state_dict()))
 

@@ -51,7 +51,7 @@ def as_of(round_: int, status: str, monkeypatch: pytest.MonkeyPatch) -> None:
         progress = {**found.facts["progress"], "status": status, "best_round": round_}
         return replace(found, facts={**found.facts, "progress": progress})
 
-    monkeypatch.setattr(module, "read_newest", newest)
+    monkeypatch.setattr(module, "read_run", newest)
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])

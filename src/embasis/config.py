@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import tomllib
 import typing
@@ -81,7 +82,8 @@ def resolve(raw: Table) -> Config:
         config = msgspec.convert(raw, Config)
     except msgspec.ValidationError as error:
         raise ConfigError(f"config: {error}; known keys: {known((*TOP, *TABLES))}") from error
-    require(config.save_seconds >= 0, f"save_seconds must be at least 0, got {config.save_seconds}", ConfigError)
+    rule = f"save_seconds must be at least 0 and finite, got {config.save_seconds}"
+    require(0 <= config.save_seconds < math.inf, rule, ConfigError)
     return config
 
 
@@ -113,11 +115,7 @@ def read_settings(path: str | Path) -> Table:
         tables = msgspec.json.decode(text) if Path(path).suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"cannot read config {path}: {error.strerror}") from error
-    except (
-        ValueError,
-        msgspec.DecodeError,
-        RecursionError,
-    ) as error:  # ValueError: TOML, UTF-8, numbers of 5000 digits
+    except (ValueError, msgspec.DecodeError, RecursionError) as error:  # ValueError: TOML, UTF-8, long numbers
         raise ConfigError(f"config {path}: {error}") from error
     require(
         isinstance(tables, dict), f"config {path}: tables of settings are expected, got a list or a value", ConfigError
@@ -239,6 +237,8 @@ def check_type(name: str, value: Any, hint: Any) -> None:
     words = {int: "a whole number", float: "a number", str: "a word", bool: "true or false", type(None): "nothing"}
     expected = " or ".join(words.get(option, str(option)) for option in allowed if option is not type(None))
     require(fits, f"{name} must be {expected}, got {value!r}", ConfigError)
+    finite = not isinstance(value, float) or math.isfinite(value)
+    require(finite, f"{name} must be finite, got {value!r}", ConfigError)
 
 
 def coerce(value: Any, hint: Any) -> Any:

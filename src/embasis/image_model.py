@@ -30,6 +30,7 @@ from embasis.engine.rounds import Moment, walk
 from embasis.engine.verdict import Verdict
 from embasis.errors import ConfigError, InputDataError, NumericalError, require
 from embasis.experiment.build import Built, build, rehearse
+from embasis.experiment.facts import read_run
 from embasis.experiment.fingerprint import fingerprint
 from embasis.experiment.folder import FolderRun
 from embasis.experiment.front import PIECE, open_front
@@ -87,7 +88,7 @@ class ImageModel:
     @classmethod
     def load(cls, path: PathLike, backbone: Backbone | None = None) -> ImageModel:
         """The model of a run folder, or of one that `save` wrote; `backbone` again if it was a module of your own."""
-        found = read_newest(Path(path))
+        found = read_run(Path(path))
         require(found.facts.get("backbone"), f"{path}: the run was trained on arrays, not on images", InputDataError)
         return cls(stored(found.facts, found.tensors, Path(path), backbone), found.tensors, found.facts)
 

@@ -9,6 +9,7 @@ import click
 
 from embasis.cli.ablating import ablate
 from embasis.cli.exporting import export
+from embasis.cli.importing import import_weights
 from embasis.cli.looking import check, list_entries, report
 from embasis.cli.scoring import compare, predict
 from embasis.cli.showing import demo
@@ -48,5 +49,5 @@ def main() -> None:
     """
 
 
-for command in (demo, fit, predict, export, check, compare, ablate, report, list_entries):
+for command in (demo, fit, predict, export, check, compare, ablate, report, list_entries, import_weights):
     main.add_command(command)

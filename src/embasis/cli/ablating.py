@@ -36,7 +36,7 @@ def ablate(
     backbone: str | None,
     preset: str | None,
 ) -> None:
-    """Say what each part of em_basis is worth, with its standard error.
+    """Say what each part of em_basis is worth, and how surely.
 
     Runs em_basis with its default and with one part changed at a time, on every
     pair and seed of a data set. Positive worth always means that the part helps:

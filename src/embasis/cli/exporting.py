@@ -33,7 +33,7 @@ FORMS = {
 @click.option("--images", metavar="PATH", help="--as folder: the run's UNLABELLED; a run keeps no paths.")
 @click.option("--copy", is_flag=True, help="--as folder: copy the images instead of linking to them.")
 def export(run: str, output: str, form: str, everything: bool, images: str | None, copy: bool) -> None:
-    """Write the trusted labels of a finished run for the next tool.
+    """Write a finished run's trusted labels for other tools.
 
     Labels are those of the round that the run has kept. As csv or parquet: id,
     label, probability, between, within, uncertainty and trusted, as predict

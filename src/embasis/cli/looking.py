@@ -51,7 +51,7 @@ def check(
     output: str | None,
     **flags: bool,
 ) -> None:
-    """Say all that could go wrong with two sides before training.
+    """Say what could go wrong with two sides before training.
 
     For tables, and for folders or lists of images: every image is decoded, and
     every label map, if LABELLED has images/ and labels/.

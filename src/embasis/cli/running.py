@@ -21,6 +21,7 @@ from embasis.errors import (
     ReportError,
     require,
 )
+from embasis.report.records import public
 
 if TYPE_CHECKING:
     from embasis.config import Config
@@ -121,10 +122,10 @@ def refuse_foreign(path: Path) -> None:
 def refuse_other_settings(path: Path, resolved: dict[str, Any], allowed: tuple[str, ...]) -> None:
     """A run folder that was begun with other settings is refused before minutes of reading."""
     from embasis.experiment.changes import refuse_changed_config
-    from embasis.storage import read_newest
+    from embasis.experiment.facts import read_run
 
     with suppress(CheckpointError):  # no generation yet, or a damaged one: opening the folder says more
-        refuse_changed_config(read_newest(path).facts["config"], resolved, allowed)
+        refuse_changed_config(read_run(path).facts["config"], resolved, allowed)
 
 
 def epochs_of(plan: Plan, rounds: int) -> int:
@@ -161,7 +162,9 @@ def refuse_collapse(progress: Progress, path: Path) -> None:
 def note_error(run: FolderRun, error: Exception, progress: Progress) -> None:
     """The same facts as on stderr, for machines, if the disk still allows it."""
     sentence, code = failure(error)
-    facts = {"kind": type(error).__name__, "message": sentence, "exit_code": code, "resolved": False}
+    sentence = sentence.replace(str(run.folder.path), run.folder.path.name)  # folders get shared, paths should not
+    message = public(sentence.replace(str(Path.home()), "~"))
+    facts = {"kind": type(error).__name__, "message": message, "exit_code": code, "resolved": False}
     if isinstance(error, ReportError):
         facts["status"] = "report_failed"
     at = {"round": progress.round, "epoch": progress.epoch, "step": progress.step, "generation": run.saved}

@@ -82,9 +82,10 @@ def predict(
 
     if precision is not None:
         check_precision(precision)
-    from embasis.storage import read_generation, read_newest, table_bytes, write_output
+    from embasis.experiment.facts import read_run
+    from embasis.storage import table_bytes, write_output
 
-    found = read_newest(run) if generation is None else read_generation(run, generation)
+    found = read_run(run, generation)
     require(found.facts.get("records"), f"{run}: no round has ended yet; go on with embasis fit", CorruptError)
     if not found.facts.get("maps"):
         require(suffix in (".csv", ".parquet"), f"output must end in .csv or .parquet, got {output!r}", ConfigError)
@@ -164,7 +165,7 @@ def compare(
     backbone: str | None,
     preset: str | None,
 ) -> None:
-    """Run several methods on one data set: mean ± std over seeds.
+    """Run methods on one data set: mean ± std over seeds.
 
     The table is printed; files are written only with -o. Data sets with several
     domains are run on every ordered pair, unless source=… or target=… is given.

@@ -43,7 +43,7 @@ COUNTED = {2: "Two", 5: "Five"}
 @click.option("-o", "--output", metavar="DIR", help="Folder for the results.  [default: demo-run or demo-scenes]")
 @click.option("--seed", type=int, default=0, show_default=True)
 def demo(task: str, output: str | None, seed: int) -> None:
-    """Drawn digits to real handwriting: several methods, one table.
+    """Drawn digits to real handwriting: methods in one table.
 
     Needs no download: `digits` labels pictures, in less than two minutes on one
     core; `scenes` labels pixels, in less than five (four rounds). Again into the same

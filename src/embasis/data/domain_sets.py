@@ -110,6 +110,8 @@ def unit_scores(counts: Floats) -> Floats:
 def _features(name: str, root: Path, member: str) -> tuple[Floats, NDArray[np.int64]]:
     """x (N, d) and y (N) in 0 … 9 of one .mat file."""
     stored = _read(name, root, member)
+    begins = stored.startswith(b"MATLAB 5.0 MAT-file")  # the format before it has no mark that it could be known by
+    require(begins, f"{name}: {member} in {root} is not a .mat file with fts and labels: it does not begin like one")
     try:
         content = read_mat(stored, LARGEST_FILE)
         with np.errstate(over="ignore", invalid="ignore"):  # what does not fit is refused below

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from embasis.engine.doubts import refuse_broken
 from embasis.engine.extract import CHUNK, extract, fill
 from embasis.engine.progress import Progress
 from embasis.engine.survey import Survey
@@ -83,8 +84,12 @@ def label_filled(labeller: Labeller, chunk: Features, state: State) -> LabelDist
     if count < CHUNK:
         y = torch.nn.functional.pad(chunk.y, (0, CHUNK - count), value=-1)
         chunk = Features(fill(chunk.x), fill(chunk.scores), y, fill(chunk.ids))
-    found = labeller.label(chunk, state)
-    return LabelDistribution(found.mean[:count], found.between[:count], found.within[:count], found.uncertainty[:count])
+    whole = labeller.label(chunk, state)
+    found = LabelDistribution(
+        whole.mean[:count], whole.between[:count], whole.within[:count], whole.uncertainty[:count]
+    )
+    refuse_broken(found, chunk.ids[:count])
+    return found
 
 
 def labels_of(chunks: Iterable[Features], method: Method, progress: Progress) -> tuple[list[LabelDistribution], Tensor]:

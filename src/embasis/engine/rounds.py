@@ -13,6 +13,7 @@ from torch import nn
 
 from embasis.engine.basis_look import BasisLook, look_at_basis
 from embasis.engine.domains import begin_scales, matched
+from embasis.engine.doubts import Doubts
 from embasis.engine.evaluate import evaluate
 from embasis.engine.holdout import parted
 from embasis.engine.label import decide, labelled_parts
@@ -25,7 +26,7 @@ from embasis.engine.validate import SELECTION_SCORE, Look, held_out_scores, labe
 from embasis.engine.verdict import Choice, Labelled, MapLabels, MemoryShelf, Shelved, Verdict
 from embasis.networks.model import Network
 from embasis.randomness import seeded
-from embasis.types import Evaluation, Method, Plan, Problem, RoundRecord, Samples, Shelf, State, Truth
+from embasis.types import Evaluation, Method, Plan, Problem, RoundRecord, Samples, Shelf, Truth
 
 
 @dataclass(frozen=True)
@@ -111,12 +112,13 @@ def close_round(
     progress.labeller = method.labeller.fit(stream, start, plan.seed, progress.round)
     progress.labeller = recalibrated(problem, method, plan, progress, (labelled, unlabelled), apart, start)
     verdict = decide(problem, unlabelled, method, plan, progress, shelf)
-    seen = look_at(verdict.parts(), len(problem.schema), plan.seed)
+    doubts = Doubts(progress.round)
+    seen = look_at(doubts.passing(verdict.parts()), len(problem.schema), plan.seed)
     scores = label_free_scores(seen, labelled.chunks) | held_out_scores(apart, method.labeller, progress.labeller)
     notes, status = guard(problem, plan, progress, seen, scores)
-    notes += doubt(progress.labeller)
     if status == "ok" and seen.sites and not int(seen.trusted.sum()) and can_starve(method):
-        status, notes = "no_change", [*notes, f"nothing was trusted after round {progress.round}; training stops"]
+        status, notes = "no_change", [f"nothing was trusted after round {progress.round}; training stops"]
+    notes += doubts.notes(progress.labeller) if status == "ok" else []
     basis = look_at_basis(method.labeller, unlabelled.chunks, progress.labeller, isinstance(verdict, Shelved))
     changed = verdict.changed(progress.pseudo, progress.labels)
     progress.pseudo, progress.labels = verdict.handed_on(seen.by_part)
@@ -174,14 +176,6 @@ def guard(
         f"collapsed in round {progress.round}: {why} (best {best:.3f} in round {top}); "
         f"round {progress.best_round} is kept"
     ], "collapsed"
-
-
-def doubt(labeller: State) -> list[str]:
-    """What to say of a labeller that does not believe its basis."""
-    if float(labeller.get("sound", 1.0)):
-        return []
-    agreement = float(labeller["agreement"])
-    return [f"the basis hardly agrees with the network (κ {agreement:.2f}), so the network labels alone in this round"]
 
 
 def best_of(progress: Progress) -> tuple[float, int]:

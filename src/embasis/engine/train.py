@@ -42,7 +42,10 @@ def train_round(problem: Problem, method: Method, plan: Plan, progress: Progress
             done = (progress.epoch * len(pairs) + progress.step) / (epochs * len(pairs))
             for group in optimiser.param_groups if plan.decay else ():
                 group["lr"] = rate * (1 - done) ** plan.decay
-            progress.loss_sum += take_step(method, plan, progress, optimiser, next(batches))
+            try:
+                progress.loss_sum += take_step(method, plan, progress, optimiser, next(batches))
+            except NumericalError as error:
+                raise NumericalError(f"{error}; {samples_of(problem, pairs[progress.step])}") from error
             progress.loss_count += 1
             progress.step += 1
             if progress.step < len(pairs):
@@ -86,6 +89,17 @@ def cycle(rows: Tensor, step: int, batch: int) -> Tensor:
     if len(rows) <= batch:
         return rows
     return rows[torch.arange(step * batch, (step + 1) * batch) % len(rows)]
+
+
+def samples_of(problem: Problem, rows: tuple[Tensor, Tensor]) -> str:
+    """The ids of a step's samples, the first five of each side."""
+    sides = {"labelled": problem.labelled.ids[rows[0]].tolist(), "unlabelled": problem.unlabelled.ids[rows[1]].tolist()}
+    named = [
+        f"{name} {', '.join(map(str, ids[:5]))}{f' and {len(ids) - 5:,} more' if len(ids) > 5 else ''}"
+        for name, ids in sides.items()
+        if ids
+    ]
+    return f"samples of the step: {'; '.join(named)}"
 
 
 def batches_of(problem: Problem, plan: Plan, progress: Progress, pairs: list[tuple[Tensor, Tensor]]) -> Iterator[Batch]:

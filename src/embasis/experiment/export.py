@@ -20,8 +20,9 @@ from embasis.data.image.sniff import Unreadable
 from embasis.data.maps.png import png_numbers
 from embasis.data.problem import listed
 from embasis.errors import ConfigError, CorruptError, InputDataError, UntrustedError, require
+from embasis.experiment.facts import read_run
 from embasis.experiment.folder import kept_round
-from embasis.storage import read_newest, read_table
+from embasis.storage import read_table
 from embasis.storage.coco import Picture, regions_of
 from embasis.storage.link_folder import Item
 from embasis.storage.map_folder import read_map, read_marker
@@ -54,7 +55,7 @@ class Finished:
 
 def finished_run(path: Path) -> Finished:
     """The run in a folder; refused while it goes on."""
-    facts = read_newest(path).facts
+    facts = read_run(path).facts
     try:
         kind = "maps" if facts.get("maps") else "images" if facts.get("backbone") else "table"
         pictures = int((facts.get("maps") or {}).get("pictures", 0))

@@ -22,8 +22,9 @@ from embasis.data.maps.samples import MapArrays, MapFiles
 from embasis.engine.holdout import parted
 from embasis.engine.progress import Progress
 from embasis.engine.rounds import Moment, begin, walk
+from embasis.engine.validate import SELECTION_SCORE
 from embasis.engine.verdict import Shelved
-from embasis.errors import CheckpointError, ConfigError, EmbasisError, ReportError, ResourceError, require
+from embasis.errors import CheckpointError, ConfigError, CorruptError, EmbasisError, ReportError, ResourceError, require
 from embasis.experiment.basis_view import basis_facts, basis_name, basis_of
 from embasis.experiment.build import Built, build
 from embasis.experiment.changes import (
@@ -35,6 +36,7 @@ from embasis.experiment.changes import (
     shifts,
     take_over,
 )
+from embasis.experiment.facts import check_facts, read_run
 from embasis.experiment.fingerprint import Marks, fingerprint, marks_of, rows_of
 from embasis.experiment.front import Front
 from embasis.experiment.gallery import gallery_files, gallery_of, map_row_names, palette_of
@@ -45,7 +47,7 @@ from embasis.experiment.thumbnails import ROW_GALLERY, row_gallery, stored_galle
 from embasis.methods.em_basis import EMBasisLabeller
 from embasis.report.page import run_page
 from embasis.report.records import RunView, record_from_json, record_to_json
-from embasis.storage import Generation, RunFolder, read_json, read_jsonl, read_newest, read_table
+from embasis.storage import Generation, RunFolder, read_json, read_jsonl, read_table
 from embasis.types import Problem, Refusal
 
 Changed = tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]
@@ -115,7 +117,7 @@ class FolderRun:
         self.model = finished(built, progress)
         if built.maps is not None:
             built.maps.reader.close()
-        self._write_report()
+        self._write_report(progress)
 
     def save(self, progress: Progress) -> None:
         """Publish everything that is needed to go on; callers may do so at any moment."""
@@ -134,6 +136,7 @@ class FolderRun:
             self.folder.write_table(rows_name(data), rows_of(self.problem, self._marks))
             return progress
         facts = self.resumed.facts
+        check_facts(facts, self.folder.path)
         settings = refuse_changed_config(facts["config"], built.resolved, self.allow_change)
         same = backbone_of(built) == facts["backbone"]
         rule = "the run folder was begun with other weights of the backbone; use another folder, or the old weights"
@@ -259,9 +262,10 @@ class FolderRun:
 
 def view_of(path: Path) -> RunView:
     """A run folder as the report reads it."""
-    generation = read_newest(path)
-    facts = generation.facts
+    facts = read_run(path).facts
     rounds = tuple(record_from_json(row) for row in facts["records"])
+    scored = all(SELECTION_SCORE in record.scores for record in rounds)
+    require(scored, f"{path}: the run's facts are damaged: a round has no score {SELECTION_SCORE!r}", CorruptError)
     timings = read_jsonl(path / "timings.jsonl") if (path / "timings.jsonl").exists() else facts["timings"]
     items, pictures = stored_gallery(path)
     number = len(rounds) - 1 if facts["progress"].get("kept") is None else int(facts["progress"]["kept"])

@@ -22,11 +22,13 @@ from embasis.engine.progress import Progress
 from embasis.engine.rounds import begin
 from embasis.engine.verdict import Labelled, Verdict
 from embasis.errors import CorruptError, InputDataError, require
-from embasis.experiment.build import Built, build, finished_mapped, make_method_and_plan
+from embasis.experiment.build import Built, build, finished_mapped, make_method_and_plan, make_network
+from embasis.experiment.facts import refuse_large_basis, refuse_other_network, refuse_sizes, without_memory
 from embasis.experiment.front import PIECE, Front, open_front
 from embasis.experiment.mapped import MapFront, stored_mapped
 from embasis.experiment.scales import seen_at
 from embasis.networks.backbone import Backbone
+from embasis.networks.model import Network
 from embasis.types import Arrays, LabelSchema, Method, Plan, Problem
 
 BACKBONE = "backbone.safetensors"
@@ -106,13 +108,16 @@ def stored(
         if not torch.cuda.is_available():  # a model that was trained on a GPU labels without one, too
             resolved["plan"] = {**resolved["plan"], "device": "auto"}
         config = Config(**resolved)
+        refuse_sizes(shape, tensors)
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptError(f"the run's facts do not describe a model: {error}") from error
     built = (
         stored_maps(facts, config, schema)
         if facts.get("maps")
-        else stored_rows(facts, config, schema, shape, home, backbone)
+        else stored_rows(facts, config, schema, shape, home, backbone, tensors)
     )
+    if isinstance(built.network, Network):  # no other one gets a basis block
+        refuse_large_basis(built.method, tensors)
     progress = begin(built.network, built.method, built.plan)
     progress = Progress.restore(progress.network, tensors, facts["progress"], [])
     standardiser = None
@@ -128,8 +133,12 @@ def stored_rows(
     shape: tuple[int, ...],
     home: Path,
     backbone: Backbone | None,
+    tensors: Mapping[str, Tensor],
 ) -> Built:
     """An empty problem of the right shape gives the same objects as the run had; weights come from the tensors."""
+    if not facts.get("backbone"):
+        with without_memory():
+            refuse_other_network(make_network(shape, len(schema), config, None)[1], tensors)
     side = Arrays.of(torch.zeros(1, *shape), torch.zeros(1, dtype=torch.int64))
     problem = Problem(side, Arrays.of(torch.zeros(0, *shape)), schema)
     front = stored_front(facts, config, home, backbone) if facts.get("backbone") else None

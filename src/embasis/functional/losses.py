@@ -30,8 +30,12 @@ def weighted_cross_entropy(
     return (weight * each).sum() / weight.sum().clamp_min(torch.finfo(torch.float32).tiny)
 
 
+RATIO = 10.0
+"""The most that a weight by variance may differ from the mean one."""
+
+
 def inverse_variance(
-    variance: Float[Tensor, " n"], floor: float = 0.05, ratio: float = 10.0, mean: Float[Tensor, ""] | None = None
+    variance: Float[Tensor, " n"], floor: float = 0.05, ratio: float = RATIO, mean: Float[Tensor, ""] | None = None
 ) -> Float[Tensor, " n"]:
     """w = 1 / (Var + floor), scaled by its mean and capped to [1/ratio, ratio]: 1/Var alone is unbounded.
 

@@ -1,0 +1,40 @@
+"""The command that makes safe weights of PyTorch's files: import-weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from embasis.cli.looking import counted
+from embasis.cli.terminal import say
+from embasis.errors import ConfigError, require
+
+
+@click.command("import-weights")
+@click.argument("file")
+@click.option("-o", "--output", required=True, metavar="OUT.safetensors", help="The file to write.")
+@click.option("--key", default="", metavar="NAME", help="An entry of the file that is the state dict.")
+def import_weights(file: str, output: str, key: str) -> None:
+    """Turn a PyTorch file of weights into safetensors.
+
+    FILE (.pt, .pth, .bin) is a pickle, and a pickle can run code. It is looked
+    through without running it, and read in a process of its own that has no
+    network and opens no files. Tensors are taken, all else is refused. The
+    sha256 of FILE is kept in the output, which network.weights= takes.
+
+    \b
+    Examples:
+      embasis import-weights resnet50.pth -o resnet50.safetensors
+      embasis import-weights last.pt -o net.safetensors --key state_dict
+      embasis fit photos paintings -o run --backbone timm:resnet50
+        network.weights=resnet50.safetensors
+    """
+    rule = f"output must end in .safetensors, got {output!r}"
+    require(Path(output).suffix == ".safetensors", rule, ConfigError)
+    from embasis.networks.foreign import import_weights as converted
+    from embasis.storage import write_output
+
+    data, tensors = converted(file, key)
+    write_output(output, data)
+    say(f"wrote {output}: {counted(tensors, 'tensor')}, {len(data):,} bytes")
