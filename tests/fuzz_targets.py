@@ -36,7 +36,7 @@ from embasis.data.maps.classes import read_classes
 from embasis.data.maps.labels import BadMap, look, map_header
 from embasis.data.maps.tally import tally
 from embasis.data.readers import read_raw
-from embasis.errors import CheckpointError, ConfigError, EmbasisWarning, InputDataError, NumericalError
+from embasis.errors import CheckpointError, ConfigError, EmbasisWarning, InputDataError
 from embasis.experiment.corrections import read_corrections
 from embasis.networks import weights
 from embasis.storage import read_jsonl, read_table
@@ -165,8 +165,6 @@ NUMPY = (b"\x93NUMPY", b"'descr'", b"'shape': (", b"'<f8'", b"'|O'", b"fortran_o
 TOML = (b"[plan]", b"[method]", b"name =", b"[[", b"]]", b'"""', b"1e999", b"inf", b"nan", b"ids", b"colour", b"=")
 JSON = (b"{", b"}", b"[", b"]", b'"', b":", b"null", b"1e999", b"NaN", b"generation", b"files", b"schema", b"bytes")
 TENSOR = (b'{"', b'"dtype":"F32"', b'"shape":[', b'"data_offsets":[0,', b"__metadata__", b"BOOL", b"99999999999")
-SEALED = (CheckpointError, NumericalError)
-"""1e999 in a sealed file is an infinity that cannot be sealed again: refused, but as a number that is not finite."""
 TARGETS = {
     "image": Target(read_image, (decode.Unreadable,), PICTURES),
     "map": Target(read_map, (BadMap,), PNG),
@@ -188,8 +186,8 @@ TARGETS = {
     "words": Target(
         read_words, (ConfigError,), (b"plan.", b"=", b"\n", b"rounds", b"method.name=", b"[", b'"', b"1e999")
     ),
-    "head": Target(read_head, SEALED, JSON),
-    "manifest": Target(generation(MANIFEST), SEALED, JSON),
+    "head": Target(read_head, (CheckpointError,), JSON),
+    "manifest": Target(generation(MANIFEST), (CheckpointError,), JSON),
     "facts": Target(generation(FACTS), (CheckpointError,), JSON),
     "tensors": Target(generation(TENSORS), (CheckpointError,), TENSOR),
     "lines": Target(placed("quarantine.jsonl", read_jsonl), (CheckpointError,), JSON),

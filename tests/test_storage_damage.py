@@ -170,7 +170,7 @@ def test_malformed_safetensors_with_a_valid_manifest_are_corrupt(tmp_path: Path,
     expect_fall_back(tmp_path)
 
 
-@pytest.mark.parametrize("data", [b"[]", b"{", b"[" * 100_000, b'{"a": NaN}', b"\xff", b""])
+@pytest.mark.parametrize("data", [b"[]", b"{", b"[" * 100_000, b'{"a": NaN}', b'{"a": 1e999}', b"\xff", b""])
 def test_malformed_facts_with_a_valid_manifest_are_corrupt(tmp_path: Path, data: bytes) -> None:
     run_with(tmp_path, 1, 2)
     forge_file(tmp_path, 2, "facts.json", data)

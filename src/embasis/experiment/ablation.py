@@ -13,6 +13,7 @@ PARTS: Mapping[str, Part] = {
     "centring": Part("features of both sides are standardised before EM", {"centring": "none"}),
     "stage1": Part("the source network proposes the first basis by terms of its own", {"start": "stage1"}, adds=True),
     "em": Part("the basis follows the rows of both sides, not the labelled class means alone", {"iterations": 0}),
+    "joint": Part("EM hears labels and the network, not features alone", {"joint": False}),
     "head": Part("a learned head gives each component its class probabilities, not counts", {"head": "counts"}),
     "variance": Part("the head is also to give low variance and all classes", {"variance_weight": 0.1}, adds=True),
     "selection": Part("each class has a threshold of its own; without: one for all", {"select": "all"}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -166,10 +167,17 @@ def json_bytes(value: object, name: str, indent: int | None = 2) -> bytes:
         raise NumericalError(f"{name} cannot be written: {error}") from error
 
 
+def finite(text: str) -> float:
+    """A number of a JSON text; NaN and what is larger than any number are none."""
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text} is not finite")
+    return value
+
+
 def parse_json(data: bytes, where: object) -> Any:
     """The inverse; `where` begins the message if it fails."""
     try:
-        return json.loads(data.decode(), parse_constant=lambda name: float(f"{name} is not finite"))
+        return json.loads(data.decode(), parse_float=finite, parse_constant=finite)
     except (ValueError, RecursionError) as error:
         raise CorruptError(f"{where} is not JSON: {error}") from error
 
