@@ -412,7 +412,7 @@ def load_pickled_arrays() -> tuple[str, str, Any]:
         stream.seek(0)
         return np.load(stream, allow_pickle=True)
 
-    return "embasis.data.readers", "_array", broken
+    return "embasis.data.readers", "read_array", broken
 
 
 def try_another_loader() -> tuple[str, str, Any]:

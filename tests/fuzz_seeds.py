@@ -191,9 +191,18 @@ def run_files() -> dict[str, dict[str, bytes]]:
     }
 
 
+def foreign() -> dict[str, bytes]:
+    """Weights as PyTorch writes them, now and before 2020."""
+    found, tensors = {}, {"w": torch.arange(6.0).reshape(2, 3), "n": torch.tensor([1, 2])}
+    for name, new in (("archive.pt", True), ("legacy.pt", False)):
+        torch.save(tensors, stream := io.BytesIO(), _use_new_zipfile_serialization=new)
+        found[name] = stream.getvalue()
+    return found
+
+
 def seeds() -> dict[str, dict[str, bytes]]:
     """Target → name → bytes."""
-    found = {"image": images(), "map": maps(), "tar": {"two.tar": archive()}}
+    found = {"image": images(), "map": maps(), "tar": {"two.tar": archive()}, "foreign": foreign()}
     return found | arrays() | tables() | settings() | run_files()
 
 

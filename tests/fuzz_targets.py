@@ -39,6 +39,7 @@ from embasis.data.readers import read_raw
 from embasis.errors import CheckpointError, ConfigError, EmbasisWarning, InputDataError
 from embasis.experiment.corrections import read_corrections
 from embasis.networks import weights
+from embasis.networks.foreign import looked_through
 from embasis.storage import read_jsonl, read_table
 from embasis.storage.generations import FACTS, MANIFEST, TENSORS, find_newest, load_generation, seal, sha256
 from embasis.types.maps import ClassTable
@@ -193,6 +194,11 @@ TARGETS = {
     "lines": Target(placed("quarantine.jsonl", read_jsonl), (CheckpointError,), JSON),
     "labels": Target(placed("labels.parquet", read_table), (CheckpointError,), (b"PAR1",)),
     "weights": Target(placed("w.safetensors", lambda path: weights.read(str(path))), (CheckpointError,), TENSOR),
+    "foreign": Target(
+        lambda data, _: looked_through("w.pt", data),
+        (CheckpointError,),
+        (b"PK\x03\x04", b"ctorch\n", b"\x80\x02", b"Q."),
+    ),
 }
 """Names of the readers, and of the folders of their corpus."""
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from embasis.data.tables import Finding, check_pair, load_pair, read_table
-from embasis.errors import InputDataError
+from embasis.errors import EmbasisWarning, InputDataError
 
 CSV = "w,h,label\n1,2,cat\n3,4,dog\n5,6.5,cat\n"
 EXPECTED = "a table is expected: .csv, .npy, .npz or .parquet"
@@ -319,7 +319,10 @@ def test_a_parquet_file_that_cannot_be_used_is_refused_with_a_sentence(tmp_path,
 def test_two_tables_are_matched_by_the_names_of_columns_and_classes(tmp_path):
     labelled = write(tmp_path / "a.csv", CSV)
     pq.write_table(pa.table({"label": ["dog", None], "h": [20, 40], "w": [10, 30]}), tmp_path / "b.parquet")
-    problem = load_pair(labelled, tmp_path / "b.parquet", test=labelled)
+    with pytest.warns(
+        EmbasisWarning, match=r"^3 rows of .*a\.csv are in .*a\.csv too: scores on the test rows are too good$"
+    ):
+        problem = load_pair(labelled, tmp_path / "b.parquet", test=labelled)
     assert problem.schema.names == ("cat", "dog")
     assert problem.unlabelled.x.tolist() == [[10, 20], [30, 40]]
     assert problem.unlabelled.labels.tolist() == [-1, -1]

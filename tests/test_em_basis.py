@@ -110,6 +110,7 @@ def nonsense() -> list[Features]:
 
 def test_where_the_basis_knows_nothing_the_network_labels_alone() -> None:
     labelled, unlabelled = nonsense()
+    labelled = replace(labelled, scores=torch.nn.functional.one_hot(labelled.y, 3) * 3.0)
     state = CAREFUL.fit([labelled, unlabelled], {}, 0, 0)
     assert float(state["agreement"]) < 0.35
     assert float(state["sound"]) == 0.0
@@ -120,6 +121,13 @@ def test_where_the_basis_knows_nothing_the_network_labels_alone() -> None:
     assert not torch.equal(
         believing.label(unlabelled, believing.fit([labelled, unlabelled], {}, 0, 0)).label, found.label
     )
+
+
+def test_a_network_that_does_not_know_its_own_labelled_rows_convicts_no_basis() -> None:
+    parts = [replace(part, scores=torch.tensor([1.0, 0.0, 0.0]).expand(len(part), 3).clone()) for part in stream()]
+    state = CAREFUL.fit(parts, {}, 0, 0)
+    assert float(state["agreement"]) < 0.35  # it names one class for all
+    assert float(state["sound"]) == 1.0
 
 
 def test_a_basis_that_agrees_with_the_network_is_believed() -> None:

@@ -35,6 +35,8 @@ READ_BY = {
     "data/parquet.py": ("parquet", "list", "corrections"),
     "data/readers.py": ("npy", "npz", "csv"),
     "data/text.py": ("toml", "classes"),
+    "networks/foreign.py": ("foreign",),
+    "networks/sandbox.py": (),  # how much memory this process has
     "networks/weights.py": ("weights",),
     "data/image/worker.py": (),  # the pipe to our own process: test_images_loading sends nonsense through it
     "storage": ("head", "manifest", "facts", "tensors", "lines", "labels"),

@@ -96,10 +96,11 @@ def test_the_note_of_a_failure_names_no_place_of_the_machine(tmp_path: Path, mon
     (home / "run" / "report.html").unlink()
     (home / "run" / "report.html" / "x").mkdir(parents=True)
     result = embasis(*words)
-    said = f"embasis: cannot write {home}/run/report.html: Is a directory; the last good generation 1 is kept\n"
+    rest = "model and labels are kept; the same command, or embasis report, writes the report again"
+    said = f"embasis: cannot write {home}/run/report.html: Is a directory; {rest}\n"
     assert (result.exit_code, result.stderr) == (5, said)
     note = json.loads((home / "run" / "error.json").read_text())
-    assert note["message"] == "cannot write run/report.html: Is a directory; the last good generation 1 is kept"
+    assert note["message"] == f"cannot write run/report.html: Is a directory; {rest}"
     assert leaks(Session(home, [], [], True)) == []
 
 

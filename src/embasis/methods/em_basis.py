@@ -23,7 +23,7 @@ from torch import Tensor
 
 from embasis.distributed import all_sum
 from embasis.errors import ConfigError, require
-from embasis.functional import basis, em, losses, metrics, moments, shares, sites, witness
+from embasis.functional import basis, em, losses, moments, shares, sites, witness
 from embasis.methods.fitting import (
     CERTAIN,
     Said,
@@ -33,6 +33,7 @@ from embasis.methods.fitting import (
     is_unlabelled,
     leading,
     moved_by_em,
+    opinions,
     owners,
     prepare,
     prepared,
@@ -80,7 +81,7 @@ class EMBasisLabeller:
     joint: bool = True
     """EM hears labels and the network, too: a component has the sites that are likely of its class (decision 0024)."""
     least_agreement: float = 0.35
-    """Where basis and network agree by less (Cohen's κ), the network labels alone (decision 0025); 0: never."""
+    """Where basis and network agree by less (Cohen's κ), the network may label alone (decision 0025); 0: never."""
     uncertainty: str = "total_sum"
     carry: bool = False
     """Start each round's EM from the last round's basis instead of the labelled class means."""
@@ -116,8 +117,7 @@ class EMBasisLabeller:
     def fit(self, stream: Stream, start: State, seed: int, round_number: int) -> State:
         """The basis and its head; then how far the network's own prediction is to be softened beside them."""
         state = dict(self._fit_basis(stream, start, seed, round_number))
-        agreement = self._agreement(stream, state)
-        sound = agreement >= self.least_agreement or self.least_agreement == 0
+        agreement, sound = self._opinions(stream, state)
         state |= {"agreement": torch.tensor(agreement), "sound": torch.tensor(float(sound))}
         state["tempering"] = torch.tensor(self._tempering(stream, state) if sound else 1.0)
         if self._estimates(stream):
@@ -165,16 +165,13 @@ class EMBasisLabeller:
         """(K, C) class probabilities of the components; where the basis is not believed they say nothing."""
         return state["p"] if float(state.get("sound", 1.0)) else torch.full_like(state["p"], 1 / self.classes)
 
-    def _agreement(self, stream: Stream, state: State) -> float:
-        """Cohen's κ of the basis alone and the network, over unlabelled sites; 1 where nobody is asked."""
-        counts = torch.zeros(self.classes, self.classes, dtype=torch.float64)
-        for part in stream if self.evidence > 0 else ():
-            if is_unlabelled(part):
-                label = (self._responsibilities(part, state) @ state["p"]).argmax(1)
-                cell = label * self.classes + part.scores.argmax(1)
-                counts += torch.bincount(cell, part.shares.double(), self.classes**2).view_as(counts)
-        counts = all_sum(counts)
-        return metrics.kappa(counts) if float(counts.sum()) else 1.0
+    def _opinions(self, stream: Stream, state: State) -> tuple[float, bool]:
+        """Cohen's κ of basis and network on the unlabelled side, and whether the basis is believed beside it."""
+        if self.evidence == 0:
+            return 1.0, True
+        labels = (((self._responsibilities(part, state) @ state["p"]).argmax(1), part) for part in stream)
+        agreement, basis, network = opinions(labels, self.classes)
+        return agreement, agreement >= self.least_agreement or self.least_agreement == 0 or network < basis
 
     def _responsibilities(self, features: Features, state: State) -> Tensor:
         x = prepare(features, state["centre"], state["scale"])

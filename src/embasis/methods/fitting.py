@@ -12,6 +12,7 @@ from torch import Tensor
 from embasis.distributed import all_sum
 from embasis.functional import em, sites
 from embasis.functional.losses import one_hot
+from embasis.functional.metrics import kappa
 from embasis.types import EMStats, Features, Stream
 
 SHARPNESS_ROWS = 4096
@@ -108,6 +109,22 @@ def owners(rows: list[Tensor], stream: Stream, mu: Tensor, sharpness: float, ker
         z = em.responsibilities(row[known], mu, sharpness, kernel)
         counts += z.T @ one_hot(part.y[known], classes)
     return all_sum(counts).argmax(1)
+
+
+def opinions(labels: Iterable[tuple[Tensor, Features]], classes: int) -> tuple[float, float, float]:
+    """Cohen's κ of the basis's labels and the network's over unlabelled sites (1 where there is none), and the share of
+    labelled sites that each has right."""
+    counts, right, known = torch.zeros(classes**2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64), 0.0
+    for label, part in labels:
+        other, share = part.scores.argmax(1), part.shares.double()
+        if is_unlabelled(part):
+            counts += torch.bincount(label * classes + other, share, classes**2)
+        else:
+            right += torch.stack([share @ (found == part.y).double() for found in (label, other)])
+            known += float(share.sum())
+    counts, right, total = all_sum(counts), all_sum(right), float(all_sum(torch.tensor(known)))
+    agreement = kappa(counts.view(classes, classes)) if float(counts.sum()) else 1.0
+    return agreement, float(right[0]) / max(total, 1.0), float(right[1]) / max(total, 1.0)
 
 
 def moved_by_em(
