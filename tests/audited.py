@@ -502,7 +502,7 @@ def main(folder: Path, every: int, first: int) -> None:
     sys.path.append(str(site))
     os.environ |= {"EMBASIS_CACHE": str(folder / "cache"), "HOME": str(folder / "home"), "PYTHONDONTWRITEBYTECODE": "1"}
     (folder / "tmp").mkdir()
-    os.environ["TMPDIR"] = str(folder / "tmp")
+    os.environ |= {"TMPDIR": str(folder / "tmp"), "TORCHINDUCTOR_CACHE_DIR": str(folder / "tmp" / "torch")}
     import torch  # noqa: F401 — before the watch begins: it compiles code of its own
 
     Watch.inside, Watch.learning = str(folder.resolve()), True
