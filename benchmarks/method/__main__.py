@@ -76,8 +76,12 @@ def done(units: Sequence[Unit], folder: Path, root: str | None, jobs: int) -> It
         return
     os.environ["OMP_NUM_THREADS"] = "1"
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), alone) as pool:
-        for future in as_completed([pool.submit(work, unit, folder, root) for unit in units]):
-            yield future.result()
+        try:
+            for future in as_completed([pool.submit(work, unit, folder, root) for unit in units]):
+                yield future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # what is under way ends, nothing new begins
+            raise
 
 
 def write_results(folder: Path, root: str | None) -> None:
@@ -112,17 +116,16 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--tables", action="store_true", help="run nothing; write the tables of what is finished")
     parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args(words)
-    wanted = {"methods": True, "variants": given.variants, "factorial": given.factorial}
-    stages = (
-        [] if given.tables else [stage for stage in STAGES if wanted[stage] and (stage == "methods" or not given.quick)]
-    )
+    only = [name.strip() for name in given.only.split(",") if name.strip()]
+    few = given.quick and not only
+    wanted = {"methods": True, "variants": given.variants and not few, "factorial": given.factorial and not few}
+    stages = [stage for stage in STAGES if wanted[stage] and not given.tables]
     for name, peer in PEERS.items():
         if not peer.there:
             print(f"{name} is left out: {peer.package} is not installed; `make study` installs it")
     alone()
     try:
         given.output.mkdir(parents=True, exist_ok=True)
-        only = [name.strip() for name in given.only.split(",") if name.strip()]
         new, failed = study(
             chosen_sets(given.sets), given.output, given.root, seeds=1 if given.quick else given.seeds,
             stages=stages, only=only, jobs=given.jobs, quick=given.quick,

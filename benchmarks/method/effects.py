@@ -38,7 +38,7 @@ def main_effects(cells: Mapping[Levels, float], factors: Mapping[str, Sequence[s
     """What each level but the first is worth, by factor and level; the factorial must be full."""
     full = math.prod(len(levels) for levels in factors.values())
     require(len(cells) == full, f"a full factorial has {full} cells, got {len(cells)}")
-    found = {}
+    found = dict[tuple[str, str], float]()
     for place, (factor, (first, *others)) in enumerate(factors.items()):
         means = {
             level: statistics.mean(value for levels, value in cells.items() if levels[place] == level)

@@ -80,7 +80,7 @@ def label_spreading(rows: Vectors) -> Floats:
     else:
         found = np.asarray(model.predict_proba(rows.judged))
     found = np.nan_to_num(found) + 1e-9
-    return found / found.sum(1, keepdims=True)
+    return np.asarray(found / found.sum(1, keepdims=True))
 
 
 def adapted(name: str, components: int | None = None) -> Callable[[Vectors], Floats]:

@@ -10,6 +10,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from benchmarks.method.candidates import DEFAULT, FACTORS, SOURCE, all_candidates, cell_name
 from benchmarks.method.effects import Levels, main_effects, mean_error, paired_error
@@ -70,7 +71,7 @@ def plus_minus(found: tuple[float, float | None], sign: str = "+") -> str:
 
 def score(row: Row) -> RunScore:
     """The row as the package's tables take it."""
-    figures = {name: row.get(name) for name in ("mean_iou", *METRICS)} | {"seconds": row["cpu_seconds"]}
+    figures: dict[str, Any] = {name: row.get(name) for name in ("mean_iou", *METRICS)} | {"seconds": row["cpu_seconds"]}
     return RunScore(row["set"], row["pair"], row["variant"], row["seed"], **figures)
 
 
@@ -89,7 +90,7 @@ def scope(rows: Sequence[Row]) -> str:
 def overview(groups: dict[str, list[Row]]) -> Table:
     """Accuracy of all methods and peers on all sets."""
     names = list(dict.fromkeys(name for group in groups.values() for name in names_of(group, "methods")))
-    columns = [dict(means(group, "methods", ("accuracy",))) for group in groups.values()]  # type: ignore[arg-type]
+    columns = [{line[0]: line[1] for line in means(group, "methods", ("accuracy",))} for group in groups.values()]
     lines = tuple((name, *(column.get(name, NONE) for column in columns)) for name in names)
     note = "Accuracy, mean over pairs, ± standard deviation over seeds where there are several."
     return Table("All sets", note, ("method", *groups), lines)

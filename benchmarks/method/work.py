@@ -81,11 +81,10 @@ def work(unit: Unit, folder: Path, root: str | None) -> tuple[int, list[str]]:
     left = unit.left(folder, root)
     if not left:
         return 0, []
-    _, problem = one_problem(unit.set.dataset, unit.seed, root, unit.pair)
-    front: Front | None = None
-    if is_images(problem):
-        front = open_front(msgspec.structs.replace(ROWS.config(unit.set, root), seed=unit.seed))
-        problem = read(problem, front)
+    try:
+        problem, front = ready(unit, root)
+    except EmbasisError as error:
+        return 0, [f"{unit.set.name} {unit.pair_name} seed {unit.seed} failed: {error}"]
     sources: dict[str, Source] = {}
     new, failed = 0, list[str]()
     for candidate in left:
@@ -99,6 +98,15 @@ def work(unit: Unit, folder: Path, root: str | None) -> tuple[int, list[str]]:
         where = f"{row['set']} {row['pair']} seed {row['seed']}"
         print(f"{where}: {row['variant']} {row['accuracy']:.3f}, {row['seconds']:.1f} s", flush=True)
     return new, failed
+
+
+def ready(unit: Unit, root: str | None) -> tuple[Problem, Front | None]:
+    """The data of a unit, features in place of images."""
+    _, problem = one_problem(unit.set.dataset, unit.seed, root, unit.pair)
+    if not is_images(problem):
+        return problem, None
+    front = open_front(msgspec.structs.replace(ROWS.config(unit.set, root), seed=unit.seed))
+    return read(problem, front), front
 
 
 def run(
