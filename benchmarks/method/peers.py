@@ -83,18 +83,19 @@ def label_spreading(rows: Vectors) -> Floats:
     return np.asarray(found / found.sum(1, keepdims=True))
 
 
-def adapted(name: str, components: int | None = None) -> Callable[[Vectors], Floats]:
+def adapted(name: str, **settings: int) -> Callable[[Vectors], Floats]:
     """A pipeline of skada with the same classifier at its end: labelled rows are domain 1, the others −2.
 
-    `components`: the most principal directions of a method that takes them; a side has no more than rows."""
+    There are no more principal directions (`n_components`) than rows of a side."""
 
     def run(rows: Vectors) -> Floats:
         import skada
 
         x, y = rows.both
         domain = np.where(y >= 0, 1, -2)
-        fewest = min(len(rows.x), len(rows.unlabelled), x.shape[1])
-        own = {} if components is None else {"n_components": min(components, fewest)}
+        own = dict(settings)
+        if "n_components" in own:
+            own["n_components"] = min(own["n_components"], len(rows.x), len(rows.unlabelled), x.shape[1])
         model = getattr(skada, name)(linear(), **own).fit(x, y, sample_domain=domain)
         return np.asarray(model.predict_proba(rows.judged, sample_domain=np.full(len(rows.judged), -2)))
 
@@ -133,5 +134,9 @@ PEERS: Mapping[str, Peer] = {
     "sklearn label spreading": Peer(label_spreading, ("kernel=knn", "n_neighbors=7")),
     "skada CORAL": Peer(adapted("CORAL"), package="skada"),
     "skada optimal transport": Peer(adapted("OTMapping"), package="skada"),
-    "skada subspace alignment": Peer(adapted("SubspaceAlignment", 128), (f"C={PENALTY}", "n_components=128"), "skada"),
+    "skada subspace alignment": Peer(
+        adapted("SubspaceAlignment", n_components=128, random_state=0),
+        (f"C={PENALTY}", "n_components=128", "random_state=0"),
+        "skada",
+    ),
 }
