@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 # Lets torchvision's CUDA-built wheel be imported beside a CPU torch; does nothing where torchvision loads by itself.
 HOOK := tools/torchvision-cpu-hook
 
-.PHONY: setup demo test test-slow torture fmt lint types layers smoke bench check clean
+.PHONY: setup demo test test-slow torture fmt lint types layers smoke bench study check clean
 
 demo: $(STAMP)
 	$(BIN)/embasis demo -o demo-run
@@ -48,6 +48,11 @@ smoke: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.em_speed
 	$(BIN)/python -m benchmarks.estimator_speed
+
+# All tables of benchmarks/README.md, "The study"; many hours on two cores, and it goes on where it was stopped.
+study: $(STAMP)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints-cpu.txt -e ".[bench]"
+	$(BIN)/python -m benchmarks.method --seeds 5 --jobs 2 -o study
 
 check: lint types layers test smoke
 

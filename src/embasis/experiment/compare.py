@@ -40,6 +40,8 @@ class Outcome:
     """The round that is scored."""
     learned: frozenset[str]
     """Names of what the labeller knew at the end."""
+    progress: Progress
+    """The run at its end: the network, the labeller and the thresholds that are kept."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ def run_one(
     assert progress is not None
     kept = records[progress.best_round] if progress.status == "collapsed" else progress.outcome
     score = score_of(dataset, pair, method, seed, kept, seconds, built.problem.schema.names)
-    return Outcome(score, tuple(records), built, kept.round, frozenset(progress.labeller))
+    return Outcome(score, tuple(records), built, kept.round, frozenset(progress.labeller), progress)
 
 
 def train_source(built: Built) -> tuple[nn.Module, Progress, float]:

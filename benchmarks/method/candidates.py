@@ -1,0 +1,147 @@
+"""Everything that is run, in three stages: methods and peers, one change at a time from the default, a full factorial.
+
+No candidate needs `plan.holdout`: all labelled rows are trained on. Settings are never chosen by the figures of a run;
+they show what one fixed default, the same for all sets, gains or loses by each choice.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.method.peers import PEERS
+from benchmarks.method.sets import StudySet
+from embasis import config
+from embasis.config import Config
+from embasis.errors import ConfigError, known, require
+from embasis.experiment.build import bound, without_name
+from embasis.methods import METHODS
+from embasis.types import Plan
+
+DEFAULT, SOURCE = "em_basis", "source_only"
+STAGES = ("methods", "variants", "factorial")
+
+VARIANTS: Mapping[str, tuple[str, ...]] = {
+    "joint false": ("method.joint=false",),
+    "recalibration none": ("method.recalibration=none",),
+    "no tempering": ("method.temper=false",),
+    "evidence 0 (basis alone)": ("method.evidence=0",),
+    "evidence 2": ("method.evidence=2",),
+    "no EM": ("method.iterations=0",),
+    "per_class 1": ("method.per_class=1",),
+    "per_class 2": ("method.per_class=2",),
+    "per_class 5": ("method.per_class=5",),
+    "per_class 8": ("method.per_class=8",),
+    "sharpness 10": ("method.sharpness=10",),
+    "sharpness 20": ("method.sharpness=20",),
+    "sharpness 40": ("method.sharpness=40",),
+    "perplexity 2": ("method.perplexity=2",),
+    "perplexity 5": ("method.perplexity=5",),
+    "kernel gaussian": ("method.kernel=gaussian",),
+    "centring joint": ("method.centring=joint",),
+    "centring none": ("method.centring=none",),
+    "standardise joint": ("standardise=joint", "method.centring=joint"),
+    "start stage1": ("method.start=stage1",),
+    "head counts": ("method.head=counts",),
+    "variance_weight 0.1": ("method.variance_weight=0.1",),
+    "variance_weight 1": ("method.variance_weight=1.0",),
+    "sigma 0.3 with 64 draws": ("method.sigma=0.3", "method.draws=64"),
+    "uncertainty between_sum": ("method.uncertainty=between_sum",),
+    "uncertainty total_label": ("method.uncertainty=total_label",),
+    "uncertainty between_label": ("method.uncertainty=between_label",),
+    "uncertainty confidence": ("method.uncertainty=confidence",),
+    "uncertainty literal": ("method.uncertainty=literal",),
+    "labels draw": ("method.labels=draw",),
+    "labels draw at temperature 0.3": ("method.labels=draw", "method.temperature=0.3"),
+    "labels soft": ("method.labels=soft",),
+    "weights inverse_variance": ("method.weights=inverse_variance",),
+    "cap 0.8 by steps of 0.1": ("method.cap=0.8", "method.step=0.1"),
+    "cap 1 by steps of 0.15": ("method.cap=1.0", "method.step=0.15"),
+    "carry the basis": ("method.carry=true",),
+}
+"""One change at a time from the default; no name has a comma, because --only is a list with commas."""
+
+FACTORS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "joint": {"off": ("method.joint=false",), "on": ("method.joint=true",)},
+    "temper": {"off": ("method.temper=false",), "on": ("method.temper=true",)},
+    "evidence": {"0": ("method.evidence=0",), "1": ("method.evidence=1",)},
+    "per_class": {"1": ("method.per_class=1",), "3": ("method.per_class=3",), "8": ("method.per_class=8",)},
+    # Six rounds of 0.05 end at 0.5 whatever the cap: a larger one is seen only with larger steps.
+    "cap": {"0.5": ("method.cap=0.5", "method.step=0.05"), "1.0": ("method.cap=1.0", "method.step=0.15")},
+}
+"""The settings that matter most, with their levels."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One thing to run under a name of its own."""
+
+    name: str
+    stage: str
+    method: str = DEFAULT
+    """Of METHODS, or "peer"."""
+    words: tuple[str, ...] = ()
+    levels: tuple[str, ...] = field(default=())
+    """Of the factors, in their order; of cells of the factorial alone."""
+
+    def config(self, each: StudySet, root: str | None) -> Config:
+        """The settings on a set."""
+        words = (*each.settings(root), *self.words, f"method.name={self.method}")
+        return config.load(None, words, preset=each.preset)
+
+    @functools.cache  # noqa: B019 — a study has some hundred of them
+    def mark(self, each: StudySet, root: str | None) -> str:
+        """A hash of all settings, defaults included: a row is up to date while it is the same."""
+        facts: Any = (each.dataset, self.name, self.words)
+        if self.method != "peer":
+            made = self.config(each, root)
+            plan = {**{key: value.default for key, value in Plan.__dataclass_fields__.items()}, **made.plan}
+            network = {key: str(value).rpartition("/")[2] for key, value in made.network.items()}
+            method = {"name": self.method, **bound("method", self.method, without_name(made.method))}
+            facts = (each.dataset, method, plan, network, made.images, made.maps, made.standardise)
+        return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def cells() -> list[Candidate]:
+    """The cells of the factorial; where the network is not heard (evidence 0) tempering it does nothing: one cell."""
+    found = []
+    for levels in itertools.product(*FACTORS.values()):
+        named = dict(zip(FACTORS, levels, strict=True))
+        if named["evidence"] == "0" and named["temper"] == "off":
+            continue
+        words = tuple(word for factor, level in named.items() for word in FACTORS[factor][level])
+        found.append(Candidate(cell_name(levels), "factorial", words=words, levels=levels))
+    return found
+
+
+def cell_name(levels: Sequence[str]) -> str:
+    """A cell's name; those that are the same run have the same name."""
+    named = dict(zip(FACTORS, levels, strict=True))
+    if named["evidence"] == "0":
+        named["temper"] = "on"
+    return " · ".join(f"{factor} {level}" for factor, level in named.items())
+
+
+def all_candidates() -> list[Candidate]:
+    """Everything there is, stage after stage."""
+    methods = [Candidate(name, "methods", name) for name in METHODS]
+    peers = [Candidate(name, "methods", "peer", peer.words) for name, peer in PEERS.items()]
+    variants = [Candidate(name, "variants", words=words) for name, words in VARIANTS.items()]
+    return [*methods, *peers, *variants, *cells()]
+
+
+def candidates_of(each: StudySet, stage: str, only: Sequence[str]) -> list[Candidate]:
+    """What is run on a set in a stage: what `only` names, else all that is meant for the set."""
+    known_names = [candidate.name for candidate in all_candidates()]
+    for name in only:
+        require(name in known_names, f"unknown variant {name!r}; known: {known(known_names)}", ConfigError)
+    found = [candidate for candidate in all_candidates() if candidate.stage == stage]
+    found = [candidate for candidate in found if each.peers or candidate.method != "peer"]
+    if only:
+        return [candidate for candidate in found if candidate.name in only]
+    return found if each.wide or stage == "methods" else []

@@ -1,0 +1,96 @@
+"""The data sets of the study. A set whose network draws nothing needs one seed: a second one would repeat it.
+
+`peers`: whether methods for vectors run, too (on pixels where the set has no vectors). `wide`: whether variants and the
+factorial run, too; what takes hours a run has the comparison methods and the default alone, unless --only names more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from embasis.data import DATASETS
+from embasis.data.domain_sets import PAIRS, where
+from embasis.errors import ConfigError, InputDataError, known, require
+from embasis.experiment.compare import one_problem
+
+RESNET = "resnet50_msra_fp16.safetensors"
+RESNET_WORDS = ("network.name=timm:resnet50", f"network.weights=ROOT/{RESNET}", "network.stride_first=true")
+
+
+@dataclass(frozen=True)
+class StudySet:
+    """A data set with the settings that it is studied with."""
+
+    name: str
+    dataset: str
+    words: tuple[str, ...] = ()
+    """Settings for all candidates; ROOT stands for the folder of data packs."""
+    preset: str | None = None
+    draws: bool = False
+    """Whether the seed changes anything: the data, or the first weights of the network."""
+    peers: bool = True
+    wide: bool = True
+    asked: bool = False
+    """Whether it runs only when it is named."""
+
+    def settings(self, root: str | None) -> tuple[str, ...]:
+        """The settings with the folder in them."""
+        return tuple(word.replace("ROOT", str(where(root))) for word in self.words)
+
+    def seeds(self, count: int) -> range:
+        """The seeds that are worth running."""
+        return range(count if self.draws else min(count, 1))
+
+    def pairs(self) -> tuple[Mapping[str, str], ...]:
+        """Settings of the data set for each ordered pair; one without any where it has no pairs."""
+        found = PAIRS.get(self.dataset)
+        return ({},) if found is None else tuple({"source": source, "target": target} for source, target in found)
+
+    def missing(self, root: str | None) -> str | None:
+        """Why the set cannot be run here; None if it can."""
+        lacking = [path for word in self.settings(root) if (path := weights_of(word)) and not path.is_file()]
+        if lacking:
+            return f"no file {lacking[0].name} in {lacking[0].parent}; set --root or EMBASIS_DATA"
+        try:
+            one_problem(self.dataset, 0, root, self.pairs()[0])
+        except InputDataError as error:
+            return str(error)
+        return None
+
+
+def weights_of(word: str) -> Path | None:
+    """The file of weights that a setting names."""
+    key, _, value = word.partition("=")
+    return Path(value) if key == "network.weights" else None
+
+
+SETS = {
+    each.name: each
+    for each in (
+        StudySet("digits", "digits", draws=True),
+        StudySet("office_caltech10_surf", "office_caltech10_surf"),
+        StudySet("office_caltech10_googlenet", "office_caltech10_googlenet"),
+        StudySet("office_caltech10", "office_caltech10"),
+        StudySet("pacs", "pacs"),
+        StudySet("office_caltech10_resnet50", "office_caltech10", RESNET_WORDS),
+        StudySet("pacs_resnet50", "pacs", RESNET_WORDS),
+        StudySet(
+            "mnist_usps", "mnist_usps", ("network.name=small_cnn", "network.width=8"), draws=True, peers=False
+        ),
+        StudySet("scenes", "scenes", draws=True, peers=False, wide=False, asked=True),
+        StudySet(
+            "carla_camvid", "carla_camvid", preset="street-cpu", draws=True, peers=False, wide=False, asked=True
+        ),
+        StudySet("blobs", "blobs", draws=True, asked=True),
+    )
+}  # fmt: skip
+
+
+def chosen_sets(names: Sequence[str]) -> list[StudySet]:
+    """The sets of these names, or all that need not be asked for."""
+    for name in names:
+        require(name in SETS, f"unknown set {name!r}; known: {known(SETS)}", ConfigError)
+    assert all(each.dataset in DATASETS for each in SETS.values())
+    return [SETS[name] for name in names] or [each for each in SETS.values() if not each.asked]
