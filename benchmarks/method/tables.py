@@ -146,12 +146,17 @@ def differences(
 def by_variant(name: str, rows: Sequence[Row]) -> Table:
     """One change at a time from the default."""
     default, metrics = of(rows, DEFAULT), ("accuracy", "auroc", "ece", "seconds")
-    lines = [(line[0], line[1], "", *line[2:]) for line in means(rows, "methods", metrics) if line[0] == DEFAULT]
+    lines = [
+        (line[0], str(len(default)), line[1], "", *line[2:])
+        for line in means(rows, "methods", metrics)
+        if line[0] == DEFAULT
+    ]
     for line in means(rows, "variants", metrics):
         found = differences(of(rows, line[0]), default, lambda a, b: a["accuracy"] - b["accuracy"])
-        lines.append((line[0], line[1], plus_minus(over_pairs(found)) if found else NONE, *line[2:]))
-    head = ("variant", "accuracy", f"− {DEFAULT}", "AUROC", "ECE", "seconds")
-    note = f"{scope(rows)}; ± in the third column is the standard error of the mean difference."
+        worth_it = plus_minus(over_pairs(found)) if found else NONE
+        lines.append((line[0], str(len(of(rows, line[0]))), line[1], worth_it, *line[2:]))
+    head = ("variant", "runs", "accuracy", f"− {DEFAULT}", "AUROC", "ECE", "seconds")
+    note = f"{scope(rows)}; the difference is of the runs that both have, ± its standard error."
     return Table(f"{name}: one change at a time", note, head, tuple(lines) if len(lines) > 1 else ())
 
 
