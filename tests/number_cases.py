@@ -248,7 +248,8 @@ def gradients_hold(case: NumberCase) -> Iterator[str]:
     """From rows to loss every gradient is finite, where a float32 can hold its true value."""
     n, classes = case.scores.shape
     holds = case.raw.dtype != torch.float16 and bool(case.raw.abs().max() > 1e-10)
-    raw = case.raw.clone().requires_grad_(holds or case.sharpness <= 100)
+    # As float32: a half cannot hold the gradient of a row of length 1e-7, which is a million times that of its direction.
+    raw = case.raw.float().clone().requires_grad_(holds or case.sharpness <= 100)
     leaves = {"mu": case.mu, "weight": case.weight, "bias": case.bias, "scores": case.scores}
     leaves = {name: leaf.clone().requires_grad_() for name, leaf in leaves.items()}
     z = em.responsibilities(sites.unit_rows(raw), leaves["mu"], case.sharpness, case.kernel)
