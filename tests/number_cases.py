@@ -248,7 +248,7 @@ def gradients_hold(case: NumberCase) -> Iterator[str]:
     """From rows to loss every gradient is finite, where a float32 can hold its true value."""
     n, classes = case.scores.shape
     holds = case.raw.dtype != torch.float16 and bool(case.raw.abs().max() > 1e-10)
-    # As float32: a half cannot hold the gradient of a row of length 1e-7, which is a million times that of its direction.
+    # As float32: a half cannot hold the gradient of a row of length 1e-7, a million times that of its direction.
     raw = case.raw.float().clone().requires_grad_(holds or case.sharpness <= 100)
     leaves = {"mu": case.mu, "weight": case.weight, "bias": case.bias, "scores": case.scores}
     leaves = {name: leaf.clone().requires_grad_() for name, leaf in leaves.items()}
