@@ -216,7 +216,7 @@ def test_one_class_for_all_is_no_collapse_where_the_labelled_side_looks_like_tha
 
 def test_a_round_whose_basis_is_not_believed_says_so() -> None:
     noise = torch.randn(90, 9, generator=torch.Generator().manual_seed(0))
-    built = built_for(replace(toy(), unlabelled=Arrays.of(noise)), "mlp", "em_basis", plan={"rounds": 1})
+    built = built_for(replace(toy(), unlabelled=Arrays.of(noise)), "linear", "em_basis", plan={"rounds": 1})
     doubting = replace(built.method, labeller=replace(built.method.labeller, least_agreement=1.1))  # type: ignore[type-var]
     records = [moment.record for moment in moments_of(with_method(built, doubting)) if moment.record is not None]
     for record in records:

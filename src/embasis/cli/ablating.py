@@ -44,8 +44,8 @@ def ablate(
     default, the run with it against the default. KEY=VALUE holds for all runs.
 
     \b
-    Parts that are on:  centring, em, head, selection, recalibration, evidence,
-                        temper, shares, basis (without it: cbst)
+    Parts that are on:  centring, em, joint, head, selection, recalibration,
+                        evidence, temper, shares, basis (without it: cbst)
     Parts that are off: stage1, variance, weights, draw
 
     \b
