@@ -26,7 +26,7 @@ def test_a_fit_that_is_killed_at_random_instants_ends_bit_for_bit_as_the_undistu
     assert sum(len(trial.instants) for trial in trials) == 6
     assert all(trial.alike for trial in trials)
     assert all(trial.forward for trial in trials), "a saved step was lost"
-    assert len({place for trial in trials for place in trial.cursors}) > 1, "the kills must not all hit one place"
+    assert len({place for trial in trials for place in trial.cursors}) > 2, "the kills must not all hit one place"
 
 
 @pytest.mark.usefixtures("_traced")
