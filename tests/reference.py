@@ -858,3 +858,25 @@ def accuracy_of(label, truth, share=None):
     shares = [1.0] * len(label) if share is None else wide(share)
     right = sum(s for a, b, s in zip(whole(label), whole(truth), shares, strict=True) if a == b)
     return right / sum(shares) if len(label) else 0.0
+
+
+def warped(x, u, strength):
+    """Each pixel of a view by hand: where it comes from, and the mean of the four pixels around that place."""
+    x, u = wide(x), wide(u)
+    count, channels, height, width = x.shape
+    found = np.zeros_like(x)
+    for n in range(count):
+        turn, across_by, along_by, shear, right, down = (strength * (2 * v - 1) for v in u[n])
+        cos, sin, shear = math.cos(turn * math.pi / 12), math.sin(turn * math.pi / 12), 0.3 * shear
+        for i, j in itertools.product(range(height), range(width)):
+            a, b = (2 * j + 1) / width - 1, (2 * i + 1) / height - 1
+            across = math.exp(0.2 * across_by) * (cos * a + (shear - sin) * b) + 0.1 * right
+            along = math.exp(0.2 * along_by) * (sin * a + (cos + shear * sin) * b) + 0.1 * down
+            column = min(max((across + 1) * width / 2 - 0.5, 0), width - 1)
+            row = min(max((along + 1) * height / 2 - 0.5, 0), height - 1)
+            left, top = int(column), int(row)
+            for y, part in ((top, 1 - row + top), (min(top + 1, height - 1), row - top)):
+                for z, share in ((left, 1 - column + left), (min(left + 1, width - 1), column - left)):
+                    for c in range(channels):
+                        found[n, c, i, j] += part * share * x[n, c, y, z]
+    return found

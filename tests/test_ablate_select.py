@@ -78,8 +78,29 @@ def test_with_one_class_both_ways_are_the_same() -> None:
 
 
 def test_the_setting_of_the_method_reaches_the_selector_and_is_checked() -> None:
-    assert METHODS["em_basis"](3).selector == ClassBalanced()
-    assert METHODS["em_basis"](3, select="all").selector == ClassBalanced(selects="all")
+    assert METHODS["em_basis"](3).selector == ClassBalanced(0.2, 0.1, 0.0)
+    assert METHODS["em_basis"](3, select="all").selector == ClassBalanced(0.2, 0.1, 0.0, selects="all")
     with pytest.raises(ConfigError) as error:
         METHODS["em_basis"](3, select="every")
     assert str(error.value) == "select must be one of class, all, got 'every'"
+
+
+@given(
+    count=st.integers(1, 60),
+    size=st.integers(1, 60),
+    number=st.integers(0, 9),
+    selects=st.sampled_from(["class", "all"]),
+)
+def test_no_larger_share_of_a_class_is_trusted_than_is_expected_to_be_right(
+    count: int, size: int, number: int, selects: str
+) -> None:
+    whole, selector = distribution(count), ClassBalanced(0.2, 0.1, 0.0, selects=selects)
+    state = selector.fit(parts_of(whole, size), number)
+    found = selector.select(whole, state, torch.arange(count), 0, number)
+    sure, group = whole.mean.amax(1).double(), whole.label if selects == "class" else torch.zeros_like(whole.label)
+    for each in group.unique().tolist():
+        rows = torch.nonzero(group == each).squeeze(1)
+        share = min(0.2 + 0.1 * number, float(sure[rows].mean()))
+        surest = sorted(rows.tolist(), key=lambda site: float(whole.uncertainty[site]))
+        surest = surest[: math.ceil(share * len(rows) - 1e-9)]
+        assert torch.nonzero((found.weight > 0) & (group == each)).squeeze(1).tolist() == sorted(surest)

@@ -26,7 +26,7 @@ KNOWN_NETWORKS = "deeplab_v2, efficientnet_lite0, fast_segment, linear, mlp, sma
 FOR_IMAGES = "allow_empty_class, allow_missing_class, budget, classes, corrections"
 PLAN_KEYS = (
     "accumulate, batch, choose, collapse_share, decay, device, epochs, holdout, lr, momentum, optimiser, precision, "
-    "reservoir, rounds, source_epochs, source_lr, weight_decay"
+    "reservoir, rounds, source_epochs, source_lr, warp, weight_decay"
 )
 MAP_KEYS = "blur, colour, crop_height, crop_width, flip, least_scale, most_scale, rare, size, window, workers"
 EXPECTED = "a table is expected: .csv, .npy, .npz or .parquet"

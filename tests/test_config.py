@@ -25,7 +25,7 @@ from training_runs import little_digits, toy
 TOP_KEYS = "data, images, maps, method, network, plan, save_seconds, seed, standardise"
 PLAN_KEYS = (
     "accumulate, batch, choose, collapse_share, decay, device, epochs, holdout, lr, momentum, optimiser, precision, "
-    "reservoir, rounds, source_epochs, source_lr, weight_decay"
+    "reservoir, rounds, source_epochs, source_lr, warp, weight_decay"
 )
 IMAGE_KEYS = "augment, cache, depth, head, stages, workers"
 MAP_KEYS = "blur, colour, crop_height, crop_width, flip, least_scale, most_scale, rare, size, window, workers"
@@ -210,6 +210,7 @@ def test_equal_settings_are_written_equally() -> None:
     ("settings", "sentence"),
     [
         ({"rounds": -1}, "plan.rounds must be at least 0, got -1"),
+        ({"warp": 4.0}, "plan.warp must be in [0, 3], got 4.0"),
         ({"source_epochs": -1}, "plan.source_epochs must be at least 0, got -1"),
         ({"epochs": -2}, "plan.epochs must be at least 0, got -2"),
         ({"batch": -1}, "plan.batch must be at least 0, got -1"),
@@ -243,7 +244,10 @@ def test_a_plan_out_of_its_range_is_refused_in_one_sentence(settings: dict[str, 
         (lambda: OneThreshold(0.0), "threshold must be in (0, 1], got 0.0"),
         (lambda: ClassBalanced(keep=1.5), "keep must be in (0, 1], got 1.5"),
         (lambda: ClassBalanced(step=-0.1), "step must be at least 0, got -0.1"),
-        (lambda: ClassBalanced(keep=0.4, cap=0.3), "cap must be in [keep, 1] = [0.4, 1], got 0.3"),
+        (
+            lambda: ClassBalanced(keep=0.4, cap=0.3),
+            "cap must be 0 (what is expected to be right) or in [keep, 1] = [0.4, 1], got 0.3",
+        ),
         (lambda: ClassBalanced(labels="hard"), "labels must be one of mode, draw, soft, entropy, l2, got 'hard'"),
         (lambda: ClassBalanced(weights="var"), "weights must be one of equal, inverse_variance, got 'var'"),
         (lambda: ClassBalanced(selects="one"), "select must be one of class, all, got 'one'"),

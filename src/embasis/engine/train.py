@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from embasis.engine.batch import Batch, Part, autocast, device_of, look, moved
 from embasis.engine.progress import Progress, Pseudo
 from embasis.errors import NumericalError, require
+from embasis.functional import warp
 from embasis.methods.retraining import labelled_loss
 from embasis.networks.basis_block import BasisBlock
-from embasis.randomness import permutation, seeded
+from embasis.randomness import permutation, seeded, uniforms
 from embasis.resources import enough_memory
-from embasis.types import Aim, Draw, Method, Output, Plan, Problem
+from embasis.types import Aim, Draw, Method, Output, Plan, Problem, View
 
 LBFGS_STEPS = 20
 """Inner iterations of one L-BFGS step."""
@@ -109,14 +110,24 @@ def batches_of(problem: Problem, plan: Plan, progress: Progress, pairs: list[tup
     batches = [rows for _, rows in pairs if len(rows)]
     left = problem.labelled.stream([rows for rows, _ in pairs], draw, Aim(rare))
     right = problem.unlabelled.stream(batches, draw, aim_at(pseudo, batches, rare, draw))
-    for _, others in pairs:
+    for rows, others in pairs:
         view = next(left)
-        inputs, y = view.inputs.to(device), view.y.to(device)
+        inputs, y = changed(view, problem.labelled.ids[rows], plan, draw, "labelled").to(device), view.y.to(device)
         if not len(others) or pseudo is None:
             yield Batch(inputs, y)
         else:
             other = next(right)
-            yield Batch(inputs, y, other.inputs.to(device), moved(pseudo.seen(others, other), device))
+            seen = changed(other, problem.unlabelled.ids[others], plan, draw, "unlabelled")
+            yield Batch(inputs, y, seen.to(device), moved(pseudo.seen(others, other), device))
+
+
+def changed(view: View, ids: Tensor, plan: Plan, draw: Draw, side: str) -> Tensor:
+    """The inputs as training sees them: pictures in arrays warped, by a draw of each row's own."""
+    x = view.inputs
+    if not plan.warp or x.ndim != 4 or not x.is_floating_point() or view.y.ndim != 1:
+        return x
+    u = [uniforms(ids, draw[0], f"{side} view, number {number}", *draw[1:]) for number in range(warp.DRAWS)]
+    return warp.warped(x, torch.stack(u, 1), plan.warp)
 
 
 def wanted_classes(problem: Problem, progress: Progress) -> Tensor:

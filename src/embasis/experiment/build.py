@@ -25,7 +25,9 @@ from embasis.types import Arrays, Method, Plan, Problem, Samples
 PLANS: Mapping[str, Mapping[str, Any]] = {
     "linear": {"optimiser": "lbfgs", "batch": 0, "source_epochs": 4, "epochs": 2, "weight_decay": 0.1},
     "mlp": {"optimiser": "adam", "batch": 64, "source_epochs": 30, "epochs": 6, "weight_decay": 1e-3},
-    "small_cnn": {"optimiser": "adam", "batch": 128, "source_epochs": 10, "epochs": 3, "weight_decay": 1e-4},
+    "small_cnn": {
+        "optimiser": "adam", "batch": 128, "source_epochs": 30, "epochs": 6, "weight_decay": 1e-4, "warp": 1.0,
+    },
     "images": {
         "optimiser": "sgd", "batch": 32, "source_epochs": 5, "epochs": 1, "source_lr": 1e-3, "lr": 1e-3,
         "weight_decay": 5e-4, "rounds": 3,
@@ -75,6 +77,10 @@ def build(problem: Problem, config: Config, front: Front | None = None) -> Built
     require(rows, f"standardise = {mode} {deep}", ConfigError)
     kind, network, network_settings = make_network(shape, classes, config, front)
     method, plan, resolved = make_method_and_plan(problem, config, kind)
+    files = "; image files have images.augment" if front is not None else ""
+    rule = f"plan.warp = {plan.warp} is for pictures in arrays, (channels, height, width){files}"
+    refused = f"{rule}; the rows here have shape {shape}"
+    require(not plan.warp or (len(shape) == 3 and front is None), refused, ConfigError)
     standardiser = Standardiser.fit(trained_on(problem, plan), mode)
     resolved |= {
         "standardise": mode,
@@ -95,6 +101,8 @@ def build_mapped(problem: Problem, config: Config) -> Built:
     method, plan, resolved = make_method_and_plan(
         problem, config, "small_fcn" if front.identity == "scratch" else "maps"
     )
+    warped = f"plan.warp = {plan.warp} is for pictures in arrays; pictures with label maps have views of their own"
+    require(not plan.warp, warped, ConfigError)
     resolved |= {"standardise": "none", "network": front.network, "images": {}, "maps": front.resolved()}
     return finished_mapped(problem, front, network, method, plan, resolved)
 

@@ -6,7 +6,7 @@
 | label | n | predicted class |
 | key | n | the 32 bits of the score as an integer: for scores ≥ 0 the order is the same |
 | high, low | c 65536 | counts of the upper 16 bits; of the lower 16 bits inside the bin that holds the threshold |
-| keep | () | share of each predicted class to trust |
+| keep | () or c | share of each predicted class to trust |
 | threshold | c | the ⌈keep · n_c⌉-th smallest score of the class |
 | share | c | share of the sites exactly at the threshold to trust, decided by a hash of the sample id |
 
@@ -17,7 +17,7 @@ up over batches and processes. Nothing is sorted and nothing is held.
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 BINS = 1 << 16
@@ -58,13 +58,13 @@ def rank_bin(
     return bins, before
 
 
-def ranks(counts: Int64[Tensor, "c b"], keep: float) -> Int64[Tensor, " c"]:
-    """How many sites of each class to trust: ⌈keep · n_c⌉."""
+def ranks(counts: Int64[Tensor, "c b"], keep: float | Float64[Tensor, " c"]) -> Int64[Tensor, " c"]:
+    """How many sites of each class to trust: ⌈keep_c · n_c⌉."""
     return (counts.sum(1).double() * keep - 1e-9).ceil().long().clamp_min(0)
 
 
 def threshold_of(
-    high: Int64[Tensor, "c b"], low: Int64[Tensor, "c b"], keep: float
+    high: Int64[Tensor, "c b"], low: Int64[Tensor, "c b"], keep: float | Float64[Tensor, " c"]
 ) -> tuple[Float[Tensor, " c"], Float[Tensor, " c"]]:
     """threshold and share from the two histograms; a class that trusts nothing gets threshold −1."""
     rank = ranks(high, keep)

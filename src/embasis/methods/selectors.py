@@ -70,6 +70,7 @@ class ClassBalanced:
     keep: float = 0.2
     step: float = 0.05
     cap: float = 0.5
+    """0 = up to the share of the class's labels that is expected to be right (decision 0028)."""
     labels: str = "mode"
     weights: str = "equal"
     temperature: float = 1.0
@@ -87,7 +88,10 @@ class ClassBalanced:
 
         check(0 < self.keep <= 1, f"keep must be in (0, 1], got {self.keep}")
         check(self.step >= 0, f"step must be at least 0, got {self.step}")
-        check(self.keep <= self.cap <= 1, f"cap must be in [keep, 1] = [{self.keep}, 1], got {self.cap}")
+        check(
+            self.cap == 0 or self.keep <= self.cap <= 1,
+            f"cap must be 0 (what is expected to be right) or in [keep, 1] = [{self.keep}, 1], got {self.cap}",
+        )
         check(self.labels in LABELS, f"labels must be one of {', '.join(LABELS)}, got {self.labels!r}")
         check(self.weights in WEIGHTS, f"weights must be one of {', '.join(WEIGHTS)}, got {self.weights!r}")
         check(self.selects in SELECTS, f"select must be one of {', '.join(SELECTS)}, got {self.selects!r}")
@@ -97,12 +101,13 @@ class ClassBalanced:
 
     def share_of_round(self, round_number: int) -> float:
         """`keep` for the first retraining, then growing."""
-        return min(self.keep + self.step * round_number, self.cap)
+        return min(self.keep + self.step * round_number, self.cap or 1.0)
 
     def fit(self, stream: Sequence[LabelDistribution], round_number: int) -> State:
         """The exact order statistic of each class, or of all sites, by two passes of counting."""
-        classes, keep = stream[0].mean.shape[1], self.share_of_round(round_number)
+        classes, most = stream[0].mean.shape[1], self.share_of_round(round_number)
         groups = classes if self.selects == "class" else 1
+        keep = most if self.cap else self._expected(stream, groups).clamp_max(most)
         high = torch.zeros(groups, selection.BINS, dtype=torch.int64)
         for part in stream:
             selection.high_counts(self._group(part), selection.order_key(part.uncertainty), groups, into=high)
@@ -119,6 +124,16 @@ class ClassBalanced:
     def _group(self, part: LabelDistribution) -> Tensor:
         """Which threshold each site is for."""
         return part.label if self.selects == "class" else torch.zeros_like(part.label)
+
+    def _expected(self, stream: Sequence[LabelDistribution], groups: int) -> Tensor:
+        """(groups) the mean probability of the labels: the share of them that is expected to be right."""
+        sums = torch.zeros(2, groups, dtype=torch.float64)
+        for part in stream:
+            found = torch.stack([part.mean.amax(1).double(), torch.ones(len(part), dtype=torch.float64)])
+            sums.index_add_(1, self._group(part), found)
+        total, count = all_sum(sums)
+        found: Tensor = total / count.clamp_min(1)
+        return found
 
     def _mean_weight(self, stream: Sequence[LabelDistribution], threshold: Tensor) -> Tensor:
         """The mean of 1 / (Var + floor) over the sites up to the threshold: what weights are measured by."""

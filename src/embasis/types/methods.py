@@ -91,6 +91,8 @@ class Plan:
     """The rate falls as (1 − t)^decay, t = the part of the round that is done; 0 = it stays."""
     momentum: float = 0.9
     weight_decay: float = 1e-4
+    warp: float = 0.0
+    """Training sees pictures in arrays turned, scaled, sheared and shifted by so much (functional/warp.py)."""
     collapse_share: float = 0.95
     holdout: float = 0.0
     """The share of the labelled rows that no training sees: what is said of them is checked (engine/holdout.py)."""
@@ -124,6 +126,7 @@ class Plan:
         )
         check(self.device in DEVICES, f"plan.device must be one of {', '.join(DEVICES)}, got {self.device!r}")
         check(self.decay >= 0, f"plan.decay must be at least 0, got {self.decay}")
+        check(0 <= self.warp <= 3, f"plan.warp must be in [0, 3], got {self.warp}")
         check(
             self.reservoir == 0 or self.reservoir >= 1024,
             f"plan.reservoir must be 0 (no limit) or at least 1024, got {self.reservoir}",
