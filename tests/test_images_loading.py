@@ -387,6 +387,36 @@ def test_no_worker_outlives_its_parent(tmp_path: Path, mode: str) -> None:
         assert parent.stderr.read() == ""
 
 
+IMPORTING = """
+import os, sys, threading, time
+import embasis.data.image.link as link
+sys.path.insert(0, sys.argv[1])  # the worker finds another torch there
+serving = threading.Thread(target=link.Link(0, None).start, daemon=True)
+serving.start()
+while not os.path.exists(sys.argv[1] + "/imported"):
+    time.sleep(0.01)
+print(open(sys.argv[1] + "/imported").read(), flush=True)
+os._exit(0)  # as a second signal does
+"""
+SLOW = """
+import ctypes, os, sys
+place = os.path.dirname(os.path.dirname(__file__))
+open(place + "/half", "w").write(str(os.getpid()))
+os.rename(place + "/half", place + "/imported")
+ctypes.PyDLL(None).sleep(60)  # no other thread of the process runs meanwhile
+"""
+
+
+def test_no_worker_outlives_a_parent_that_ends_while_it_imports(tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(SLOW)
+    done = subprocess.run([sys.executable, "-c", IMPORTING, tmp_path], capture_output=True, text=True, check=True)
+    worker, end = Path(f"/proc/{int(done.stdout)}/cmdline"), time.monotonic() + 5
+    while worker.exists() and b"worker.py" in worker.read_bytes() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not worker.exists() or b"worker.py" not in worker.read_bytes()
+
+
 def test_settings_out_of_range_are_refused(files: list[ImageFile]) -> None:
     with pytest.raises(ConfigError) as caught:
         Reader(-1)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +19,7 @@ from embasis.errors import (
     ReportError,
     require,
 )
+from embasis.interrupts import Stop
 from embasis.report.records import public
 
 if TYPE_CHECKING:
@@ -84,30 +83,6 @@ def go_on(run: FolderRun, stop: Stop) -> Progress:
         raise
     settle_error(run)
     return progress
-
-
-class Stop:
-    """SIGINT, SIGTERM and SIGHUP only set `code`; a second one leaves at once, with the last saved state on disk."""
-
-    def __init__(self) -> None:
-        self.code = 0
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Stop:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and the shell's & want it so
-                    self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, _: object) -> None:
-        if self.code:
-            os._exit(self.code)
-        self.code = 130 if number == signal.SIGINT else 143
 
 
 def refuse_foreign(path: Path) -> None:
