@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from cli_tables import ENVIRONMENT
+from cli_tables import ENVIRONMENT, embasis
+from kill_runs import TINY
 
 BEGIN = """
 import atexit, os, signal, sys
@@ -110,3 +112,15 @@ def test_the_installed_program_listens(tmp_path: Path) -> None:
     done = subprocess.run([program, "--version"], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout == "embasis 0.1.0\n"
     assert "embasis.__main__" in program.read_text()
+
+
+@pytest.mark.parametrize("place", ["preflight.require_room", "folder.FolderRun.open"])
+def test_a_signal_before_the_first_step_does_not_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    steps = list[object]()
+    monkeypatch.setattr("embasis.engine.train.take_step", lambda *arguments: steps.append(arguments))
+    monkeypatch.setattr(f"embasis.experiment.{place}", lambda *_: signal.raise_signal(signal.SIGTERM))
+    result = embasis(*TINY, "-o", tmp_path / "run")
+    sentence = "embasis: interrupted before training; the same command goes on\n"
+    assert (result.exit_code, result.stderr, steps) == (143, sentence, [])

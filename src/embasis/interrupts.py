@@ -16,6 +16,8 @@ import threading
 from contextlib import suppress
 from typing import Any, NoReturn
 
+from embasis.errors import Interrupted
+
 
 def listen() -> None:
     """Ctrl-C is ours from here on; where it is ignored (nohup, the shell's &) it stays so."""
@@ -64,6 +66,11 @@ class Stop:
         for number, handler in self._before.items():
             # After a signal that was heard the next one ends the process: one line is enough.
             signal.signal(number, signal.SIG_DFL if self.code and handler is leave else handler)
+
+    def before_training(self) -> None:
+        """Asked at every step of the way to the first one: until then there is nothing to save, and nothing to lose."""
+        if self.code:
+            raise Interrupted("interrupted before training; the same command goes on", self.code)
 
     def _note(self, number: int, _: object) -> None:
         if self.code:
