@@ -24,7 +24,7 @@ setup: $(STAMP)
 test-slow: $(STAMP)
 	$(BIN)/pytest -m slow
 
-# One line for each goal of docs/reliability.md; about an hour.
+# One line for each goal of docs/reliability.md; half an hour on two cores.
 torture: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/torture/run.py
 

@@ -15,7 +15,7 @@ NEVER = (
     "socket.", "ftplib.", "smtplib.", "telnetlib.", "http.client.", "urllib.", "webbrowser.", "code.__new__",
 )  # fmt: skip
 CHANGES = ("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod")
-OUR_PROGRAMS = ("embasis.data.image.worker", "embasis.networks.foreign_reader")
+OUR_PROGRAMS = ("embasis/data/image/worker.py", "embasis.networks.foreign_reader")
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOTS = tuple({sys.prefix, sys.base_prefix, os.path.realpath(sys.base_prefix)})
 
@@ -57,7 +57,7 @@ def judge(event: str, arguments: tuple[object, ...]) -> str:
     """What is wrong with the event; nothing if nothing is."""
     if event.startswith(NEVER) and event != "socket.gethostname":
         return f"{event} {arguments!r:.200}"
-    if event == "subprocess.Popen" and not any(str(word) in OUR_PROGRAMS for word in arguments[1]):  # type: ignore[attr-defined]
+    if event == "subprocess.Popen" and not any(str(word).endswith(OUR_PROGRAMS) for word in arguments[1]):  # type: ignore[attr-defined]
         return f"{event} {arguments!r:.200}"
     if event == "exec":
         return judge_code(arguments[0])

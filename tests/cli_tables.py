@@ -22,7 +22,7 @@ PROGRAM = [
     "-c",
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "signal.signal(signal.SIGHUP, signal.SIG_DFL); signal.signal(signal.SIGTERM, signal.SIG_DFL); "
-    "from embasis.cli import main; main(prog_name='embasis')",
+    "import sys; sys.argv[0] = 'embasis'; from embasis.__main__ import main; main()",
 ]
 """The command in a process of its own; whoever started the tests may have signals ignored (nohup, CI)."""
 

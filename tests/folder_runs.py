@@ -18,7 +18,7 @@ from embasis.storage import RunFolder, read_newest
 from embasis.types import Problem
 from training_runs import toy
 
-TIMED = {"timings.jsonl", "report.html", "HEAD", "lock"}
+TIMED = {"timings.jsonl", "report.html", "HEAD", "lock", "log.txt"}
 """Files that tell times, or how often a run was saved."""
 
 

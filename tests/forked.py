@@ -18,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from embasis.interrupts import listen
+
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
@@ -125,8 +127,8 @@ def stopped(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def child_main(order: dict[str, Any]) -> None:
-    """What the fork does; it never returns."""
+def child_main(order: dict[str, Any], ready: int) -> None:
+    """What the fork does; it never returns. `ready` is closed when it can be sent signals as any process can."""
     code = 1
     try:
         os.setsid()
@@ -138,9 +140,14 @@ def child_main(order: dict[str, Any]) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
+        listen()  # a process of its own does so before anything can be said to have begun
+        os.close(ready)
         if order["paused"]:
             os.kill(os.getpid(), signal.SIGSTOP)
-        code = call(order)
+        call(order)
+        code = 0
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
     except BaseException:
         import traceback
 
@@ -151,18 +158,15 @@ def child_main(order: dict[str, Any]) -> None:
         os._exit(code)
 
 
-def call(order: dict[str, Any]) -> int:
-    """The command's exit code."""
-    from embasis.cli import main
+def call(order: dict[str, Any]) -> None:
+    """The command, or the code."""
+    from embasis.__main__ import main
 
-    try:
-        if order["code"]:
-            exec(compile(order["code"], "<child>", "exec"), {"__name__": "child", "words": order["words"]})
-            return 0
-        main(order["words"], prog_name="embasis")
-    except SystemExit as error:
-        return error.code if isinstance(error.code, int) else 1
-    return 0
+    if order["code"]:
+        exec(compile(order["code"], "<child>", "exec"), {"__name__": "child", "words": order["words"]})
+    else:
+        sys.argv = ["embasis", *order["words"]]
+        main()
 
 
 def warm() -> None:
@@ -191,9 +195,13 @@ def serve(orders: Sequence[str] | Any) -> None:
     print("ready", flush=True)
     for line in orders:
         order = json.loads(line)
+        begun, ready = os.pipe()
         pid = os.fork()
         if pid == 0:
-            child_main(order)
+            child_main(order, ready)
+        os.close(ready)
+        os.read(begun, 1)  # until then it is in this process's group, and ignores what this one ignores
+        os.close(begun)
         print(pid, flush=True)
         print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 

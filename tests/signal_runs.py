@@ -27,15 +27,30 @@ MEASURED = """
 import time
 from embasis.cli import main
 from embasis.experiment.folder import FolderRun
-whole, steps, began = FolderRun._count, [], time.monotonic()
-def count(self, moment, seconds):
-    steps.append(seconds if steps else time.monotonic() - began)
-    return whole(self, moment, seconds)
-FolderRun._count = count
+from embasis.experiment.front import Front
+count, fill, steps, publishes = FolderRun._count, Front.fill, [], [0.0]
+def timed(whole):
+    def call(*arguments):
+        began = time.monotonic()
+        whole(*arguments)
+        publishes[-1] += time.monotonic() - began
+    return call
+def _count(self, moment, seconds):
+    steps.append(seconds - publishes[-1])  # what was written after the step before is no part of this one
+    publishes.append(0.0)
+    return count(self, moment, seconds)
+def _fill(self, problem):
+    began = time.monotonic()
+    for done in fill(self, problem):
+        steps.append(time.monotonic() - began)
+        yield done
+        began = time.monotonic()
+FolderRun._count, Front.fill = _count, _fill
+FolderRun.save, FolderRun._write_round = timed(FolderRun.save), timed(FolderRun._write_round)
 try:
     main(words, prog_name="embasis")
 finally:
-    print("longest step", max(steps), flush=True)
+    print("longest step and publish", max(steps) + max(publishes), flush=True)
 """
 
 
@@ -134,7 +149,10 @@ def pictures(home: Path, workers: int) -> tuple[str, ...]:
 
 
 def measured(zygote: Zygote, path: Path, words: tuple[str, ...]) -> tuple[dict[str, str], float, float]:
-    """What an undisturbed fit leaves, its seconds, and those of its longest step: the first one starts the workers."""
+    """What an undisturbed fit leaves, its seconds, and those of its longest step and its longest publish together.
+
+    A step is what is done between two looks at the flag: a batch that is read, trained on or labelled; the first one
+    starts the workers."""
     began = time.monotonic()
     child = zygote.run(path.with_suffix(".log"), *words, "-o", path, code=MEASURED)
     assert child.code == 0, child.told

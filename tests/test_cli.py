@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from cli_tables import ENVIRONMENT, FEATURES, PROGRAM, embasis, write_tables
 from embasis import catalogue
 from embasis.cli import main
-from embasis.cli.running import Stop
+from embasis.interrupts import Stop
 from embasis.storage import read_newest, read_table
 from embasis.types import Arrays, Problem
 

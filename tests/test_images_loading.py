@@ -19,7 +19,7 @@ import pytest
 import torch
 from PIL import Image
 
-from embasis.data.image.link import Link
+from embasis.data.image.link import WORKER, Link
 from embasis.data.image.loading import Reader
 from embasis.data.image.samples import Images
 from embasis.data.image.scan import ImageFile
@@ -385,6 +385,54 @@ def test_no_worker_outlives_its_parent(tmp_path: Path, mode: str) -> None:
         _, alive = psutil.wait_procs(children, timeout=10)
         assert alive == []
         assert parent.stderr.read() == ""
+
+
+IMPORTING = """
+import os, sys, threading, time
+import embasis.data.image.link as link
+sys.path.insert(0, sys.argv[1])  # the worker finds another torch there
+link.WORKER = sys.argv[2]
+threading.Thread(target=link.Link(0, None).start, daemon=True).start()
+while not os.path.exists(sys.argv[1] + "/imported"):
+    time.sleep(0.01)
+print(open(sys.argv[1] + "/imported").read(), flush=True)
+os._exit(0)  # as a second signal does
+"""
+SLOW = """
+import ctypes, os, sys
+place = os.path.dirname(os.path.dirname(__file__))
+open(place + "/half", "w").write(str(os.getpid()))
+os.rename(place + "/half", place + "/imported")
+ctypes.PyDLL(None).sleep(60)  # no other thread of the process runs meanwhile
+"""
+
+
+def outlives(home: Path, worker: str, seconds: float) -> bool:
+    """Whether a worker lives so many seconds longer than a parent that ends while it imports torch."""
+    (home / "torch").mkdir()
+    (home / "torch" / "__init__.py").write_text(SLOW)
+    command = [sys.executable, "-c", IMPORTING, home, worker]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    try:
+        psutil.Process(int(done.stdout)).wait(seconds)
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.TimeoutExpired:
+        os.kill(int(done.stdout), signal.SIGKILL)
+        return True
+    return False
+
+
+def test_no_worker_outlives_a_parent_that_ends_while_it_imports(tmp_path: Path) -> None:
+    assert not outlives(tmp_path, WORKER, 10)
+
+
+def test_a_worker_that_only_watches_its_pipe_does_outlive_it(tmp_path: Path) -> None:
+    kernel = "ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)"
+    text = Path(WORKER).read_text()
+    assert text.count(kernel) == 1
+    (tmp_path / "worker.py").write_text(text.replace(kernel, "pass"))
+    assert outlives(tmp_path, str(tmp_path / "worker.py"), 1)
 
 
 def test_settings_out_of_range_are_refused(files: list[ImageFile]) -> None:

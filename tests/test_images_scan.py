@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from embasis.data.image import decode
 from embasis.data.image import files as image_files
 from embasis.data.image.scan import ImageFile, is_list, name_bytes, name_of, scan_file, scan_folder, scan_list, scan_tar
 from embasis.types import Refusal
@@ -474,3 +475,15 @@ def test_only_tables_with_a_path_column_are_lists(tmp_path):
 
 def test_an_image_file_takes_little_memory():
     assert not hasattr(ImageFile("a", "a", b""), "__dict__")
+
+
+def test_files_of_the_same_bytes_share_one_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = {"a.png": b"one", "b.png": b"two", "c.png": b"one", "d.png": b"two"}
+    monkeypatch.setattr("embasis.data.image.decode.header", lambda content: decode.Header("PNG", 40, 40))
+    monkeypatch.setattr("embasis.data.image.files.MOST_SHARED", 1)
+    for name, content in data.items():
+        (tmp_path / name).write_bytes(content)
+    found = {file.name: file.digest for file in scan_folder(tmp_path).files}
+    assert found == {name: hashlib.blake2b(content, digest_size=16).digest() for name, content in data.items()}
+    shared = [found["a.png"] is found["c.png"], found["b.png"] is found["d.png"]]
+    assert sum(shared) == 1, "of the content that was met first; the memory for more is limited"

@@ -151,11 +151,20 @@ def archive_with(**changes: bytes) -> bytes:
     return zipped(entries(packed({"a": torch.ones(2)})) | {f"archive/{name}": part for name, part in changes.items()})
 
 
+def far_away() -> bytes:
+    """An archive that says of an entry that it lies 2⁶³ bytes on; found by a fuzzer."""
+    with zipfile.ZipFile(stream := io.BytesIO(), "w") as archive:
+        archive.writestr("archive/data.pkl", b".")
+        archive.filelist[0].header_offset = 2**63
+    return stream.getvalue()
+
+
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
         (b"", "w.pt is not a file that PyTorch has written"),
         (b"PK\x03\x04", "w.pt is not a readable archive: File is not a zip file"),
+        (far_away(), "w.pt is not a readable archive: Python int too large to convert to C ssize_t"),
         (archive_with(**{"code/x.py": b""}), "w.pt is a program (TorchScript), not weights"),
         (archive_with(**{"constants.pkl": b""}), "w.pt is a program (TorchScript), not weights"),
         (zipped({"a/data.pkl": b".", "b/data.pkl": b"."}), "w.pt has 2 folders, PyTorch makes one"),

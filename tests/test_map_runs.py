@@ -110,7 +110,7 @@ def test_the_same_command_again_trains_nothing(here: Path) -> None:
     result = embasis(*command(Path(), Path("run")))
     assert result.exit_code == 0, result.output
     assert "run had ended (finished) with generation 3; nothing is left to train" in result.stdout
-    drawn_again = {"lock": b"", "report.html": b""}
+    drawn_again = {"lock": b"", "report.html": b"", "log.txt": b""}
     assert {**tree(here / "run"), **drawn_again} == {**before, **drawn_again}
 
 

@@ -103,3 +103,10 @@ def test_seeded_gives_torchs_own_generator_back_as_it_was_also_after_an_error():
     with pytest.raises(KeyError), seeded(5, "initial weights"):
         raise KeyError(torch.rand(1))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_seeded_is_torchs_manual_seed_without_its_cost() -> None:
+    torch.manual_seed(derive(5, "initial weights", 2))
+    expected = torch.rand(4)
+    with seeded(5, "initial weights", 2):
+        assert torch.equal(torch.rand(4), expected)

@@ -43,7 +43,7 @@ def test_a_fit_that_is_asked_to_stop_at_random_instants_ends_as_the_undisturbed_
     expected, longest = seldom
     stops = list(stop_until_done(zygote, tmp_path / "run", SELDOM, random.Random(2), longest / 4, 7))
     assert [stop for stop in stops if not stop.right or stop.orphans] == []
-    assert stops
+    assert len(stops) > 2
     assert alike(tmp_path / "run", expected)
 
 

@@ -1,6 +1,15 @@
-"""`python -m embasis` is `embasis`."""
+"""The program: `embasis`, and `python -m embasis`."""
 
-from embasis.cli import main
+from embasis.interrupts import listen
+
+
+def main() -> None:
+    """The command line; a Ctrl-C is heard before the imports of a second or two begin."""
+    listen()
+    from embasis.cli import main as commands
+
+    commands()
+
 
 if __name__ == "__main__":
     main()

@@ -59,6 +59,11 @@ def site_ids(ids: Tensor, sites: int) -> Tensor:
 @contextmanager
 def seeded(seed: int, purpose: str, *keys: int) -> Iterator[None]:
     """Torch's global generator set for this block (module initialisation, dropout), and given back as it was."""
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(derive(seed, purpose, *keys))
+    devices = range(torch.cuda.device_count())
+    with torch.random.fork_rng(devices=devices):
+        value = derive(seed, purpose, *keys)
+        # Not torch.manual_seed: it writes a stack trace down for each kind of device that is not there, at every step.
+        torch.default_generator.manual_seed(value)
+        if devices:
+            torch.cuda.manual_seed_all(value)
         yield

@@ -27,7 +27,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from goals import Result  # noqa: E402
 
 SECONDS = float(os.environ.get("EMBASIS_FUZZ_SECONDS", "20"))
-"""For each reader; 21 of them, two at a time, take four to seven minutes with the starts of their processes."""
+"""For each reader; 24 of them, two at a time, take four to seven minutes with the starts of their processes."""
 SEED = int(os.environ.get("EMBASIS_FUZZ_SEED", "0") or 0)
 STUCK = 60.0
 """Seconds beyond its time after which a process is ended."""

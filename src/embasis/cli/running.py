@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from embasis.cli.looking import round_line
 from embasis.cli.pictures import read_images, say_notes
-from embasis.cli.terminal import failure, progress_bar, say
+from embasis.cli.terminal import STOOD, copied, facts_of, failure, progress_bar, say, shareable
 from embasis.errors import (
     CheckpointError,
     ConfigError,
@@ -21,19 +22,31 @@ from embasis.errors import (
     ReportError,
     require,
 )
-from embasis.report.records import public
+from embasis.interrupts import Stop
+
+MOST_EARLY = 1000
+"""Texts that are kept until there is a folder."""
 
 if TYPE_CHECKING:
     from embasis.config import Config
     from embasis.engine.progress import Progress
     from embasis.experiment.folder import FolderRun
+    from embasis.storage import RunFolder
     from embasis.types import Plan, Problem
 
 
 def train(
-    problem: Problem, config: Config, path: Path, allow_change: tuple[str, ...] = (), accept_data: bool = False
+    problem: Problem,
+    config: Config,
+    path: Path,
+    allow_change: tuple[str, ...] = (),
+    accept_data: bool = False,
+    conclude: Callable[[FolderRun, Progress], None] = lambda run, progress: None,
 ) -> tuple[FolderRun, Progress]:
-    """The run in its folder, from wherever it stands to its end; a signal stops it after the step, saved."""
+    """The run in its folder, from wherever it stands to its end; a signal stops it after the step, saved.
+
+    What is said, `conclude` included, is in the folder's log too.
+    """
     from embasis.experiment.build import rehearse
     from embasis.experiment.folder import FolderRun
     from embasis.experiment.front import is_images, open_front
@@ -41,19 +54,56 @@ def train(
     from embasis.storage import RunFolder
 
     refuse_foreign(path)
-    with Stop() as stop:
+    log = RunLog(path)
+    with Stop() as stop, copied(log):
         front = None
         if is_images(problem):
             front = open_front(config)
             refuse_other_settings(path, rehearse(problem, config, front), allow_change)
+            stop.before_training()
             problem = read_images(problem, front, config, stop)
         say_notes(problem)
+        stop.before_training()
         run = FolderRun(problem, config, RunFolder(path), front, allow_change, accept_data)
         del problem  # its features are standardised in a copy
         require_room(run.prepare(), path)
+        stop.before_training()
         with run.folder:
-            progress = go_on(run, stop)
+            run.open()  # what is refused here leaves the folder as it was, its log too
+            stop.before_training()
+            with log.into(run.folder):
+                progress = go_on(run, stop)
+                conclude(run, progress)
     return run, progress
+
+
+class RunLog:
+    """What is said of a run goes to its folder: at first it is kept, because there is no folder yet."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._early = path, list[str]()
+        self._folder: RunFolder | None = None
+
+    def __call__(self, text: str) -> None:
+        """Take what was said."""
+        shown = shareable(text, self._path)
+        if self._folder is not None:
+            self._folder.log(shown)
+        elif len(self._early) < MOST_EARLY:
+            self._early.append(shown)
+
+    @contextmanager
+    def into(self, folder: RunFolder) -> Iterator[None]:
+        """The folder is ours from here on. A failure is said after that, so it is written down here."""
+        folder.log("\n".join(self._early))
+        self._folder = folder
+        try:
+            yield
+        except Exception as error:
+            self(f"embasis: {failure(error)[0]}")
+            raise
+        finally:
+            self._folder = None
 
 
 def go_on(run: FolderRun, stop: Stop) -> Progress:
@@ -84,30 +134,6 @@ def go_on(run: FolderRun, stop: Stop) -> Progress:
         raise
     settle_error(run)
     return progress
-
-
-class Stop:
-    """SIGINT, SIGTERM and SIGHUP only set `code`; a second one leaves at once, with the last saved state on disk."""
-
-    def __init__(self) -> None:
-        self.code = 0
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Stop:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and the shell's & want it so
-                    self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, _: object) -> None:
-        if self.code:
-            os._exit(self.code)
-        self.code = 130 if number == signal.SIGINT else 143
 
 
 def refuse_foreign(path: Path) -> None:
@@ -161,13 +187,12 @@ def refuse_collapse(progress: Progress, path: Path) -> None:
 
 def note_error(run: FolderRun, error: Exception, progress: Progress) -> None:
     """The same facts as on stderr, for machines, if the disk still allows it."""
-    sentence, code = failure(error)
-    sentence = sentence.replace(str(run.folder.path), run.folder.path.name)  # folders get shared, paths should not
-    message = public(sentence.replace(str(Path.home()), "~"))
-    facts = {"kind": type(error).__name__, "message": message, "exit_code": code, "resolved": False}
+    facts = facts_of(error, run.folder.path)
     if isinstance(error, ReportError):
         facts["status"] = "report_failed"
     at = {"round": progress.round, "epoch": progress.epoch, "step": progress.step, "generation": run.saved}
+    if (context := click.get_current_context(silent=True)) is not None:
+        context.meta[STOOD] = {**facts, **at}
     with suppress(OSError, EmbasisError):
         run.folder.write_json("error.json", {**facts, **at})
 

@@ -13,17 +13,22 @@ from typing import Any, TextIO
 
 import click
 
-from embasis.errors import ConfigError, EmbasisError, EmbasisWarning, require
-from embasis.report.records import visible
+from embasis.errors import ConfigError, EmbasisError, EmbasisWarning, Interrupted, require
+from embasis.report.records import public, visible
 from embasis.resources import is_short
 
-DEBUG = "embasis.debug"
+DEBUG, STOOD = "embasis.debug", "embasis.stood"
+"""What a command keeps in its context: whether tracebacks are wanted, and the facts of a run that has failed."""
+LAUNCHER = "TORCHELASTIC_ERROR_FILE"
+"""The variable by which torchrun says where a failure is to be written; it makes 1 of every exit code."""
 BUG = "this is a bug in embasis; run again with --debug"
 
 
 def say(text: str = "", err: bool = False) -> None:
     """Print, with control characters made visible. A reader who has gone away (`| head`) is no reason to stop."""
     shown = "\n".join(visible(line) for line in text.split("\n"))
+    for take in _takers:
+        take(shown)
     try:
         click.echo(shown, err=err)
     except UnicodeEncodeError:
@@ -31,6 +36,28 @@ def say(text: str = "", err: bool = False) -> None:
     except OSError:
         with suppress(OSError):  # what is still in the buffer goes there too when Python ends
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2 if err else 1)
+
+
+_takers: list[Callable[[str], None]] = []
+
+
+@contextmanager
+def copied(take: Callable[[str], None]) -> Iterator[None]:
+    """Whatever is said meanwhile goes there too, also when nobody reads the terminal any more."""
+    _takers.append(take)
+    try:
+        yield
+    finally:
+        _takers.remove(take)
+
+
+def shareable(text: str, path: Path | None = None) -> str:
+    """Text as a folder may hold it that gets shared: the run by its name, and whose computer it was is left out."""
+    if path is not None and len(path.parts) > 1:
+        text = text.replace(str(path), path.name)
+    home = os.path.expanduser("~")
+    text = text.replace(home, "~") if len(home) > 1 else text
+    return "\n".join(public(line) for line in text.split("\n"))
 
 
 def warn(texts: Sequence[str]) -> None:
@@ -69,6 +96,7 @@ class Commands(click.Group):
                 raise
             except (Exception, KeyboardInterrupt) as error:
                 sentence, code = failure(error)
+                tell_launcher(error, ctx.meta.get(STOOD))
                 if ctx.meta.get(DEBUG):
                     say("".join(traceback.format_exception(error)).rstrip(), err=True)
                 say(f"embasis: {visible(sentence)}", err=True)
@@ -106,6 +134,24 @@ def failure(error: BaseException) -> tuple[str, int]:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}", 5
     return f"{type(error).__name__}: {error}; {BUG}", 1
+
+
+def facts_of(error: BaseException, path: Path | None = None) -> dict[str, Any]:
+    """A failure for machines, without the places of this one; for torchrun it must have a `message`."""
+    sentence, code = failure(error)
+    return {
+        "kind": type(error).__name__, "message": shareable(sentence, path), "exit_code": code, "resolved": False
+    }  # fmt: skip
+
+
+def tell_launcher(error: BaseException, stood: Mapping[str, Any] | None) -> None:
+    """The same facts as in error.json, where a launcher asks for them; `stood` are those of a run."""
+    place = os.environ.get(LAUNCHER)
+    if place and not isinstance(error, Interrupted):
+        from embasis.storage import files
+
+        with suppress(OSError, EmbasisError):
+            files.write_output(place, files.json_bytes(dict(stood or facts_of(error)), LAUNCHER))
 
 
 @contextmanager

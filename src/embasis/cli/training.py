@@ -123,8 +123,7 @@ def fit(
         data=tables,
     )
     problem, config = load_data(config)
-    run, progress = train(problem, config, Path(output), allow_change, accept_data_change)
-    conclude(run, progress)
+    train(problem, config, Path(output), allow_change, accept_data_change, conclude)
 
 
 def load_data(config: Config) -> tuple[Problem, Config]:

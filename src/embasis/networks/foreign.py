@@ -14,6 +14,7 @@ import os
 import pickletools
 import re
 import stat
+import struct
 import subprocess
 import sys
 import zipfile
@@ -42,6 +43,11 @@ UNNAMED = {"EXT1", "EXT2", "EXT4", "INST", "NEWOBJ", "NEWOBJ_EX", "OBJ", "STACK_
 """Instructions that make objects in other ways; weights need none of them."""
 OLDEST_TORCH = (2, 10)
 """Its reader of weights has no known hole."""
+BROKEN_ARCHIVE = (
+    zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, RuntimeError, NotImplementedError, OSError,
+    OverflowError,
+)  # fmt: skip
+"""What zipfile raises; the last one for an entry that lies 2⁶³ bytes on."""
 READER = "embasis.networks.foreign_reader"
 REFUSED, WRONG_KEY = 3, 2
 """How the reader ends when it has said why not."""
@@ -101,7 +107,7 @@ def looked_through(path: str, data: bytes) -> bytes:
             entries = archive.infolist()
             refuse_strange(path, entries)
             parts = {entry.filename: archive.read(entry) for entry in entries if PARTS.fullmatch(entry.filename)}
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, NotImplementedError, OSError) as error:
+    except BROKEN_ARCHIVE as error:
         raise CorruptError(f"{path} is not a readable archive: {error}") from error
     pickles = [name for name in parts if name.endswith("/data.pkl")]
     require(len(pickles) == 1, f"{path} has {len(pickles)} pickles of tensors, 1 is needed", CorruptError)

@@ -32,6 +32,7 @@ from embasis.storage.generations import (
     seal,
     sha256,
 )
+from embasis.storage.log import LOG, Log
 from embasis.storage.map_folder import MapFolder
 from embasis.storage.shelf import SITES, DiskShelf
 from embasis.storage.sites import is_store
@@ -57,6 +58,7 @@ class RunFolder:
         """The pid of the owner that died with the lock."""
         self._lock: int | None = None
         self._last = 0
+        self._log: Log | None = None
 
     def _kept(self, which: str = "the last good ") -> str:
         return f"; {which}generation {self._last} is kept" if self._last else "; no generation exists yet"
@@ -79,6 +81,9 @@ class RunFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._log is not None:
+            self._log.close()
+            self._log = None
         if self._lock is not None:
             with suppress(OSError):  # an empty lock file says that its owner left in peace
                 files.disk.truncate(self._lock, 0)
@@ -96,8 +101,9 @@ class RunFolder:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system frees it when its owner dies
             files.disk.truncate(handle, 0)
-            since = datetime.now(UTC).isoformat(timespec="seconds")
-            files.disk.write(handle, json.dumps({"pid": os.getpid(), "since": since}).encode())
+            since = datetime.now(UTC)
+            pid, words = os.getpid(), since.isoformat(timespec="seconds")
+            files.disk.write(handle, json.dumps({"pid": pid, "since": words}).encode())
         except BaseException as error:
             os.close(handle)
             if not isinstance(error, BlockingIOError):
@@ -106,6 +112,7 @@ class RunFolder:
             message = f"run folder {self.path} is locked by {by}; wait for it or choose another folder"
             raise RunLockedError(message) from None
         self._lock, self.taken_over = handle, int(owner[1]) if owner else None
+        self._log = Log(self.path, since)
         _held.add(self)
 
     def _clean(self) -> None:
@@ -209,12 +216,18 @@ class RunFolder:
         links = any(self.path.joinpath(*parts[:n]).is_symlink() for n in range(1, len(parts)))
         inside = parts and not Path(name).is_absolute() and ".." not in parts and "\0" not in name and not links
         require(inside, f"path escapes run folder: {name!r}", UntrustedError)
-        reserved = parts[0] in ("HEAD", "lock", "generations", SITES) or any(map(TEMP.fullmatch, parts))
+        reserved = parts[0] in ("HEAD", "lock", "generations", LOG, SITES) or any(map(TEMP.fullmatch, parts))
         require(not reserved, f"path is reserved in a run folder: {name!r}", UntrustedError)
         with writing(target, self._kept()):
             files.disk.make(target.parent)
             files.disk.put(target, data)
         return target
+
+    def log(self, text: str) -> None:
+        """Lines of `log.txt`, as far as the disk allows; nothing fails for want of a log."""
+        self._require_lock()
+        assert self._log is not None
+        self._log.write(text)
 
     def write_bytes(self, name: str, data: bytes) -> Path:
         """A file of these bytes, written whole or not at all."""

@@ -31,6 +31,7 @@ from torch import Tensor
 from embasis.data.image.sniff import (
     FORMATS,
     LARGEST_PIXELS,
+    MOST_PARTS,
     SUFFIXES,
     Header,
     Unreadable,
@@ -170,7 +171,9 @@ def _jpeg_orientation(data: bytes) -> int:
 def _jpeg_exif(data: bytes) -> bytes:
     """Go from segment to segment up to the pixels: the mark alone may stand anywhere, in a comment too."""
     at = 2
-    while at + 10 <= len(data) and data[at] == 0xFF and data[at + 1] != 0xDA:
+    for _ in range(MOST_PARTS):
+        if not (at + 10 <= len(data) and data[at] == 0xFF and data[at + 1] != 0xDA):
+            break
         if data[at + 1] == 0xFF:  # a byte that only fills
             at += 1
             continue

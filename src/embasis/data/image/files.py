@@ -26,6 +26,8 @@ from embasis.types import Refusal
 PathLike = str | os.PathLike[str]
 LARGEST_FILE = 256 * 2**20
 """Bytes of one image; larger files are refused by their size."""
+MOST_SHARED = 2**16
+"""Contents that are remembered while files are collected, so that those of the same bytes share one digest."""
 SMALL_SIDE = 32
 """Images whose short side has fewer pixels are noted."""
 SYSTEM = frozenset({"__macosx", "@eadir", "thumbs.db", "desktop.ini"})
@@ -157,6 +159,7 @@ class Collector:
     again: int = 0
     """Links to what was there already."""
     _sizes: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    _digests: dict[bytes, bytes] = field(default_factory=dict)
 
     def refuse(self, name: str, reason: str, kind: str = "quarantined") -> None:
         """One line of the ledger."""
@@ -175,6 +178,9 @@ class Collector:
             self.small.append(name)
         digest, size = hashlib.blake2b(data, digest_size=16).digest(), decode.upright(data, header)
         size = self._sizes.setdefault(size, size)
+        if len(self._digests) < MOST_SHARED:
+            self._digests.setdefault(digest, digest)
+        digest = self._digests.get(digest, digest)
         where = self.base if self.base and path == self.base + name else path
         self.files.append(ImageFile(name, where, digest, offset, length, size))
         return None
@@ -182,12 +188,13 @@ class Collector:
     def scan(self, empty: bool = False) -> Scan:
         """All that was found; refused when that is no image, unless it may be empty."""
         where = shown(self.root)
+        self.files.sort(key=lambda file: file.name)  # in its place: a second list of a million is not small
         self.refused.sort(key=lambda item: item.name)
         kinds = ", ".join(sorted(decode.SUFFIXES))
         require(self.files or empty, f"{where}: no images; read are {kinds}{self._instead()}")
         return Scan(
             self.root,
-            tuple(sorted(self.files, key=lambda file: file.name)),
+            tuple(self.files),
             tuple(self.refused),
             tuple(f"{where}: {note}" for note in self._notes()),
             tuple(sorted(self.folders)),

@@ -23,6 +23,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,6 +31,7 @@ import numpy as np
 from embasis.data.image.asked import Words
 from embasis.errors import ResourceError
 
+WORKER = str(Path(__file__).with_name("worker.py"))
 START_SECONDS = 60.0
 """A worker must be ready by then; importing torch alone takes 2 to 20 s."""
 PIPE_BYTES = 2**20
@@ -85,7 +87,7 @@ class Link:
 
     def __init__(self, number: int, command: Sequence[str] | None) -> None:
         self.number, self.closed = number, False
-        self._command = list(command) if command else [sys.executable, "-P", "-m", "embasis.data.image.worker"]
+        self._command = list(command) if command else [sys.executable, "-P", WORKER]
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._words = b""

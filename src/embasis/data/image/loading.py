@@ -109,7 +109,7 @@ class Reader:
     seconds: float = 10.0
     """A file that takes a worker longer is refused."""
     command: Sequence[str] | None = None
-    """What starts a worker, if not this Python with `-m embasis.data.image.worker`."""
+    """What starts a worker, if not this Python with `worker.py`."""
     _refused: dict[Row, str] = field(default_factory=dict, init=False, repr=False)
     _pool: Pool | None = field(default=None, init=False, repr=False)
     _starting: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)

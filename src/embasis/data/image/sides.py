@@ -125,9 +125,9 @@ def with_hidden(side: ImageSide, classes: set[str]) -> ImageSide:
     """The unlabelled side with labels for scores: the list's, or its sub-folders if they are named like classes."""
     if not side.is_folder:
         return side if any(side.labels or ()) else replace(side, labels=None)
-    folders = [top_folder(file) if "/" in file.name else UNKNOWN for file in side.scan.files]
+    folders = {top_folder(file) if "/" in file.name else UNKNOWN for file in side.scan.files}
     like_classes = UNKNOWN not in folders and not classes.isdisjoint(folders)
-    return replace(side, labels=tuple(folders) if like_classes else None)
+    return replace(side, labels=tuple(top_folder(file) for file in side.scan.files) if like_classes else None)
 
 
 def hidden_notes(side: ImageSide, classes: set[str]) -> tuple[str, ...]:

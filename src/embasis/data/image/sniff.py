@@ -4,6 +4,7 @@
 | --- | --- |
 | FORMATS | these decoders and no others are ever run, whatever the file is called |
 | LARGEST_PIXELS | checked from the header, so that a few bytes cannot ask for gigabytes |
+| MOST_READS, MOST_PARTS | steps a file may cost, so that no header takes minutes: the scan needs no clock for that |
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ SUFFIXES = frozenset(
 """Endings of files of those formats, in lower case."""
 LARGEST_PIXELS = 64 * 2**20
 """Width × height of the largest image that is read."""
+MOST_READS, AGAIN = 300_000, 4
+"""How often Pillow may read from a file, and how often all of it: a 256 MiB PNG in chunks of 8 KiB takes 130,000."""
+MOST_PARTS = 100_000
+"""Chunks of a PNG and segments of a JPEG that are walked over; a 256 MiB PNG in chunks of 8 KiB has 33,000."""
 LARGEST = f"{LARGEST_PIXELS // 2**20} Mpx"
 
 _READ = (
@@ -172,6 +177,23 @@ def simplejpeg() -> Any:
     return simplejpeg
 
 
+class Metered(io.BytesIO):
+    """The bytes of a file for Pillow, whose loops over a header all read from it: one that never ends is noticed."""
+
+    def __init__(self, data: bytes, kind: str) -> None:
+        super().__init__(data)
+        self._kind, self._reads, self._bytes = kind, MOST_READS, AGAIN * len(data) + 2**20
+
+    def read(self, size: int | None = -1) -> bytes:
+        """As usual, up to the limits."""
+        data = super().read(size)
+        self._reads -= 1
+        self._bytes -= len(data)
+        if self._reads < 0 or self._bytes < 0:
+            raise Unreadable(f"damaged {self._kind}: reading it takes too many steps")
+        return data
+
+
 @contextmanager
 def opened(data: bytes, kind: str) -> Iterator[Image.Image]:
     """The image as Pillow sees it, not yet decoded; whatever goes wrong inside becomes Unreadable.
@@ -185,7 +207,7 @@ def opened(data: bytes, kind: str) -> Iterator[Image.Image]:
     with _PILLOW, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            with Image.open(io.BytesIO(data), formats=(kind,)) as image:
+            with Image.open(Metered(data, kind), formats=(kind,)) as image:
                 check_size(Header(kind, *image.size))
                 yield image
         except Unreadable:
@@ -197,7 +219,9 @@ def opened(data: bytes, kind: str) -> Iterator[Image.Image]:
 def check_png(data: bytes) -> None:
     """Every chunk must have the checksum it says: Pillow decodes damaged pixels without a word."""
     at = 8
-    while at + 12 <= len(data):
+    for _ in range(MOST_PARTS):
+        if at + 12 > len(data):
+            raise Unreadable("truncated PNG")
         length = int.from_bytes(data[at : at + 4], "big")
         kind, end = data[at + 4 : at + 8], at + 8 + length
         if end + 4 > len(data):
@@ -207,7 +231,7 @@ def check_png(data: bytes) -> None:
         if kind == b"IEND":
             return
         at = end + 4
-    raise Unreadable("truncated PNG")
+    raise Unreadable(f"damaged PNG: it has more than {MOST_PARTS:,} chunks")
 
 
 def _reason(error: Exception, kind: str) -> str:

@@ -123,9 +123,9 @@ def png_palette(data: bytes) -> tuple[Numbers, Numbers]:
 
 
 def _chunks(data: bytes) -> list[tuple[bytes, bytes]]:
-    """(kind, content) of the chunks of a file that `check_png` has passed."""
-    found, at = [], 8
-    while at + 12 <= len(data):
+    """(kind, content) of the chunks of a file that `check_png` has passed; what follows their end is not looked at."""
+    found, at = list[tuple[bytes, bytes]](), 8
+    while not found or found[-1][0] != b"IEND":
         length = int.from_bytes(data[at : at + 4], "big")
         found.append((data[at + 4 : at + 8], data[at + 8 : at + 8 + length]))
         at += 12 + length
