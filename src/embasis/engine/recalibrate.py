@@ -30,7 +30,7 @@ from embasis.engine.survey import Survey, chosen, in_shares, sites_of_a_row, tog
 from embasis.errors import ConfigError, require
 from embasis.functional import calibration
 from embasis.functional.validation import effective
-from embasis.functional.witness import nearest_labels, power_for
+from embasis.functional.witness import nearest_labels, power_for, powered
 from embasis.methods.fitting import domain_statistics, prepare
 from embasis.randomness import permutation, uniforms
 from embasis.types import Features, Method, Plan, Problem, State
@@ -74,8 +74,7 @@ def recalibrated(
         return state
     mean = torch.cat([label_chunk(method.labeller, part, state).mean for part in asked])
     state |= raised(power_for(mean, state["witness"]))
-    found = torch.cat([label_chunk(method.labeller, part, state).mean for part in asked])
-    confidence, label = found.max(1)
+    confidence, label = powered(mean, mean, mean, float(state["power"]))[0].max(1)
     state["expected_accuracy"] = confidence.double().mean()
     state["support"] = calibration.reliability_bins(confidence, label == state["witness"])
     return state

@@ -117,11 +117,12 @@ class EMBasisLabeller:
     def fit(self, stream: Stream, start: State, seed: int, round_number: int) -> State:
         """The basis and its head; then how far the network's own prediction is to be softened beside them."""
         state = dict(self._fit_basis(stream, start, seed, round_number))
-        agreement, sound = self._opinions(stream, state)
+        z = [self._responsibilities(part, state) for part in stream]
+        agreement, sound = self._opinions(stream, z, state)
         state |= {"agreement": torch.tensor(agreement), "sound": torch.tensor(float(sound))}
-        state["tempering"] = torch.tensor(self._tempering(stream, state) if sound else 1.0)
+        state["tempering"] = torch.tensor(self._tempering(stream, z, state) if sound else 1.0)
         if self._estimates(stream):
-            state["shares"] = self._shares(stream, state)
+            state["shares"] = self._shares(stream, z, state)
         return state
 
     def _fit_basis(self, stream: Stream, start: State, seed: int, round_number: int) -> State:
@@ -165,11 +166,11 @@ class EMBasisLabeller:
         """(K, C) class probabilities of the components; where the basis is not believed they say nothing."""
         return state["p"] if float(state.get("sound", 1.0)) else torch.full_like(state["p"], 1 / self.classes)
 
-    def _opinions(self, stream: Stream, state: State) -> tuple[float, bool]:
+    def _opinions(self, stream: Stream, z: list[Tensor], state: State) -> tuple[float, bool]:
         """Cohen's κ of basis and network on the unlabelled side, and whether the basis is believed beside it."""
         if self.evidence == 0:
             return 1.0, True
-        labels = (((self._responsibilities(part, state) @ state["p"]).argmax(1), part) for part in stream)
+        labels = (((found @ state["p"]).argmax(1), part) for found, part in zip(z, stream, strict=True))
         agreement, basis, network = opinions(labels, self.classes)
         return agreement, agreement >= self.least_agreement or self.least_agreement == 0 or network < basis
 
@@ -189,20 +190,21 @@ class EMBasisLabeller:
         """Whether the head is to have no class shares of its own, and the unlabelled side's are estimated."""
         return self.prior == "estimated" or (self.prior == "auto" and weights_of(stream) is not None)
 
-    def _shares(self, stream: Stream, state: State) -> Tensor:
+    def _shares(self, stream: Stream, z: list[Tensor], state: State) -> Tensor:
         """(2, C) class shares that the network was trained with, and those of the unlabelled side."""
         unlabelled = [part for part in stream if is_unlabelled(part)]
         y, weight = torch.cat([part.y for part in stream]), torch.cat([part.shares for part in stream])
         counts = torch.bincount(y[y >= 0], weight[y >= 0].double(), self.classes) + 0.5
         known = counts / counts.sum()
         even = {**state, "shares": torch.stack([known, torch.full_like(known, 1 / self.classes)])}
-        found = [self._likelihood(part, even) for part in unlabelled] or [known.unsqueeze(0)]
+        pairs = zip(z, stream, strict=True)
+        found = [self._likelihood(part, each, even) for each, part in pairs if is_unlabelled(part)]
+        found = found or [known.unsqueeze(0)]
         here = shares.estimated_shares(torch.cat(found), known, self.prior_strength, weights_of(unlabelled))
         return torch.stack([known, here.clamp_min(TINY)])
 
-    def _likelihood(self, part: Features, state: State) -> Tensor:
+    def _likelihood(self, part: Features, z: Tensor, state: State) -> Tensor:
         """(n, C) of basis and network together, up to a factor of each site."""
-        z = self._responsibilities(part, state)
         q = self._evidence(part.scores, state)
         assert q is not None
         return (z @ self._named(state)).clamp_min(TINY) * q.clamp_min(TINY)
@@ -216,15 +218,16 @@ class EMBasisLabeller:
         """Whether the same features give the same state: no draw, and no start from the last basis."""
         return not (self.carry or self.start == "stage1" or (self.sigma > 0 and self.draws > 0))
 
-    def _tempering(self, stream: Stream, state: State) -> float:
+    def _tempering(self, stream: Stream, z: list[Tensor], state: State) -> float:
         """The network's power at which its mean entropy over unlabelled rows is that of the basis."""
         unlabelled = [part for part in stream if is_unlabelled(part)]
         if not self.temper or self.evidence == 0 or not unlabelled:
             return 1.0
         entropies, rows, weight = 0.0, 0.0, weights_of(unlabelled)
-        for part in unlabelled:
-            z = self._responsibilities(part, state)
-            found = torch.special.entr(z @ state["p"])
+        for each, part in zip(z, stream, strict=True):
+            if not is_unlabelled(part):
+                continue
+            found = torch.special.entr(each @ state["p"])
             entropies += float(found.sum() if part.weight is None else part.weight @ found.sum(1))
             rows += len(part) if part.weight is None else float(part.weight.double().sum())
         return moments.tempering(torch.cat([part.scores for part in unlabelled]), entropies / rows, weight=weight)
@@ -257,9 +260,10 @@ class EMBasisLabeller:
         if owner is None:
             owner = owners(rows, stream, first["mu"], float(first["sharpness"]), self.kernel, self.classes)
         state = {**first, "p": losses.one_hot(owner, self.classes)}
-        state["tempering"] = torch.tensor(self._tempering(stream, state))
+        z = [em.responsibilities(row, first["mu"], float(first["sharpness"]), self.kernel) for row in rows]
+        state["tempering"] = torch.tensor(self._tempering(stream, z, state))
         if self._estimates(stream) and self.evidence > 0:
-            state["shares"] = self._shares(stream, state)
+            state["shares"] = self._shares(stream, z, state)
         words = list[Tensor]()
         for part in stream:
             heard = self._evidence(part.scores, state) if is_unlabelled(part) else losses.one_hot(part.y, self.classes)

@@ -132,8 +132,8 @@ class ClassBalanced:
             found = torch.stack([part.mean.amax(1).double(), torch.ones(len(part), dtype=torch.float64)])
             sums.index_add_(1, self._group(part), found)
         total, count = all_sum(sums)
-        found: Tensor = total / count.clamp_min(1)
-        return found
+        expected: Tensor = total / count.clamp_min(1)
+        return expected
 
     def _mean_weight(self, stream: Sequence[LabelDistribution], threshold: Tensor) -> Tensor:
         """The mean of 1 / (Var + floor) over the sites up to the threshold: what weights are measured by."""
