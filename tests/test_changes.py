@@ -66,6 +66,17 @@ def test_every_setting_of_a_run_is_guarded_and_can_be_named(tmp_path: Path) -> N
         assert changes.refuse_changed_config(resolved, other, [key])[0].startswith(f"{key}: ")
 
 
+def test_a_setting_that_is_newer_than_the_run_and_does_what_the_run_did_is_no_change() -> None:
+    old = {"plan": {"rounds": 1}}
+    assert changes.refuse_changed_config(old, {"plan": {"rounds": 1, "warp": 0.0}}) == ()
+    for new, words in (({"warp": 1.0}, "plan.warp: None → 1.0"), ({"wrap": 0.0}, "plan.wrap: None → 0.0")):
+        with pytest.raises(ConfigError) as caught:
+            changes.refuse_changed_config(old, {"plan": {"rounds": 1, **new}})
+        assert words in str(caught.value)
+    with pytest.raises(ConfigError):
+        changes.refuse_changed_config({"plan": {"warp": 1.0}}, {"plan": {"warp": 0.0}})
+
+
 def test_only_the_settings_that_are_named_may_change(tmp_path: Path) -> None:
     go(tmp_path / "run", config(), stop_after=3)
     before = tree(tmp_path / "run")

@@ -61,7 +61,9 @@ def test_rows_of_minus_one_are_unlabelled_and_get_labels() -> None:
     assert model.classes_.tolist() == [0, 1, 2]
     assert model.score(x, truth) > 0.95
     assert (model.transduction_[y >= 0] == y[y >= 0]).all()
-    assert (model.transduction_[y < 0] >= 0).mean() == pytest.approx(0.5, abs=0.05)
+    assert (model.transduction_[y < 0] >= 0).mean() == pytest.approx(
+        0.8, abs=0.05
+    )  # 0.2 and 0.1 for each of six rounds
     assert (model.labeled_iter_[y >= 0] == 0).all()
     trusted = model.transduction_ >= 0
     assert (model.labeled_iter_[trusted] >= 0).all()

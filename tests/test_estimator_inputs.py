@@ -65,7 +65,7 @@ def test_rows_of_another_width_are_refused() -> None:
         ({"rounds": 2.5}, "plan.rounds must be a whole number, got 2.5"),
         ({"rounds": "two"}, "plan.rounds must be a whole number, got 'two'"),
         ({"keep": 0.0}, "keep must be in (0, 1], got 0.0"),
-        ({"keep": 0.9}, "cap must be in [keep, 1] = [0.9, 1], got 0.5"),
+        ({"keep": 0.9, "cap": 0.5}, "cap must be 0 (what is expected to be right) or in [keep, 1] = [0.9, 1], got 0.5"),
         ({"sharpness": -1.0}, "sharpness must be at least 0, got -1.0"),
         ({"weight_decay": -1.0}, "plan.weight_decay must be at least 0, got -1.0"),
         ({"standardise": "both"}, "standardise must be one of domain, joint, none, got 'both'"),

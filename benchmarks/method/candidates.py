@@ -60,6 +60,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     "labels draw at temperature 0.3": ("method.labels=draw", "method.temperature=0.3"),
     "labels soft": ("method.labels=soft",),
     "weights inverse_variance": ("method.weights=inverse_variance",),
+    "cap 0.5 by steps of 0.05": ("method.cap=0.5", "method.step=0.05"),
     "cap 0.8 by steps of 0.1": ("method.cap=0.8", "method.step=0.1"),
     "cap 1 by steps of 0.15": ("method.cap=1.0", "method.step=0.15"),
     "carry the basis": ("method.carry=true",),
@@ -72,7 +73,7 @@ FACTORS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "evidence": {"0": ("method.evidence=0",), "1": ("method.evidence=1",)},
     "per_class": {"1": ("method.per_class=1",), "3": ("method.per_class=3",), "8": ("method.per_class=8",)},
     # Six rounds of 0.05 end at 0.5 whatever the cap: a larger one is seen only with larger steps.
-    "cap": {"0.5": ("method.cap=0.5", "method.step=0.05"), "1.0": ("method.cap=1.0", "method.step=0.15")},
+    "cap": {"0.5": ("method.cap=0.5", "method.step=0.05"), "expected": ("method.cap=0", "method.step=0.1")},
 }
 """The settings that matter most, with their levels."""
 

@@ -58,8 +58,10 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         Components of the basis for each class; 0 = three, or fewer where rows are few.
     sharpness : float, default 0
         Concentration of the components; 0 = from the data.
-    keep, cap : float, default 0.2 and 0.5
-        Share of each predicted class that is trusted in the first round, and at most.
+    keep : float, default 0.2
+        Share of each predicted class that is trusted in the first round.
+    cap : float, default None
+        The largest share that is trusted; None = as the method has it: for em_basis what is expected to be right.
     weight_decay : float, default 0.1
         Strength of the L2 penalty of the linear network.
     standardise : str, default "auto"
@@ -88,7 +90,7 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         per_class: int = 0,
         sharpness: float = 0.0,
         keep: float = 0.2,
-        cap: float = 0.5,
+        cap: float | None = None,
         weight_decay: float = 0.1,
         standardise: str = "auto",
         settings: Mapping[str, Any] | None = None,
@@ -185,7 +187,7 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         }
         offered = {"per_class": self.per_class, "sharpness": self.sharpness, "keep": self.keep, "cap": self.cap}
         known = settings.settings_of(settings.entry_of("method", self.method))
-        raw["method"] |= {name: value for name, value in offered.items() if name in known}
+        raw["method"] |= {name: value for name, value in offered.items() if name in known and value is not None}
         if self.network == "linear":
             raw["plan"]["weight_decay"] = self.weight_decay
         for name, value in (self.settings or {}).items():

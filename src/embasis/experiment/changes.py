@@ -19,6 +19,8 @@ from embasis.types import Plan, PseudoLabels
 
 FREE = ("save_seconds", "data.")
 """How often a run saves may always change; the data have a hash of their own."""
+NEWER = {"plan.warp": 0.0}
+"""Settings that runs of older versions do not have, and the values that do what those did."""
 ROWS = "witness"
 """How the names of a labeller's tensors begin that have a value for each row (engine/recalibrate.py)."""
 MOST = 10
@@ -32,7 +34,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
         before, after = old.get(key), new.get(key)
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             found |= differences(before, after, f"{prefix}{key}.")
-        elif before != after:
+        elif before != after and not (key not in old and NEWER.get(f"{prefix}{key}") == after):
             found[f"{prefix}{key}"] = f"{before!r} → {after!r}"
     return found
 

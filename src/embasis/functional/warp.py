@@ -30,12 +30,8 @@ def warped(x: Float[Tensor, "n c h w"], u: Float[Tensor, "n 6"], strength: float
     turn, wide, high, shear, right, down = (strength * (2 * u.float() - 1)).T[:, :, None, None]
     turn, shear = turn * TURN, shear * SHEAR
     wide, high = (wide * SCALE).exp(), (high * SCALE).exp()
-    rows, columns = centres(x.shape[2]).unsqueeze(1), centres(x.shape[3])
+    down_side, wide_side = ((2 * torch.arange(count) + 1) / count - 1 for count in x.shape[2:])
+    rows, columns = down_side.unsqueeze(1), wide_side  # centres of the pixels
     across = wide * (turn.cos() * columns + (shear - turn.sin()) * rows) + right * SHIFT
     along = high * (turn.sin() * columns + (turn.cos() + shear * turn.sin()) * rows) + down * SHIFT
     return grid_sample(x, torch.stack([across, along], 3), padding_mode="border", align_corners=False)
-
-
-def centres(count: int) -> Float[Tensor, " count"]:
-    """Where the pixels of a side lie: their centres, the side being −1 … 1."""
-    return (2 * torch.arange(count, dtype=torch.float32) + 1) / count - 1
