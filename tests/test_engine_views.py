@@ -10,6 +10,7 @@ from embasis.engine.train import changed
 from embasis.errors import ConfigError
 from embasis.experiment.build import build
 from embasis.types import Plan, View
+from map_runs import little_streets
 from training_runs import built_for, little_digits, run, same, toy
 
 PLAN = Plan(warp=1.0)
@@ -53,6 +54,13 @@ def test_a_warp_is_refused_where_there_are_no_pictures_in_arrays() -> None:
     sentence = "plan.warp = 0.5 is for pictures in arrays, (channels, height, width); the rows here have shape (9,)"
     with pytest.raises(ConfigError) as caught:
         built_for(toy(), plan={"warp": 0.5})
+    assert str(caught.value) == sentence
+
+
+def test_a_warp_is_refused_for_label_maps() -> None:
+    sentence = "plan.warp = 0.5 is for pictures in arrays; pictures with label maps have views of their own"
+    with pytest.raises(ConfigError) as caught:
+        build(little_streets(), load(plan={"warp": 0.5}))
     assert str(caught.value) == sentence
 
 
