@@ -623,6 +623,14 @@ def uniform(sample_id, offset):
     return (z >> 11) / 2**53
 
 
+def taught_shares(known, taught, weight):
+    if taught is None or sum(taught) == 0:
+        return [float(share) for share in known]
+    total = sum(float(count) + 0.5 for count in taught)
+    pairs = zip(known, taught, strict=True)
+    return [(float(share) + weight * (float(count) + 0.5) / total) / (1 + weight) for share, count in pairs]
+
+
 def tempering(scores, entropy, weight=None):
     """The largest power on a fine grid of (0, 1] whose mean entropy is at least the one asked for."""
     for power in np.geomspace(1.0, 1e-4, 4000):

@@ -65,6 +65,19 @@ def test_a_loss_that_reads_untrusted_rows_gets_all_of_them() -> None:
     assert set(torch.cat([right for _, right in pairs]).tolist()) == set(range(90))
 
 
+def test_the_labeller_is_told_what_the_network_was_taught() -> None:
+    built = built_for(toy(), "mlp", "em_basis", prior="estimated")
+    states, records = list[State](), list[Any]()
+    for moment in walk(built.problem, built.network, built.method, built.plan):
+        if moment.record is not None:
+            states.append(dict(moment.progress.labeller))
+            records.append(moment.record)
+    assert "taught" not in states[0]
+    for state, before in zip(states[1:], records, strict=False):
+        assert state["taught"].tolist() == list(before.trusted_counts)
+        assert sum(before.trusted_counts) > 0
+
+
 def test_source_training_reads_no_unlabelled_row() -> None:
     built = built_for(toy(), "mlp", "entropy")
     assert all(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference
-from embasis.functional.shares import estimated_shares, exchanged
+from embasis.functional.shares import estimated_shares, exchanged, taught_shares
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -61,3 +61,16 @@ def test_exchanged_evidence_equals_its_slow_twin(seed: int, n: int, c: int, powe
 def test_shares_that_are_the_same_change_nothing() -> None:
     probability, here = drawn(0, 5, 3).softmax(1), torch.tensor([0.2, 0.3, 0.5])
     torch.testing.assert_close(exchanged(probability.log(), here, here, 1.0), probability)
+
+
+@given(seed=seeds, c=st.integers(1, 6), weight=st.sampled_from([0.0, 0.25, 1.0, 3.0]), empty=st.booleans())
+def test_taught_shares_equal_their_slow_twin(seed: int, c: int, weight: float, empty: bool) -> None:
+    known = drawn(seed, c).double()
+    known = known / known.sum()
+    taught = torch.zeros(c, dtype=torch.int64) if empty else (100 * drawn(seed + 1, c)).long()
+    found = taught_shares(known, taught, weight)
+    assert float(found.sum()) == pytest.approx(1)
+    assert found.tolist() == pytest.approx(reference.taught_shares(known, taught, weight))
+    assert torch.equal(taught_shares(known, None, weight), known)
+    if weight == 0 or not int(taught.sum()):
+        torch.testing.assert_close(found, known)

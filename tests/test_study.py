@@ -18,7 +18,7 @@ from benchmarks.method.candidates import FACTORS, Candidate, all_candidates, cel
 from benchmarks.method.effects import main_effects, mean_error, paired_error
 from benchmarks.method.rows import packed, unpacked
 from benchmarks.method.sets import SETS, chosen_sets
-from benchmarks.method.tables import all_levels, factorials, worth
+from benchmarks.method.tables import all_levels, changes, factorials, worth
 
 from embasis.errors import ConfigError
 from embasis.storage.tables import read_table
@@ -108,6 +108,32 @@ def test_the_worth_of_a_factor_is_what_was_added_for_it() -> None:
     assert lines["per_class 1 → 3"] == "+0.000 ± 0.000"
     assert lines["per_class 1 → 8"] == "+0.020 ± 0.010"
     assert len(factorials(rows[:-1])) == 1
+
+
+def test_a_change_is_judged_by_the_runs_that_both_have() -> None:
+    def row(at: str, variant: str, seed: int, accuracy: float) -> dict[str, object]:
+        stage = "methods" if variant == "em_basis" else "variants"
+        return {"set": at, "pair": "", "seed": seed, "stage": stage, "variant": variant, "accuracy": accuracy}
+
+    one = [row("one", "em_basis", seed, 0.5 + 0.1 * seed) for seed in range(3)]
+    one += [row("one", "no EM", 0, 0.4), row("one", "no EM", 1, 0.48), row("one", "no EM", 7, 0.9)]
+    two = [row("two", "em_basis", 0, 0.5), row("two", "labels soft", 0, 0.75)]
+    found = changes({"one": one, "two": two, "three": [row("three", "em_basis", 0, 0.5)]})
+    assert found.head == ("variant", "one", "two")
+    assert found.rows == (("no EM", "-0.110 ± 0.010", "–"), ("labels soft", "–", "+0.250"))
+    assert "two: 1 pair, 1 seed." in found.note
+
+
+def test_variants_have_fewer_seeds_where_a_run_is_long() -> None:
+    def seeds(name: str, stage: str, only: tuple[str, ...] = ()) -> list[int]:
+        return sorted({unit.seed for unit in study.units_of(SETS[name], stage, 5, only, False)})
+
+    assert seeds("digits", "methods") == [0, 1, 2, 3, 4]
+    assert seeds("digits", "variants") == seeds("digits", "factorial") == [0]
+    assert seeds("digits", "variants", ("no EM",)) == [0, 1, 2, 3, 4]
+    assert seeds("pacs", "methods") == seeds("pacs", "variants") == [0]
+    assert seeds("carla_camvid", "variants") == []
+    assert seeds("carla_camvid", "variants", ("no EM",)) == [0, 1, 2, 3, 4]
 
 
 def test_without_evidence_tempering_makes_no_cell_of_its_own() -> None:

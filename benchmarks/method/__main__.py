@@ -38,7 +38,8 @@ def units_of(each: StudySet, stage: str, seeds: int, only: Sequence[str], quick:
         if candidate.method != "peer" or PEERS[candidate.name].there
     )
     pairs = each.pairs()[: 2 if quick else None]
-    return [Unit(each, pair, seed, stage, found) for seed in each.seeds(seeds) for pair in pairs if found]
+    wide = stage != "methods" and not only
+    return [Unit(each, pair, seed, stage, found) for seed in each.seeds(seeds, wide) for pair in pairs if found]
 
 
 def study(

@@ -143,6 +143,4 @@ def candidates_of(each: StudySet, stage: str, only: Sequence[str]) -> list[Candi
         require(name in known_names, f"unknown variant {name!r}; known: {known(known_names)}", ConfigError)
     found = [candidate for candidate in all_candidates() if candidate.stage == stage]
     found = [candidate for candidate in found if each.peers or candidate.method != "peer"]
-    if only:
-        return [candidate for candidate in found if candidate.name in only]
-    return found if each.wide or stage == "methods" else []
+    return [candidate for candidate in found if not only or candidate.name in only]

@@ -1,7 +1,8 @@
 """The data sets of the study. A set whose network draws nothing needs one seed: a second one would repeat it.
 
-`peers`: whether methods for vectors run, too (on pixels where the set has no vectors). `wide`: whether variants and the
-factorial run, too; what takes hours a run has the comparison methods and the default alone, unless --only names more.
+`peers`: whether methods for vectors run, too (on pixels where the set has no vectors). `wide`: with how many seeds
+variants and the factorial run, so that a study takes hours and not days on two cores; a set with 0 has the comparison
+methods and the default alone, unless --only names more.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from embasis.errors import ConfigError, InputDataError, known, require
 from embasis.experiment.compare import one_problem
 
 RESNET = "resnet50_msra_fp16.safetensors"
+SMALL_WORDS = ("network.name=small_cnn", "network.width=8")
 RESNET_WORDS = ("network.name=timm:resnet50", f"network.weights=ROOT/{RESNET}", "network.stride_first=true")
 
 
@@ -31,7 +33,8 @@ class StudySet:
     draws: bool = False
     """Whether the seed changes anything: the data, or the first weights of the network."""
     peers: bool = True
-    wide: bool = True
+    wide: int = 5
+    """Most seeds of variants and of the factorial."""
     asked: bool = False
     """Whether it runs only when it is named."""
 
@@ -39,9 +42,10 @@ class StudySet:
         """The settings with the folder in them."""
         return tuple(word.replace("ROOT", str(where(root))) for word in self.words)
 
-    def seeds(self, count: int) -> range:
-        """The seeds that are worth running."""
-        return range(count if self.draws else min(count, 1))
+    def seeds(self, count: int, wide: bool = False) -> range:
+        """The seeds that are worth running, of all methods or (`wide`) of variants and the factorial."""
+        most = min(count, self.wide) if wide else count
+        return range(most if self.draws else min(most, 1))
 
     def pairs(self) -> tuple[Mapping[str, str], ...]:
         """Settings of the data set for each ordered pair; one without any where it has no pairs."""
@@ -69,19 +73,17 @@ def weights_of(word: str) -> Path | None:
 SETS = {
     each.name: each
     for each in (
-        StudySet("digits", "digits", draws=True),
+        StudySet("digits", "digits", draws=True, wide=1),
         StudySet("office_caltech10_surf", "office_caltech10_surf"),
         StudySet("office_caltech10_googlenet", "office_caltech10_googlenet"),
         StudySet("office_caltech10", "office_caltech10"),
         StudySet("pacs", "pacs"),
-        StudySet("office_caltech10_resnet50", "office_caltech10", RESNET_WORDS),
+        StudySet("office_caltech10_resnet50", "office_caltech10", RESNET_WORDS, wide=0),
         StudySet("pacs_resnet50", "pacs", RESNET_WORDS),
+        StudySet("mnist_usps", "mnist_usps", SMALL_WORDS, draws=True, peers=False, wide=0),
+        StudySet("scenes", "scenes", draws=True, peers=False, wide=0, asked=True),
         StudySet(
-            "mnist_usps", "mnist_usps", ("network.name=small_cnn", "network.width=8"), draws=True, peers=False
-        ),
-        StudySet("scenes", "scenes", draws=True, peers=False, wide=False, asked=True),
-        StudySet(
-            "carla_camvid", "carla_camvid", preset="street-cpu", draws=True, peers=False, wide=False, asked=True
+            "carla_camvid", "carla_camvid", preset="street-cpu", draws=True, peers=False, wide=0, asked=True
         ),
         StudySet("blobs", "blobs", draws=True, asked=True),
     )

@@ -41,7 +41,7 @@ def tables(rows: Sequence[Row]) -> list[Table]:
     found = [overview(groups)]
     for name, group in groups.items():
         found += [by_method(name, group), by_pair(name, group), by_variant(name, group)]
-    found += [worth(groups), best_cells(groups), confidences(groups)]
+    found += [changes(groups), worth(groups), best_cells(groups), confidences(groups)]
     return [table for table in found if table.rows]
 
 
@@ -152,12 +152,30 @@ def by_variant(name: str, rows: Sequence[Row]) -> Table:
         if line[0] == DEFAULT
     ]
     for line in means(rows, "variants", metrics):
-        found = differences(of(rows, line[0]), default, lambda a, b: a["accuracy"] - b["accuracy"])
+        found = differences(of(rows, line[0]), default, accuracy_gain)
         worth_it = plus_minus(over_pairs(found)) if found else NONE
         lines.append((line[0], str(len(of(rows, line[0]))), line[1], worth_it, *line[2:]))
     head = ("variant", "runs", "accuracy", f"− {DEFAULT}", "AUROC", "ECE", "seconds")
     note = f"{scope(rows)}; the difference is of the runs that both have, ± its standard error."
     return Table(f"{name}: one change at a time", note, head, tuple(lines) if len(lines) > 1 else ())
+
+
+def changes(groups: dict[str, list[Row]]) -> Table:
+    """One change at a time on all sets side by side: what it adds to the default's accuracy."""
+    names = list(dict.fromkeys(name for group in groups.values() for name in names_of(group, "variants")))
+    sets = [name for name, group in groups.items() if names_of(group, "variants")]
+    lines = []
+    for name in names:
+        found = [differences(of(groups[at], name), of(groups[at], DEFAULT), accuracy_gain) for at in sets]
+        lines.append((name, *(plus_minus(over_pairs(each)) if each else NONE for each in found)))
+    scopes = "; ".join(f"{at}: {scope([row for row in groups[at] if row['stage'] == 'variants'])}" for at in sets)
+    note = f"Accuracy − that of {DEFAULT} in the same runs, ± its standard error. {scopes}."
+    return Table("One change at a time, all sets", note, ("variant", *sets), tuple(lines))
+
+
+def accuracy_gain(left: Row, right: Row) -> float:
+    """How much more of the first is right."""
+    return float(left["accuracy"] - right["accuracy"])
 
 
 def factorials(rows: Sequence[Row]) -> dict[Key, dict[Levels, float]]:

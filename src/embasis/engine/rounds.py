@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from embasis.engine.basis_look import BasisLook, look_at_basis
@@ -108,6 +109,8 @@ def close_round(
     block = getattr(progress.network, "basis", None)
     if block is not None and progress.round == 0:
         start["proposal"] = block.weight.detach().cpu().clone()
+    if progress.records:
+        start["taught"] = torch.tensor(progress.records[-1].trusted_counts)
     stream = [*labelled.chunks, *unlabelled.chunks]
     progress.labeller = method.labeller.fit(stream, start, plan.seed, progress.round)
     progress.labeller = recalibrated(problem, method, plan, progress, (labelled, unlabelled), apart, start)

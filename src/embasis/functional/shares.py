@@ -6,6 +6,7 @@
 | known | c | class shares of the labelled side |
 | strength | () | how many times all n sites the known shares count |
 | weight | n | how many sites each one stands for |
+| taught | c | trusted labels of each class that a network was trained on beside the labelled side |
 | found | c | the shares π that maximise Σ_n w_n log Σ_c π_c likelihood_nc + strength · Σ_c known_c log π_c |
 
 The sum is concave in π, so EM finds its maximum from any start: each step sets π to the mean posterior, mixed with what
@@ -15,7 +16,7 @@ where it is used is Bayes' rule.
 
 from __future__ import annotations
 
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from embasis.functional.losses import average
@@ -37,6 +38,17 @@ def estimated_shares(
         mean = average(posterior / posterior.sum(1, keepdim=True), share)
         found = (mean + strength * start) / (1 + strength)
     return found
+
+
+def taught_shares(
+    known: Float[Tensor, " c"], taught: Shaped[Tensor, " c"] | None, weight: float
+) -> Float[Tensor, " c"]:
+    """(C) class shares of a network's training on labelled sites and, with this weight, on trusted ones: what it has
+    learned of how common a class is. No class has less than half a site."""
+    if taught is None or not float(taught.sum()):
+        return known
+    counts = taught.double() + 0.5
+    return (known + weight * counts / counts.sum()) / (1 + weight)
 
 
 def exchanged(

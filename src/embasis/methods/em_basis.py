@@ -8,6 +8,7 @@
 | sharpness | () | concentration of the components |
 | p | k c | class probabilities of each component |
 | tempering | () | power that makes the network no surer than the basis |
+| taught | c | from round 1 on: trusted labels of each class that the network was trained on beside the labelled side |
 | shares | 2 c | where they are estimated: class shares of the network's training, and of the unlabelled side |
 | agreement, sound | () | κ of basis and network on the unlabelled side; 1 where that is enough, else 0 |
 | alive, effective | () | components with mass; exp entropy of the mass |
@@ -31,7 +32,9 @@ from embasis.methods.fitting import (
     domain_statistics,
     fingerprint,
     is_unlabelled,
+    labelled_shares,
     leading,
+    mean_entropy,
     moved_by_em,
     opinions,
     owners,
@@ -90,6 +93,8 @@ class EMBasisLabeller:
     auto: estimated where the basis is fitted on a sample with classes in equal parts (decision 0021)."""
     prior_strength: float = 3.0
     """estimated: the labelled side's shares count so many times as much as the unlabelled sites."""
+    teaching: float = 1.0
+    """estimated: weight of trusted labels in the network's training, where the labelled side's have 1."""
 
     def __post_init__(self) -> None:
         def check(rule: bool, text: str) -> None:
@@ -100,7 +105,7 @@ class EMBasisLabeller:
         check(self.draws >= 0, f"draws must be at least 0, got {self.draws}")
         for name in (
             "sharpness", "head_penalty", "variance_weight", "balance_weight", "sigma", "evidence", "least_agreement",
-            "prior_strength",
+            "prior_strength", "teaching",
         ):  # fmt: skip
             check(getattr(self, name) >= 0, f"{name} must be at least 0, got {getattr(self, name)}")
         check(
@@ -138,7 +143,8 @@ class EMBasisLabeller:
         per_class = self.centres_of_a_class(sum(len(row) for row in rows))
         mu, owner = self._first_basis(rows, stream, start, per_class)
         sharpness = self._sharpness(rows, labelled, mu, per_class)
-        first = {"centre": centre, "scale": scale, "mu": mu, "sharpness": torch.tensor(sharpness)}
+        told = {name: start[name] for name in ("taught",) if name in start}
+        first = {"centre": centre, "scale": scale, "mu": mu, "sharpness": torch.tensor(sharpness), **told}
         said = self._said(rows, stream, first, owner) if self.joint else None
         mu, stats, alive = moved_by_em(rows, labelled, mu, sharpness, self.iterations, self.kernel, said)
         weight, bias, p = self._head(rows, stream, mu, sharpness, seed, round_number)
@@ -193,15 +199,14 @@ class EMBasisLabeller:
     def _shares(self, stream: Stream, z: list[Tensor], state: State) -> Tensor:
         """(2, C) class shares that the network was trained with, and those of the unlabelled side."""
         unlabelled = [part for part in stream if is_unlabelled(part)]
-        y, weight = torch.cat([part.y for part in stream]), torch.cat([part.shares for part in stream])
-        counts = torch.bincount(y[y >= 0], weight[y >= 0].double(), self.classes) + 0.5
-        known = counts / counts.sum()
-        even = {**state, "shares": torch.stack([known, torch.full_like(known, 1 / self.classes)])}
+        known = labelled_shares(stream, self.classes)
+        trained = shares.taught_shares(known, state.get("taught"), self.teaching)
+        even = {**state, "shares": torch.stack([trained, torch.full_like(known, 1 / self.classes)])}
         pairs = zip(z, stream, strict=True)
         found = [self._likelihood(part, each, even) for each, part in pairs if is_unlabelled(part)]
         found = found or [known.unsqueeze(0)]
         here = shares.estimated_shares(torch.cat(found), known, self.prior_strength, weights_of(unlabelled))
-        return torch.stack([known, here.clamp_min(TINY)])
+        return torch.stack([trained, here.clamp_min(TINY)])
 
     def _likelihood(self, part: Features, z: Tensor, state: State) -> Tensor:
         """(n, C) of basis and network together, up to a factor of each site."""
@@ -223,14 +228,8 @@ class EMBasisLabeller:
         unlabelled = [part for part in stream if is_unlabelled(part)]
         if not self.temper or self.evidence == 0 or not unlabelled:
             return 1.0
-        entropies, rows, weight = 0.0, 0.0, weights_of(unlabelled)
-        for each, part in zip(z, stream, strict=True):
-            if not is_unlabelled(part):
-                continue
-            found = torch.special.entr(each @ state["p"])
-            entropies += float(found.sum() if part.weight is None else part.weight @ found.sum(1))
-            rows += len(part) if part.weight is None else float(part.weight.double().sum())
-        return moments.tempering(torch.cat([part.scores for part in unlabelled]), entropies / rows, weight=weight)
+        asked = mean_entropy(stream, z, state["p"])
+        return moments.tempering(torch.cat([part.scores for part in unlabelled]), asked, weight=weights_of(unlabelled))
 
     def centres_of_a_class(self, rows: int) -> int:
         """Components of each class: as asked for, or as the rows allow."""

@@ -45,6 +45,25 @@ def is_unlabelled(part: Features) -> bool:
     return len(part) > 0 and int(part.y[0]) < 0
 
 
+def mean_entropy(stream: Stream, z: Iterable[Tensor], p: Tensor) -> float:
+    """Of the basis's own label distributions z·p on unlabelled rows."""
+    entropies, rows = 0.0, 0.0
+    for each, part in zip(z, stream, strict=True):
+        if not is_unlabelled(part):
+            continue
+        found = torch.special.entr(each @ p)
+        entropies += float(found.sum() if part.weight is None else part.weight @ found.sum(1))
+        rows += len(part) if part.weight is None else float(part.weight.double().sum())
+    return entropies / rows
+
+
+def labelled_shares(stream: Stream, classes: int) -> Tensor:
+    """(C) class shares of the labelled side, each class with half a site more."""
+    y, weight = torch.cat([part.y for part in stream]), torch.cat([part.shares for part in stream])
+    counts = torch.bincount(y[y >= 0], weight[y >= 0].double(), classes) + 0.5
+    return counts / counts.sum()
+
+
 def domain_statistics(stream: Stream, centring: str) -> tuple[Tensor, Tensor]:
     """(2, d) centres and scales: of each side ("domain"), of both together ("joint"), or none."""
     width, rows = stream[0].x.shape[1], [(part.x, part.y) for part in stream]

@@ -60,7 +60,7 @@ def em_basis(
     labeller = EMBasisLabeller(
         classes, per_class, sharpness, perplexity, iterations, kernel, centring, start, head, head_penalty,
         variance_weight, balance_weight, sigma, draws, evidence, temper, joint, least_agreement, uncertainty,
-        carry, prior, prior_strength,
+        carry, prior, prior_strength, weight,
     )  # fmt: skip
     selector = ClassBalanced(keep, step, cap, labels, weights, temperature, floor=floor, selects=select)
     terms = BasisTerms((per_class or 3) * classes, orthogonal, reconstruction, affinity) if start == "stage1" else None

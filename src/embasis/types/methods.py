@@ -16,7 +16,8 @@ class Labeller(Protocol):
     """Fit on the stream, apply on the batch."""
 
     def fit(self, stream: Stream, start: State, seed: int, round_number: int) -> State:
-        """What is learned from all sites; `start` is the last round's state or Stage I's basis."""
+        """What is learned from all sites; `start` is the last round's state, with Stage I's basis as `proposal` or
+        with the trusted labels of each class that this round trained on as `taught`."""
 
     def label(self, features: Features, state: State) -> LabelDistribution:
         """The label distribution of these sites."""
