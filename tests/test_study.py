@@ -18,7 +18,7 @@ from benchmarks.method.candidates import FACTORS, Candidate, all_candidates, cel
 from benchmarks.method.effects import main_effects, mean_error, paired_error
 from benchmarks.method.rows import packed, unpacked
 from benchmarks.method.sets import SETS, chosen_sets
-from benchmarks.method.tables import all_levels, changes, factorials, worth
+from benchmarks.method.tables import all_levels, changes, factorials, standing, worth
 
 from embasis.errors import ConfigError
 from embasis.storage.tables import read_table
@@ -122,6 +122,20 @@ def test_a_change_is_judged_by_the_runs_that_both_have() -> None:
     assert found.head == ("variant", "one", "two")
     assert found.rows == (("no EM", "-0.110 ± 0.010", "–"), ("labels soft", "–", "+0.250"))
     assert "two: 1 pair, 1 seed." in found.note
+
+
+def test_em_basis_stands_beside_the_best_of_all_others() -> None:
+    figures = {
+        "em_basis": (0.7, 0.8), "source_only": (0.5, 0.5), "cbst": (0.6, 0.8), "entropy": (0.85, 0.75), "no EM": (1, 1)
+    }  # fmt: skip
+    rows = [
+        {"set": "s", "pair": pair, "seed": 0, "stage": "variants" if name == "no EM" else "methods", "variant": name,
+         "accuracy": values[at]}
+        for name, values in figures.items()
+        for at, pair in enumerate(("a→b", "b→a"))
+    ]  # fmt: skip
+    found = standing({"s": rows, "t": [row for row in rows if row["variant"] == "em_basis"]})
+    assert found.rows == (("s", "0.750", "entropy", "-0.050 ± 0.100", "+0.050 ± 0.050", "+0.250 ± 0.050"),)
 
 
 def test_variants_have_fewer_seeds_where_a_run_is_long() -> None:

@@ -38,7 +38,7 @@ def tables(rows: Sequence[Row]) -> list[Table]:
     rows = sorted(rows, key=lambda row: (row["set"], order.get(row["variant"], 0), row["seed"], row["pair"]))
     sets = list(dict.fromkeys(row["set"] for row in rows))
     groups = {name: [row for row in rows if row["set"] == name] for name in sets}
-    found = [overview(groups)]
+    found = [overview(groups), standing(groups)]
     for name, group in groups.items():
         found += [by_method(name, group), by_pair(name, group), by_variant(name, group)]
     found += [changes(groups), worth(groups), best_cells(groups), confidences(groups)]
@@ -94,6 +94,26 @@ def overview(groups: dict[str, list[Row]]) -> Table:
     lines = tuple((name, *(column.get(name, NONE) for column in columns)) for name in names)
     note = "Accuracy, mean over pairs, ± standard deviation over seeds where there are several."
     return Table("All sets", note, ("method", *groups), lines)
+
+
+def standing(groups: dict[str, list[Row]]) -> Table:
+    """em_basis beside the best of all others (by target labels: a judgement, no choice), cbst and the source model."""
+    lines = list[tuple[str, ...]]()
+    for name, rows in groups.items():
+        ours, gains = of(rows, DEFAULT), dict[str, tuple[float, float | None]]()
+        for other in names_of(rows, "methods"):
+            found = differences(ours, of(rows, other), accuracy_gain)
+            if other != DEFAULT and found:
+                gains[other] = over_pairs(found)
+        if not gains:
+            continue
+        best = min(gains, key=lambda other: gains[other][0])
+        mean = over_pairs(differences(ours, ours, lambda row, _: float(row["accuracy"])))[0]
+        shown = (plus_minus(gains[other]) if other in gains else NONE for other in (best, "cbst", SOURCE))
+        lines.append((name, f"{mean:.3f}", best, *shown))
+    note = f"Accuracy of {DEFAULT}, and how far it is above others in the same runs, ± the standard error of that."
+    head = ("set", DEFAULT, "best other", "− best other", "− cbst", f"− {SOURCE}")
+    return Table(f"{DEFAULT} beside the others", note, head, tuple(lines))
 
 
 def by_method(name: str, rows: Sequence[Row]) -> Table:
