@@ -91,7 +91,7 @@ class EMBasisLabeller:
     prior: str = "auto"
     """Class shares that labels are judged by: the labelled side's, or estimated ones of the unlabelled side.
     auto: estimated where the basis is fitted on a sample with classes in equal parts (decision 0021)."""
-    prior_strength: float = 3.0
+    prior_strength: float = 1.0
     """estimated: the labelled side's shares count so many times as much as the unlabelled sites."""
     teaching: float = 1.0
     """estimated: weight of trusted labels in the network's training, where the labelled side's have 1."""

@@ -41,7 +41,7 @@ def em_basis(
     uncertainty: str = "total_sum",
     carry: bool = False,
     prior: str = "auto",
-    prior_strength: float = 3.0,
+    prior_strength: float = 1.0,
     recalibration: str = "witness",
     keep: float = 0.2,
     step: float = 0.1,
