@@ -49,7 +49,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.em_speed
 	$(BIN)/python -m benchmarks.estimator_speed
 
-# All tables of benchmarks/README.md, "The study"; many hours on two cores, and it goes on where it was stopped.
+# All tables of benchmarks/README.md, "The study"; some two hours on two cores, and it goes on where it was stopped.
 study: $(STAMP)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints-cpu.txt -e ".[bench]"
 	$(BIN)/python -m benchmarks.method --seeds 5 --jobs 2 -o study
