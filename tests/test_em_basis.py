@@ -203,15 +203,15 @@ def test_estimated_shares_are_those_of_the_unlabelled_side_and_make_its_labels_b
 
 
 @pytest.mark.parametrize("joint", [False, True])
-@pytest.mark.parametrize("teaching", [1.0, 0.25])
-def test_what_a_network_was_taught_is_taken_off_its_word(joint: bool, teaching: float) -> None:
+@pytest.mark.parametrize("weight", [1.0, 0.25])
+def test_what_a_network_was_taught_is_taken_off_its_word(joint: bool, weight: float) -> None:
     sides = shifted(0, [1 / 3, 1 / 3, 1 / 3], 3000, True)[0], shifted(1, [0.7, 0.2, 0.1], 3000, False)[0]
     counts = torch.bincount(sides[0].y).double() + 0.5
     known, taught = counts / counts.sum(), torch.tensor([700, 0, 99])
     share = (taught + 0.5) / (taught + 0.5).sum()
-    trained = (known + teaching * share) / (1 + teaching)
+    trained = (known + weight * share) / (1 + weight)
     moved = [replace(part, scores=part.scores + (trained / known).log().float()) for part in sides]
-    labeller = EMBasisLabeller(3, centring="none", prior="estimated", temper=False, joint=joint, teaching=teaching)
+    labeller = EMBasisLabeller(3, centring="none", prior="estimated", temper=False, joint=joint, weight=weight)
     before, unsaid = labeller.fit(sides, {}, 0, 0), labeller.fit(moved, {}, 0, 1)
     state = labeller.fit(moved, {"taught": taught}, 0, 1)
     assert state["shares"][0].tolist() == pytest.approx(trained.tolist())

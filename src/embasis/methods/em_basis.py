@@ -93,8 +93,8 @@ class EMBasisLabeller:
     auto: estimated where the basis is fitted on a sample with classes in equal parts (decision 0021)."""
     prior_strength: float = 1.0
     """estimated: the labelled side's shares count so many times as much as the unlabelled sites."""
-    teaching: float = 1.0
-    """estimated: weight of trusted labels in the network's training, where the labelled side's have 1."""
+    weight: float = 1.0
+    """estimated: that of trusted labels in the network's training, where the labelled side's have 1."""
 
     def __post_init__(self) -> None:
         def check(rule: bool, text: str) -> None:
@@ -105,7 +105,7 @@ class EMBasisLabeller:
         check(self.draws >= 0, f"draws must be at least 0, got {self.draws}")
         for name in (
             "sharpness", "head_penalty", "variance_weight", "balance_weight", "sigma", "evidence", "least_agreement",
-            "prior_strength", "teaching",
+            "prior_strength", "weight",
         ):  # fmt: skip
             check(getattr(self, name) >= 0, f"{name} must be at least 0, got {getattr(self, name)}")
         check(
@@ -143,8 +143,8 @@ class EMBasisLabeller:
         per_class = self.centres_of_a_class(sum(len(row) for row in rows))
         mu, owner = self._first_basis(rows, stream, start, per_class)
         sharpness = self._sharpness(rows, labelled, mu, per_class)
-        told = {name: start[name] for name in ("taught",) if name in start}
-        first = {"centre": centre, "scale": scale, "mu": mu, "sharpness": torch.tensor(sharpness), **told}
+        first = {"centre": centre, "scale": scale, "mu": mu, "sharpness": torch.tensor(sharpness)}
+        first |= {"taught": start["taught"]} if "taught" in start else {}
         said = self._said(rows, stream, first, owner) if self.joint else None
         mu, stats, alive = moved_by_em(rows, labelled, mu, sharpness, self.iterations, self.kernel, said)
         weight, bias, p = self._head(rows, stream, mu, sharpness, seed, round_number)
@@ -200,7 +200,7 @@ class EMBasisLabeller:
         """(2, C) class shares that the network was trained with, and those of the unlabelled side."""
         unlabelled = [part for part in stream if is_unlabelled(part)]
         known = labelled_shares(stream, self.classes)
-        trained = shares.taught_shares(known, state.get("taught"), self.teaching)
+        trained = shares.taught_shares(known, state.get("taught"), self.weight)
         even = {**state, "shares": torch.stack([trained, torch.full_like(known, 1 / self.classes)])}
         pairs = zip(z, stream, strict=True)
         found = [self._likelihood(part, each, even) for each, part in pairs if is_unlabelled(part)]
