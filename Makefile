@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 # Lets torchvision's CUDA-built wheel be imported beside a CPU torch; does nothing where torchvision loads by itself.
 HOOK := tools/torchvision-cpu-hook
 
-.PHONY: setup demo test test-slow torture fmt lint types layers smoke bench study check clean
+.PHONY: setup demo test test-slow torture fmt lint types layers smoke wheel bench study check clean
 
 demo: $(STAMP)
 	$(BIN)/embasis demo -o demo-run
@@ -44,6 +44,10 @@ layers: $(STAMP)
 
 smoke: $(STAMP)
 	$(BIN)/python -m benchmarks.smoke
+
+# What a user installs: the wheel in an environment of its own, with one short fit of a table and one of images.
+wheel: $(STAMP)
+	$(BIN)/python tools/check_wheel.py
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.em_speed

@@ -24,7 +24,7 @@ from PIL import Image
 from embasis.config import load
 from embasis.data.image.samples import Images
 from embasis.data.image.scan import scan_folder
-from embasis.engine.extract import fill
+from embasis.engine.features import fill
 from embasis.experiment.build import build
 from embasis.experiment.front import PIECE, open_front
 from embasis.experiment.model import finished
@@ -106,11 +106,11 @@ def untrained(front, config):
     """A model whose head has seen two rows: prediction costs the same."""
     x = torch.randn(40, front.backbone.features, generator=torch.Generator().manual_seed(0))
     problem = Problem(Arrays.of(x[:20], torch.arange(20) % 4), Arrays.of(x[20:]), LabelSchema(("a", "b", "c", "d")))
-    from embasis.engine.rounds import walk
+    from embasis.engine.self_train import train_rounds
 
     built = build(problem, config, front)
-    for moment in walk(built.problem, built.network, built.method, built.plan):
-        progress = moment.progress
+    for event in train_rounds(built.problem, built.network, built.method, built.plan):
+        progress = event.state
     return finished(built, progress)
 
 

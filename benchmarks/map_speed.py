@@ -33,10 +33,10 @@ from embasis import config as settings
 from embasis.data.image.scan import scan_folder
 from embasis.data.maps.files import MapFile
 from embasis.data.maps.samples import MapFiles
-from embasis.engine.label import decide
-from embasis.engine.progress import Progress
-from embasis.engine.rounds import look_at
-from embasis.engine.survey import survey
+from embasis.engine.labels import label_and_select
+from embasis.engine.sampling import sample_features
+from embasis.engine.scores import summarise
+from embasis.engine.state import TrainSetup, TrainState
 from embasis.experiment.build import Built, build
 from embasis.experiment.map_output import write_maps
 from embasis.experiment.mapped import plain_table
@@ -110,26 +110,27 @@ def problem_of(folder: Path) -> Problem:
     )
 
 
-def fitted(problem: Problem, choice: Choice) -> tuple[Built, Progress, float]:
+def fitted(problem: Problem, choice: Choice) -> tuple[Built, TrainState, float]:
     """A run whose basis has been fitted, and how long that took."""
     built = build(problem, settings.load(None, [], **choice.tables()))
     if hasattr(built.network, "classifier"):
         torch.nn.init.normal_(built.network.classifier.weight, std=0.1)  # type: ignore[union-attr, arg-type]
-    progress = Progress(built.network)
+    progress = TrainState(built.network)
     start = time.perf_counter()
-    labelled = survey(built.network, built.problem.labelled, built.plan, True, 0)
-    unlabelled = survey(built.network, built.problem.unlabelled, built.plan, False, 0)
+    labelled = sample_features(built.network, built.problem.labelled, built.plan, True, 0)
+    unlabelled = sample_features(built.network, built.problem.unlabelled, built.plan, False, 0)
     progress.labeller = built.method.labeller.fit([*labelled.chunks, *unlabelled.chunks], {}, 0, 0)
     return built, progress, time.perf_counter() - start
 
 
-def label(built: Built, progress: Progress, folder: Path) -> None:
+def label(built: Built, progress: TrainState, folder: Path) -> None:
     """All that a round does with the unlabelled side after its basis is fitted."""
     assert built.maps is not None
     problem, samples = built.problem, built.problem.unlabelled
     assert isinstance(samples, MapFiles)
-    verdict = decide(problem, None, built.method, built.plan, progress, DiskShelf(folder))
-    look_at(verdict.parts(), CLASSES)
+    setup = TrainSetup(problem, None, built.method, built.plan, DiskShelf(folder))
+    verdict = label_and_select(setup, progress, 0, None)
+    summarise(verdict.parts(), CLASSES)
     output, names = MapFolder(folder / "maps", built.maps.table), list(problem.row_names or ())
     for _ in write_maps(output, verdict.parts(), samples.sizes, problem.schema, names, ".parquet"):
         pass

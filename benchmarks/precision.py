@@ -20,8 +20,8 @@ import torch
 
 from embasis import config
 from embasis.config import Config
-from embasis.engine.rounds import walk
-from embasis.engine.verdict import Verdict
+from embasis.engine.round_labels import RowLabels
+from embasis.engine.self_train import train_rounds
 from embasis.experiment.build import Built, build
 from embasis.experiment.compare import problems, read
 from embasis.experiment.front import Front, is_images, open_front
@@ -63,16 +63,16 @@ def runs(dataset: str, seed: int, settings: Config, root: str | None) -> Iterato
 
 def kept(dataset: str, pair: str, built: Built, asked: list[float]) -> Iterator[Kept]:
     """The promises of one run."""
-    *_, last = (m for m in walk(built.problem, built.network, built.method, built.plan) if m.record is not None)
-    record, verdict, truth = last.record, last.verdict, built.problem.hidden
+    *_, last = (m for m in train_rounds(built.problem, built.network, built.method, built.plan) if m.record is not None)
+    record, verdict, truth = last.record, last.labels, built.problem.hidden
     assert record is not None
     assert record.evaluation is not None
-    assert isinstance(verdict, Verdict)
+    assert isinstance(verdict, RowLabels)
     confidence, label = verdict.distribution.mean.max(1)
     right = (label == truth)[truth >= 0] if isinstance(truth, torch.Tensor) else label == label
     confidence = confidence[truth >= 0] if isinstance(truth, torch.Tensor) else confidence
     for precision in asked:
-        found = promise(confidence.double().tolist(), None, precision, last.progress)
+        found = promise(confidence.double().tolist(), None, precision, last.state)
         chosen = confidence.double() >= found.threshold
         share = float(right[chosen].double().mean()) if bool(chosen.any()) else None
         judged = record.evaluation

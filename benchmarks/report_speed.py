@@ -15,7 +15,8 @@ from pathlib import Path
 
 from embasis.config import load
 from embasis.data import DATASETS
-from embasis.experiment.folder import FolderRun, view_of
+from embasis.experiment.folder import FolderRun
+from embasis.experiment.view import view_of
 from embasis.report.page import run_page
 from embasis.storage import RunFolder
 

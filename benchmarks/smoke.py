@@ -17,7 +17,7 @@ import torch
 
 from embasis import config
 from embasis.data import DATASETS
-from embasis.engine.rounds import self_train
+from embasis.engine.self_train import self_train
 from embasis.experiment.build import build
 from embasis.methods import METHODS
 from embasis.types import Problem

@@ -27,7 +27,7 @@ import torch
 from torch import nn
 
 from embasis import config
-from embasis.engine.progress import Progress
+from embasis.engine.state import TrainState
 from embasis.experiment.build import build
 from embasis.experiment.compare import known_settings, problems, run_one
 from embasis.types import RoundRecord
@@ -36,11 +36,11 @@ SCORES = ("information", "entropy", "density", "agreement", "labelled_accuracy",
 GRID: dict[str, tuple[dict[str, float], ...]] = {
     "em_basis": (
         {},
-        *({"per_class": value} for value in (1, 3, 5)),
+        *({"components_per_class": value} for value in (1, 3, 5)),
         *({"sharpness": value} for value in (10.0, 20.0, 0.0)),
-        *({"keep": value} for value in (0.2, 0.5)),
+        *({"keep_first": value} for value in (0.2, 0.5)),
     ),
-    "cbst": ({}, *({"keep": value} for value in (0.2, 0.5))),
+    "cbst": ({}, *({"keep_first": value} for value in (0.2, 0.5))),
 }
 
 
@@ -85,7 +85,7 @@ def chosen(points: Sequence[Point], score: str, later: bool) -> float:
 def variants(method: str) -> Iterable[tuple[str, dict[str, float]]]:
     """Names and settings, each setting once: what is the default already is not run again."""
     seen = list[dict[str, float]]()
-    defaults = {"per_class": 0, "sharpness": 0.0, "keep": 0.2}
+    defaults = {"components_per_class": 0, "sharpness": 0.0, "keep_first": 0.2}
     for settings in GRID[method]:
         own = {key: value for key, value in settings.items() if value != defaults[key]}
         if own not in seen:
@@ -100,7 +100,7 @@ def points_of(
     for number, (pair, problem) in enumerate(problems(dataset, seed, root, {})):
         if most is not None and number >= most:
             return
-        sources: dict[bool, tuple[nn.Module, Progress, float]] = {}
+        sources: dict[bool, tuple[nn.Module, TrainState, float]] = {}
         for name, own in variants(method):
             given = {key: value for key, value in settings.method.items() if key in known_settings(method)}
             run = msgspec.structs.replace(settings, seed=seed, method={"name": method, **given, **own})

@@ -129,10 +129,11 @@ def run_cases(payloads: dict[str, bytes]) -> Iterator[Case]:
     for name, payload in payloads.items():
         for file in ("tensors.safetensors", "facts.json", "manifest.json"):
             yield Case(f"run {file} {name}", in_run(file, payload), OF_RUN, frozenset({4}))
-        for file in ("labels/round-001.parquet", "environment.json", "timings.jsonl", "quarantine.jsonl"):
-            yield Case(f"run {file} {name}", in_run(file, payload), (REPORT,), frozenset({4}))
+        for file in ("environment.json", "timings.jsonl", "quarantine.jsonl"):  # copies for people, never read
+            yield Case(f"run {file} {name}", in_run(file, payload), (REPORT, RESUME), frozenset({0}))
         place = in_run("labels/round-001.parquet", payload)
-        yield Case(f"run labels {name}", place, (EXPORT,), frozenset({4}), files=0)
+        yield Case(f"run labels {name}", place, (REPORT, EXPORT), frozenset({4}))
+        yield Case(f"run labels again {name}", place, (RESUME,), frozenset({0}), files=0)
         # a HEAD that says nothing is damage; the generations are whole, and are used with a warning
         yield Case(f"run HEAD {name}", in_run("HEAD", payload), (PREDICT, EXPORT), frozenset({0, 4}))
     for name, data in hostile.malformed().items():

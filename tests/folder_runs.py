@@ -24,12 +24,12 @@ TIMED = {"timings.jsonl", "report.html", "HEAD", "lock", "log.txt"}
 
 def config(*words: str, method: str = "em_basis", save_seconds: float = 0.0) -> Config:
     """A multi-layer perceptron with dropout: optimiser, cursor, drawn labels and the carried basis all matter."""
-    own = {"labels": "draw", "carry": True} if method == "em_basis" else {}
+    parts = {"selector.labels": "draw", "labeller.start": "WarmStart"} if method == "em_basis" else {}
     return load(
         None,
         words,
-        top={"save_seconds": save_seconds, "seed": 5},
-        method={"name": method, **own},
+        top={"save_seconds": save_seconds, "seed": 5, "parts": parts},
+        method={"name": method},
         network={"name": "mlp", "hidden": 16},
         plan={"rounds": 2, "source_epochs": 2, "epochs": 2, "batch": 40},
     )
@@ -63,6 +63,7 @@ def digests(path: Path) -> dict[str, str]:
     newest = read_newest(path)
     facts: dict[str, Any] = {key: value for key, value in newest.facts.items() if key != "timings"}
     files["facts"] = json.dumps(facts, sort_keys=True).encode()
+    files["sealed"] = json.dumps(newest.sealed, sort_keys=True).encode()
     for name, value in newest.tensors.items():
         files[f"tensor {name}"] = f"{value.dtype} {tuple(value.shape)} ".encode() + value.numpy().tobytes()
     return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}

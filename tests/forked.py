@@ -6,6 +6,7 @@ a session and a process group of its own.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import select
@@ -65,8 +66,8 @@ class Child:
 class Zygote:
     """The process that forks; one command at a time."""
 
-    def __init__(self) -> None:
-        command = [sys.executable, __file__]
+    def __init__(self, before: Sequence[str] = ()) -> None:
+        command = [*before, sys.executable, __file__]  # `before`: a program that starts it as another user
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen(command, env=ENVIRONMENT, bufsize=0, **pipes)
         self.last: Child | None = None
@@ -107,6 +108,14 @@ class Zygote:
         while paused and stopped(child.pid) != "T":
             time.sleep(0.001)
         return child
+
+    def know(self, *modules: str) -> Zygote:
+        """Import these here, so that no child has to."""
+        assert self.process.stdin is not None
+        self._end_last()
+        self.process.stdin.write(json.dumps({"modules": modules}).encode() + b"\n")
+        assert self.read(120) == "ready"
+        return self
 
     def _end_last(self) -> None:
         """A test that failed may have left its command."""
@@ -195,6 +204,11 @@ def serve(orders: Sequence[str] | Any) -> None:
     print("ready", flush=True)
     for line in orders:
         order = json.loads(line)
+        if "modules" in order:
+            for name in order["modules"]:
+                importlib.import_module(name)
+            print("ready", flush=True)
+            continue
         begun, ready = os.pipe()
         pid = os.fork()
         if pid == 0:

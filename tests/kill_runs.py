@@ -3,7 +3,8 @@
     python tests/kill_runs.py [kills] [seed]
 
 A fit saves after every step, so that each start gets further; after RESTARTS kills one is left alone. Kills come at
-random instants, or at the N-th write-class system call where strace can send them.
+random instants, or at the N-th write-class system call where strace can send them. Of a fit on images some of the
+signals may be SIGTERM, which saves and leaves.
 """
 
 from __future__ import annotations
@@ -21,18 +22,21 @@ from pathlib import Path
 from embasis.errors import CorruptError
 from embasis.storage import RunFolder, read_newest
 from folder_runs import digests
-from forked import Zygote
+from forked import Child, Zygote
 from storage_runs import present, run_with, state, temps
 from traced import CALLS, points, signalled
 
 RESTARTS = 20
-MATRIX = ("fit", "--dataset", "blobs", "--method", "em_basis", "--backbone", "mlp", "--seed", "3", "data.count=100",
-          "hidden=32", "labels=draw", "carry=true", "rounds=3", "batch=32", "plan.source_epochs=4", "plan.epochs=2",
+MOST = 10
+MATRIX = ("fit", "--dataset", "blobs", "--method", "em_basis_paper", "--backbone", "mlp", "--seed", "3",
+          "data.count=100", "hidden=32", "rounds=3", "batch=32", "plan.source_epochs=4", "plan.epochs=2",
           "save_seconds=0")  # fmt: skip
 PICTURES = ("fit", "--dataset", "digits", "--method", "cbst", "--seed", "3", "data.count=100", "rounds=2", "batch=50",
             "plan.source_epochs=2", "plan.epochs=1", "save_seconds=0")  # fmt: skip
 TINY = ("fit", "--dataset", "blobs", "data.count=24", "rounds=1", "--backbone", "linear", "source_epochs=1", "epochs=1",
-        "labels=draw", "save_seconds=1000")  # fmt: skip
+        "save_seconds=1000")  # fmt: skip
+BESIDE = "BESIDE-"
+"""In a word of a command: the run folder's own path follows, so that each run has its own cache of features."""
 Cursor = tuple[int, int, int]
 
 
@@ -43,6 +47,8 @@ class Trial:
     instants: list[float] = field(default_factory=list)
     cursors: list[Cursor] = field(default_factory=list)
     """Round, epoch and step on the disk after each kill; (−1, 0, 0) before the first save."""
+    pids: list[int] = field(default_factory=list)
+    """The processes that were ended; each has led a session, in which nobody may be left."""
     alike: bool = False
 
     @property
@@ -60,16 +66,38 @@ def cursor(path: Path) -> Cursor:
     return facts["round"], facts["epoch"], facts["step"]
 
 
+def placed(words: tuple[str, ...], path: Path) -> tuple[str, ...]:
+    """The command of a run in that folder; what it keeps beside the folder is its own, too."""
+    return (*(word.replace(BESIDE, f"{path}-") for word in words), "-o", str(path))
+
+
 def undisturbed(zygote: Zygote, path: Path, words: tuple[str, ...]) -> tuple[dict[str, str], float]:
     """What a fit that is left alone leaves, and its seconds."""
     began = time.monotonic()
-    child = zygote.run(path.with_suffix(".log"), *words, "-o", path)
+    child = zygote.run(path.with_suffix(".log"), *placed(words, path))
     assert child.code == 0, child.told
     return digests(path), time.monotonic() - began
 
 
+def ended(child: Child, number: signal.Signals) -> bool:
+    """Whether it ended by that signal and not by itself; what is no kill leaves with one line and its code."""
+    if number == signal.SIGKILL:
+        return child.end() == -signal.SIGKILL
+    child.send(number)
+    code = child.wait(60)
+    assert code in (0, 128 + number, -number), f"{number.name}: {code} {child.told}"
+    assert len(child.told.splitlines()) <= 1, child.told
+    return code != 0
+
+
 def try_once(
-    zygote: Zygote, path: Path, words: tuple[str, ...], draw: random.Random, longest: float, left: int
+    zygote: Zygote,
+    path: Path,
+    words: tuple[str, ...],
+    draw: random.Random,
+    longest: float,
+    left: int,
+    numbers: tuple[signal.Signals, ...] = (signal.SIGKILL,),
 ) -> Trial:
     """Start and kill until a start ends by itself, or there are no kills left: then one is left alone.
 
@@ -77,28 +105,40 @@ def try_once(
     many times, also while it opens its folder."""
     trial, log = Trial(), path.with_suffix(".log")
     while len(trial.instants) < min(left, RESTARTS):
-        child, began = zygote.start(log, *words, "-o", path), time.monotonic()
+        child, began = zygote.start(log, *placed(words, path)), time.monotonic()
         code = child.wait(draw.uniform(0, longest if draw.random() < 1 / 3 else longest / 4))
         if code is not None:
             assert code == 0, child.told
             return trial
-        if child.end() == -signal.SIGKILL:
+        if ended(child, draw.choice(numbers)):
+            trial.pids.append(child.pid)
             trial.instants.append(time.monotonic() - began)
             trial.cursors.append(cursor(path))
-    child = zygote.run(log, *words, "-o", path)
+    child = zygote.run(log, *placed(words, path))
     assert child.code == 0, child.told
     return trial
 
 
-def kill_runs(zygote: Zygote, folder: Path, words: tuple[str, ...], kills: int, seed: int) -> Iterator[Trial]:
-    """Trials until there were so many kills in all."""
-    draw, done, number = random.Random(seed), 0, 0
+def kill_runs(
+    zygote: Zygote,
+    folder: Path,
+    words: tuple[str, ...],
+    kills: int,
+    seed: int,
+    numbers: tuple[signal.Signals, ...] = (signal.SIGKILL,),
+    places: int = 1,
+) -> Iterator[Trial]:
+    """Trials until there were so many kills in all, and they hit so many places of a run.
+
+    Where a kill hits is a matter of the clock, so on a fast machine a few kills may share one place: then there are
+    more of them, up to MOST times as many as were wished for."""
+    draw, done, number, hit = random.Random(seed), 0, 0, set[Cursor]()
     expected, longest = undisturbed(zygote, folder / "undisturbed", words)
-    while done < kills:
+    while done < kills or (len(hit) < places and done < MOST * kills):
         path = folder / f"trial-{number}"
-        trial = try_once(zygote, path, words, draw, longest, kills - done)
+        trial = try_once(zygote, path, words, draw, longest, max(kills - done, 1), numbers)
         trial.alike = digests(path) == expected
-        done, number = done + len(trial.instants), number + 1
+        done, number, hit = done + len(trial.instants), number + 1, hit | set(trial.cursors)
         yield trial
 
 

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from embasis.config import load
 from embasis.data.maps.samples import MapArrays
-from embasis.engine.progress import Progress
-from embasis.engine.rounds import begin, walk
-from embasis.engine.verdict import Labelled, MemoryShelf, Shelved
+from embasis.engine.round_labels import LabelBatch, MapLabels, MemoryShelf
+from embasis.engine.self_train import begin, train_rounds
+from embasis.engine.state import TrainState
 from embasis.experiment.build import Built, build
 from embasis.types import LabelDistribution, LabelSchema, Packed, Problem, RoundRecord, Shelf
 from training_runs import Saved
@@ -65,13 +65,14 @@ def built_maps(
     seed: int = 0,
     plan: Any = None,
     maps: Any = None,
+    parts: Any = None,
     **own: Any,
 ) -> Built:
-    """`own` are settings of the method."""
+    """`own` are settings of the method, `parts` changes of its parts."""
     return build(
         problem or little_streets(),
         load(
-            top={"seed": seed},
+            top={"seed": seed, "parts": parts or {}},
             method={"name": method, **own},
             network={"name": "small_fcn", "width": 16},
             plan={**SMALL, **(plan or {})},
@@ -83,7 +84,7 @@ def built_maps(
 @dataclass(frozen=True, eq=False)
 class MapRun:
     built: Built
-    progress: Progress
+    progress: TrainState
     sites: list[dict[str, Tensor]]
     """All sites of the unlabelled side after each round."""
     shelf: Shelf
@@ -101,22 +102,22 @@ def run_maps(problem: Problem | None = None, method: str = "em_basis", **setting
     return run_built_maps(built_maps(problem, method, **settings))
 
 
-def run_built_maps(built: Built, progress: Progress | None = None, shelf: Shelf | None = None) -> MapRun:
+def run_built_maps(built: Built, progress: TrainState | None = None, shelf: Shelf | None = None) -> MapRun:
     progress, shelf = progress or begin(built.network, built.method, built.plan), shelf or MemoryShelf()
     sites = []
-    for moment in walk(built.problem, built.network, built.method, built.plan, progress, shelf):
-        if isinstance(moment.verdict, Shelved):
-            sites.append(all_sites(moment.verdict.parts()))
+    for event in train_rounds(built.problem, built.network, built.method, built.plan, progress, shelf):
+        if isinstance(event.labels, MapLabels):
+            sites.append(all_sites(event.labels.parts()))
     return MapRun(built, progress, sites, shelf)
 
 
-def all_sites(parts: Iterator[Labelled]) -> dict[str, Tensor]:
+def all_sites(parts: Iterator[LabelBatch]) -> dict[str, Tensor]:
     """The tensors of all parts, one after the other."""
     found = [site_tensors(part) for part in parts]
     return {name: torch.cat([part[name] for part in found]) for name in found[0]}
 
 
-def site_tensors(part: Labelled) -> dict[str, Tensor]:
+def site_tensors(part: LabelBatch) -> dict[str, Tensor]:
     spread, pseudo = part.distribution, part.pseudo
     named = {"mean": spread.mean, "between": spread.between, "within": spread.within}
     named |= {"uncertainty": spread.uncertainty, "network": part.network, "ids": part.ids}
@@ -138,7 +139,7 @@ class Kept:
     saved: Saved
     shelf: MemoryShelf
 
-    def end(self, built: Built, spoil: Callable[[Progress, MemoryShelf], None] | None = None) -> Saved:
+    def end(self, built: Built, spoil: Callable[[TrainState, MemoryShelf], None] | None = None) -> Saved:
         """The end of the run that goes on from here, after `spoil` has damaged what was kept."""
         progress, shelf = self.saved.restore(built), copied(self.shelf)
         if spoil is not None:
@@ -149,8 +150,8 @@ class Kept:
 def kept_moments(built: Built) -> list[Kept]:
     """The run after every one of its moments."""
     shelf = MemoryShelf()
-    steps = walk(built.problem, built.network, built.method, built.plan, None, shelf)
-    return [Kept(Saved.of(moment.progress), copied(shelf)) for moment in steps]
+    steps = train_rounds(built.problem, built.network, built.method, built.plan, None, shelf)
+    return [Kept(Saved.of(event.state), copied(shelf)) for event in steps]
 
 
 def spread_of(count: int, classes: int, seed: int = 0, sharp: float = 2.0) -> LabelDistribution:

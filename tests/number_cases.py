@@ -228,7 +228,7 @@ def trust_holds(case: NumberCase, mean: Tensor, between: Tensor, within: Tensor)
     yield from finite(weight=weight)
     if float(weight.min()) < 1 / losses.RATIO - 1e-6 or float(weight.max()) > losses.RATIO + 1e-5:
         yield f"a weight is outside of its range: {float(weight.min())} to {float(weight.max())}"
-    score, label = moments.scalar_uncertainty(mean, between, within, "total_sum"), mean.argmax(1)
+    score, label = moments.scalar_uncertainty(mean, between, within, "gini"), mean.argmax(1)
     uniform = torch.rand(len(score), generator=torch.Generator().manual_seed(case.seed), dtype=torch.float64)
     order = torch.randperm(len(score), generator=torch.Generator().manual_seed(case.seed + 1))
     trusted = trust(label, score, uniform, mean.shape[1])
@@ -314,5 +314,5 @@ def estimator_case(seed: int) -> tuple[Any, Any, dict[str, Any]]:
     options: dict[str, Any] = {"method": method, "rounds": pick.choice((0, 1, 2))}
     if method == "em_basis":
         options["sharpness"] = pick.choice((0.0, 0.0, 1.0, 1e6))
-        options["settings"] = pick.choice((None, {"method.weights": "inverse_variance"}, {"method.labels": "draw"}))
+        options["settings"] = pick.choice((None, {"method.iterations": 2}, {"method.recalibration": "none"}))
     return rows.astype(kind), y, options

@@ -188,13 +188,19 @@ def ways(lost: list[int], calls: list[Call], draw: random.Random) -> Iterator[di
         yield {at: draw.choice(part) for at, part in zip(lost, parts, strict=True)}
 
 
-def states(recorder: Recorder, seed: int = 0) -> Iterator[tuple[int, dict[str, bytes | None]]]:
-    """Every different disk after a power loss at any instant, with the last publish that had returned by then."""
-    seen, draw, promised = set[Any](), random.Random(seed), 0
+def states(
+    recorder: Recorder, seed: int = 0, start: int = 0, promised: int = 0
+) -> Iterator[tuple[int, dict[str, bytes | None]]]:
+    """Every different disk after a power loss at any instant, with the last publish that had returned by then.
+
+    `start`: at an instant after so many calls; `promised`: what had returned before the recording began."""
+    seen, draw = set[Any](), random.Random(seed)
     for length in range(len(recorder.calls) + 1):
         calls = recorder.calls[:length]
         if calls and calls[-1].kind == "done":
             promised = calls[-1].other
+        if length < start:
+            continue
         for share in ways(pending(calls), calls, draw):
             tree = tree_after(calls, recorder._folders, share)
             if (key := (promised, frozenset(tree.items()))) not in seen:

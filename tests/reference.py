@@ -237,13 +237,7 @@ def scalar_uncertainty(mean, between, within, kind):
     mean, between, within = wide(mean), wide(between), wide(within)
     values = []
     for n in range(len(mean)):
-        parts = {"total": between[n] + within[n], "between": between[n]}
-        best = max(range(mean.shape[1]), key=lambda c: mean[n, c])
-        if kind == "confidence":
-            values.append(1 - mean[n, best])
-        else:
-            part, how = kind.split("_")
-            values.append(sum(parts[part]) if how == "sum" else parts[part][best])
+        values.append(1 - sum(mean[n] ** 2) if kind == "gini" else sum(between[n]))
     return np.array(values)
 
 

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from cli_tables import embasis
-from embasis.errors import ConfigError
 from embasis.experiment import compare as running
-from embasis.experiment.ablation import PARTS, chosen
-from embasis.experiment.build import bound
+from embasis.experiment.ablation import PARTS
+from embasis.methods import METHODS
+from embasis.methods.parts import part_of, replace_parts
 from embasis.report.ablation import PLAIN, run_name
 from embasis.storage import files
+from embasis.types import BasisTerms
 
 TINY = ("count=60", "rounds=1")
 FILES = {"ablate.csv", "ablate.md", "runs.csv", "report.html"}
@@ -111,10 +112,8 @@ def test_the_default_and_the_reference_are_those_of_compare_bit_for_bit(
     assert means == [compared[metric] for metric in ("accuracy", "ece", "auroc")]
 
 
-@pytest.mark.parametrize(("part", "word"), [("head", "method.head=counts"), ("draw", "method.labels=draw")])
-def test_a_part_that_is_changed_to_what_it_is_already_is_worth_exactly_nothing(
-    part: str, word: str, tmp_path: Path
-) -> None:
+def test_a_part_that_is_changed_to_what_it_is_already_is_worth_exactly_nothing(tmp_path: Path) -> None:
+    part, word = "em", "method.iterations=0"
     result = embasis("ablate", "blobs", "--seeds", 2, "--only", part, word, *TINY, "-o", tmp_path / "out")
     assert result.exit_code == 0, result.output
     rows = [row for row in rows_of(tmp_path / "out" / "ablate.csv") if row["part"] == part and row["runs"] != "0"]
@@ -172,36 +171,16 @@ def test_label_maps_are_measured_by_their_mean_iou(tmp_path: Path) -> None:
 
 
 def test_every_part_changes_a_default_and_says_which_way() -> None:
-    default = bound("method", PLAIN, {})
-    off = {"start": "class_means", "variance_weight": 0.0, "weights": "equal", "labels": "mode"}
+    default = METHODS[PLAIN](3)
+    off = {"labeller.start", "labeller.head.variance_weight", "selector.weights", "selector.labels"}
     for name, part in PARTS.items():
         assert part.about.strip(".") == part.about
-        if not part.settings:
+        if not part.changes:
             assert (name, part.method, part.words) == ("basis", "cbst", "method=cbst")
-        for key, value in part.settings.items():
-            assert bound("method", PLAIN, {key: value})[key] != default[key]
-            assert part.adds == (key in off), name
-            assert default[key] == off.get(key, default[key])
-
-
-def test_the_help_names_every_part() -> None:
-    said = embasis("ablate", "--help").stdout
-    on, off = said[said.index("Parts that are on:") :].split("Parts that are off:")
-    for name, part in PARTS.items():
-        assert name in (off.split("Examples:")[0] if part.adds else on).replace(",", " ").split(), name
-
-
-def test_the_page_about_ablation_has_every_part_as_it_is() -> None:
-    lines = (Path(__file__).parent.parent / "docs" / "ablation.md").read_text().splitlines()
-    for name, part in PARTS.items():
-        words = f"method.{part.words}" if part.settings else part.words
-        assert f"| `{name}` | {part.about} | {'off' if part.adds else 'on'} | `{words}` |" in lines
-
-
-def test_no_part_at_all_is_refused() -> None:
-    with pytest.raises(ConfigError) as error:
-        chosen([])
-    assert str(error.value) == "ablate needs at least one part"
+        for path in part.changes:
+            assert part_of(replace_parts(default, part.changes), path) != part_of(default, path)
+            assert part.adds == (path in off), name
+    assert replace_parts(default, PARTS["stage1"].changes).basis == BasisTerms(9)
 
 
 @pytest.mark.parametrize(

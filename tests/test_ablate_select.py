@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from embasis.errors import ConfigError
 from embasis.methods import METHODS
+from embasis.methods.parts import replace_parts
 from embasis.methods.selectors import ClassBalanced
 from embasis.randomness import generator
 from embasis.types import LabelDistribution
@@ -77,12 +78,13 @@ def test_with_one_class_both_ways_are_the_same() -> None:
     assert torch.equal(*labels)
 
 
-def test_the_setting_of_the_method_reaches_the_selector_and_is_checked() -> None:
+def test_a_changed_part_reaches_the_selector_and_is_checked() -> None:
     assert METHODS["em_basis"](3).selector == ClassBalanced(0.2, 0.1, 0.0)
-    assert METHODS["em_basis"](3, select="all").selector == ClassBalanced(0.2, 0.1, 0.0, selects="all")
+    changed = replace_parts(METHODS["em_basis"](3), {"selector.selects": "all"})
+    assert changed.selector == ClassBalanced(0.2, 0.1, 0.0, selects="all")
     with pytest.raises(ConfigError) as error:
-        METHODS["em_basis"](3, select="every")
-    assert str(error.value) == "select must be one of class, all, got 'every'"
+        replace_parts(METHODS["em_basis"](3), {"selector.selects": "every"})
+    assert str(error.value) == "selects must be one of class, all, got 'every'"
 
 
 @given(

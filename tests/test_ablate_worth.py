@@ -87,9 +87,9 @@ def test_runs_without_a_measure_are_left_out_of_it() -> None:
 
 
 PARTS = {
-    "small": Part("a little", {"head": "counts"}),
-    "large": Part("much | more", {"labels": "draw"}, adds=True),
-    "absent": Part("nothing", {"prior": "labelled"}, needs="shares"),
+    "small": Part("a little", {"labeller.head": "CountHead"}),
+    "large": Part("much | more", {"selector.labels": "draw"}, adds=True),
+    "absent": Part("nothing", {"labeller.fusion.class_priors": "labelled"}, needs="shares"),
 }
 ROWS = [
     run(name, "", seed, value + seed / 10, 0.2)
@@ -100,15 +100,15 @@ ROWS = [
 
 PRINTED = """\
 set: what each part of em_basis is worth
--------------------------------------------------------------
-                           worth of the part
-                 acc    acc     ECE   AUROC   verdict
-em_basis       0.550
-              ±0.071
-with large     0.805 +0.255*  0.000   0.000   helps
-  labels=draw ±0.078 ±0.005  ±0.000  ±0.000
-without small  0.540 +0.010   0.000   0.000   not measurable
-  head=counts ±0.057 ±0.010  ±0.000  ±0.000
+----------------------------------------------------------------
+                              worth of the part
+                    acc    acc     ECE   AUROC   verdict
+em_basis          0.550
+                 ±0.071
+with large        0.805 +0.255*  0.000   0.000   helps
+  labels=draw    ±0.078 ±0.005  ±0.000  ±0.000
+without small     0.540 +0.010   0.000   0.000   not measurable
+  head=CountHead ±0.057 ±0.010  ±0.000  ±0.000
 
 mean ± std over 2 seeds. worth: how much better the same runs are with the part
 than without it; ECE: how much lower. ± there: standard error. *: more than two
@@ -124,8 +124,8 @@ def test_the_terminal_gets_this_table() -> None:
 def test_markdown_has_a_row_for_each_part_and_is_escaped() -> None:
     lines = as_markdown(ablation(ROWS, PARTS)).splitlines()
     assert lines[3] == (
-        "| large | off | labels=draw | 0.805 ± 0.078 | +0.255\\* ± 0.005 | 0.000 ± 0.000 | 0.000 ± 0.000 | helps | "
-        "much \\| more |"
+        "| large | off | labels=draw | 0.805 ± 0.078 | +0.255\\* ± 0.005 | 0.000 ± 0.000 | 0.000 ± 0.000 | "
+        "helps | much \\| more |"
     )
     assert len(lines) == 7
 
@@ -133,4 +133,6 @@ def test_markdown_has_a_row_for_each_part_and_is_escaped() -> None:
 def test_a_run_is_named_by_what_was_done_to_the_part() -> None:
     assert run_name("large", PARTS["large"]) == "with large"
     assert run_name("small", PARTS["small"]) == "without small"
-    assert Part("", {"temper": False, "evidence": 0}).words == "temper=false evidence=0"
+    assert Part("", {"labeller.fusion.soften": False, "selector.labels": "draw"}).words == (
+        "fusion.soften=false labels=draw"
+    )

@@ -80,9 +80,9 @@ def writes(call: ast.Call) -> bool:
     return name in WRITERS and getattr(owner, "id", "") in MODULES and not in_memory
 
 
-def test_no_file_is_longer_than_three_hundred_lines() -> None:
+def test_no_file_is_longer_than_four_hundred_lines() -> None:
     lengths = {short(path): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
-    assert {name: count for name, count in lengths.items() if count > 300} == {}
+    assert {name: count for name, count in lengths.items() if count > 400} == {}
 
 
 @pytest.mark.parametrize("path", FILES, ids=short)

@@ -12,8 +12,9 @@ import torch
 from embasis.engine.basis_look import NEAREST, look_at_basis
 from embasis.errors import CorruptError
 from embasis.experiment.basis_view import basis_facts, basis_name, basis_of
-from embasis.methods.em_basis import EMBasisLabeller
-from embasis.methods.softmax import SoftmaxLabeller
+from embasis.methods.baselines import SoftmaxLabeller
+from embasis.methods.em_basis import ClassMeans, EMBasisLabeller, Mixture
+from embasis.storage import SealedFiles, read_newest
 from embasis.types import Features
 from folder_runs import config, go
 from map_runs import little_streets
@@ -36,7 +37,7 @@ def cut(part: Features, size: int) -> list[Features]:
 
 
 def fitted(kernel: str = "dot"):  # type: ignore[no-untyped-def]
-    labeller = EMBasisLabeller(CLASSES, per_class=2, kernel=kernel)
+    labeller = EMBasisLabeller(CLASSES, ClassMeans(2), Mixture(kernel=kernel))
     return labeller, labeller.fit([features(labelled=True, seed=1), features()], {}, 0, 0)
 
 
@@ -52,7 +53,7 @@ def test_it_says_what_plain_loops_say(kernel: str) -> None:
         scores = [float(row @ mu) - (float(mu @ mu) / 2 if kernel == "gaussian" else 0) for row in x]
         order = sorted(range(ROWS), key=lambda row: -scores[row])[:NEAREST]
         assert look.nearest[k].tolist() == [int(part.ids[row]) for row in order]
-    z = labeller.nearness(part, state).softmax(1)
+    z = labeller.component_scores(part, state).softmax(1)
     assert look.share.tolist() == pytest.approx([float(z[:, k].mean()) for k in range(len(state["mu"]))], abs=1e-6)
     assert float(look.share.sum()) == pytest.approx(1, abs=1e-5)
     assert torch.equal(look.p, state["p"])
@@ -105,10 +106,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def files_of(run: Path) -> SealedFiles:
+    return SealedFiles(run, read_newest(run).sealed)
+
+
 def test_every_round_writes_its_basis_and_the_report_reads_that_of_the_kept_one(run: Path) -> None:
     assert sorted(file.name for file in (run / "basis").iterdir()) == [f"round-{n:03d}.json" for n in range(3)]
     written = json.loads((run / basis_name(2)).read_text())["components"]
-    read = basis_of(run, 2, {})
+    read = basis_of(files_of(run), 2, {})
     assert len(read) == len(written)
     for component, facts in zip(read, written, strict=True):
         assert [list(pair) for pair in component.classes] == facts["classes"]
@@ -121,12 +126,12 @@ def test_every_round_writes_its_basis_and_the_report_reads_that_of_the_kept_one(
 
 
 def test_pictures_are_found_by_the_names_of_rows(run: Path) -> None:
-    name = basis_of(run, 2, {})[0].nearest[0][0]
-    assert (name, b"picture") in basis_of(run, 2, {name: b"picture"})[0].nearest
+    name = basis_of(files_of(run), 2, {})[0].nearest[0][0]
+    assert (name, b"picture") in basis_of(files_of(run), 2, {name: b"picture"})[0].nearest
 
 
 def test_a_run_without_a_basis_has_none(run: Path) -> None:
-    assert basis_of(run, 77, {}) == ()
+    assert basis_of(files_of(run), 77, {}) == ()
 
 
 @pytest.mark.parametrize(
@@ -136,7 +141,7 @@ def test_a_damaged_file_is_refused_by_its_name(tmp_path: Path, text: str) -> Non
     (tmp_path / "basis").mkdir()
     (tmp_path / basis_name(0)).write_text(text)
     with pytest.raises(CorruptError, match=r"round-000\.json is not "):
-        basis_of(tmp_path, 0, {})
+        basis_of(SealedFiles(tmp_path, None), 0, {})
 
 
 def test_sites_of_label_maps_are_not_named() -> None:

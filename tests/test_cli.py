@@ -128,13 +128,19 @@ def test_fit_takes_a_config_file_options_and_words_and_the_later_win(
     folder: Path, tmp_path: Path, plain_page: None
 ) -> None:
     settings = tmp_path / "s.toml"
-    settings.write_text('seed = 3\n[method]\nname = "cbst"\nkeep = 0.3\n[plan]\nrounds = 9\n')
+    settings.write_text('seed = 3\n[method]\nname = "cbst"\nkeep_first = 0.3\n[plan]\nrounds = 9\n')
     words = ("-o", tmp_path / "r", "--config", settings, "--seed", 4, "--backbone", "mlp", "rounds=0")
     result = embasis("fit", folder / "labelled.csv", folder / "judged.csv", *words, "hidden=5")
     assert result.exit_code == 0, result.output
     config = json.loads((tmp_path / "r" / "config.json").read_text())
     assert config["seed"] == 4
-    assert config["method"] == {"name": "cbst", "keep": 0.3, "step": 0.05, "cap": 0.5, "weight": 1.0}
+    assert config["method"] == {
+        "name": "cbst",
+        "keep_first": 0.3,
+        "keep_step": 0.05,
+        "keep_max": 0.5,
+        "unlabelled_weight": 1.0,
+    }
     assert config["network"] == {"name": "mlp", "hidden": 5, "layers": 1, "dropout": 0.2}
     assert config["plan"]["rounds"] == 0
 
@@ -224,7 +230,17 @@ def test_compare_prints_the_table_and_writes_it_only_when_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ("compare", "blobs", "--methods", "source_only,cbst,cbst", "--seeds", 2, "count=30", "rounds=1", "keep=.3")
+    words = (
+        "compare",
+        "blobs",
+        "--methods",
+        "source_only,cbst,cbst",
+        "--seeds",
+        2,
+        "count=30",
+        "rounds=1",
+        "keep_first=.3",
+    )
     result = embasis(*words)
     assert result.exit_code == 0, result.output
     assert narrow(result.stdout)

@@ -17,7 +17,9 @@ import pytest
 from cli_tables import ENVIRONMENT, FEATURES, PROGRAM, embasis, write_tables
 from embasis.storage import RunFolder, read_newest
 
-KNOWN_METHODS = "cbst, em_basis, entropy, lrent, lrl2, mrent, mrkld, mrkld_lrent, mrl2, pseudo_label, source_only"
+KNOWN_METHODS = (
+    "cbst, em_basis, em_basis_paper, entropy, lrent, lrl2, mrent, mrkld, mrkld_lrent, mrl2, pseudo_label, source_only"
+)
 KNOWN_SETS = (
     "blobs, carla_camvid, digits, gta5_cityscapes, mnist_usps, moons, office31, office_caltech10, "
     "office_caltech10_googlenet, office_caltech10_surf, pacs, scenes, synthia_cityscapes, visda17"
@@ -80,7 +82,7 @@ FIT = ("fit", "labelled.csv", "judged.csv", "-o", "new")
         (("compare", "blobs", "--methods", "cbst,crst"), f"unknown method 'crst'; known: {KNOWN_METHODS}"),
         (
             ("compare", "blobs", "--methods", "cbst", "method.alpha=1"),
-            "unknown method setting 'alpha'; known: cap, keep, step, weight",
+            "unknown method setting 'alpha'; known: keep_first, keep_max, keep_step, unlabelled_weight",
         ),
         (("compare", "blobs", "count=many"), "data.count must be a whole number, got 'many'"),
         (("compare", "blobs", "-o", "judged.csv"), "output judged.csv is a file; name a folder"),
@@ -110,7 +112,7 @@ FIT = ("fit", "labelled.csv", "judged.csv", "-o", "new")
         (("fit", "-o", "new"), "name two tables or folders, LABELLED and UNLABELLED, or --dataset"),
         (
             ("fit", "labelled.csv", "judged.csv", "-o", "."),
-            "output . holds files and is not a run folder; name a new one",
+            "output . contains the labelled side labelled.csv; name another place",
         ),
         (
             ("fit", "labelled.csv", "judged.csv", "-o", "turned.csv"),
@@ -239,7 +241,7 @@ def test_bad_tables_are_refused_with_code_3_before_anything_is_written(here: Pat
         ),
         ((*FIT, "--id", "key"), "labelled.csv: no id column 'key'; columns: {}"),
         (
-            ("fit", ".", "judged.csv", "-o", "new"),
+            ("fit", ".", "judged.csv", "-o", "../new"),
             "images and tables cannot be mixed; no folder or list of images: judged.csv",
         ),
         ((*FIT, "--test", "no.csv"), "no.csv: no such file"),
@@ -332,17 +334,26 @@ def test_a_busy_run_folder_has_code_7(here: Path) -> None:
 
 
 def test_a_collapsed_run_is_kept_and_has_code_6(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def guard(problem: object, plan: object, progress: Any, *_: object) -> tuple[list[str], str]:
-        return (["collapsed in round 1: it fell"], "collapsed") if progress.round else ([], "ok")
+    from embasis.engine.collapse import RoundStatus
 
-    monkeypatch.setattr("embasis.engine.rounds.guard", guard)
+    def check_collapse(setup: object, state: Any, *_: object) -> RoundStatus:
+        return RoundStatus("collapsed", ("collapsed in round 1: it fell",)) if state.round else RoundStatus()
+
+    monkeypatch.setattr("embasis.engine.round.check_collapse", check_collapse)
     sentence = "embasis: collapsed in round 1: it fell; everything is in new, its report says more\n"
     for _ in range(2):
         result = embasis(*FIT, "rounds=3")
         assert (result.exit_code, result.stderr) == (6, sentence)
     assert json.loads(Path("new/error.json").read_text())["exit_code"] == 6
     assert Path("new/report.html").exists()
-    assert embasis("predict", "new", "judged.csv", "-o", "l.csv").exit_code == 0
+    labelled = embasis("predict", "new", "judged.csv", "-o", "l.csv")
+    warning = (
+        "warning: the run new collapsed in round 1; its model is that of round 0, the best one before; "
+        "see its report, and train again with fewer rounds or a smaller plan.lr\n"
+    )
+    assert (labelled.exit_code, labelled.stderr) == (0, warning)
+    assert len(Path("l.csv").read_text().splitlines()) == 61
+    assert embasis("predict", "run", "judged.csv", "-o", "l.csv").stderr == ""
 
 
 def test_a_run_that_trusts_nothing_ends_well_and_says_so(here: Path) -> None:
@@ -354,16 +365,16 @@ def test_a_run_that_trusts_nothing_ends_well_and_says_so(here: Path) -> None:
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
     """Let the end of round 1 fail, once."""
-    from embasis.engine import rounds
+    from embasis.engine import self_train
 
-    usual, errors = rounds.close_round, list[BaseException]()
+    usual, errors = self_train.finish_round, list[BaseException]()
 
-    def close_round(*arguments: Any) -> object:
-        if errors and arguments[3].round == 1:
+    def finish_round(setup: Any, state: Any) -> object:
+        if errors and state.round == 1:
             raise errors.pop()
-        return usual(*arguments)
+        return usual(setup, state)
 
-    monkeypatch.setattr(rounds, "close_round", close_round)
+    monkeypatch.setattr(self_train, "finish_round", finish_round)
     return errors.append
 
 
@@ -466,4 +477,10 @@ def test_a_table_from_npz_goes_all_the_way(here: Path) -> None:
 
 
 def test_more_components_than_rows_are_refused_before_the_folder_is_made(here: Path) -> None:
-    refused(here, 3, "per_class = 50 asks for 150 components, but there are only 120 rows", *FIT, "per_class=50")
+    refused(
+        here,
+        3,
+        "components_per_class = 50 asks for 150 components, but there are only 120 rows",
+        *FIT,
+        "components_per_class=50",
+    )

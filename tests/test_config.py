@@ -11,10 +11,13 @@ import pytest
 
 from embasis import config
 from embasis.config import Config, load
-from embasis.errors import ConfigError
+from embasis.errors import ConfigError, IncompatibleError
 from embasis.experiment.build import PLANS, build
+from embasis.experiment.compare import compare
 from embasis.methods import METHODS
-from embasis.methods.em_basis import EMBasisLabeller
+from embasis.methods.em_basis import ClassMeans, EMBasisLabeller, Fusion, LinearHead, Mixture, StageOne
+from embasis.methods.legacy import LEGACY_SETTINGS, MOVED_SETTINGS
+from embasis.methods.parts import part_of
 from embasis.methods.retraining import MinimumEntropy, TrustedLabels
 from embasis.methods.selectors import ClassBalanced, OneThreshold
 from embasis.networks import BACKBONES, PRETRAINED, SEGMENTERS
@@ -51,16 +54,16 @@ def written(folder: Path, text: str, name: str = "run.toml") -> Path:
 
 
 def test_words_win_over_tables_and_tables_over_the_file(tmp_path: Path) -> None:
-    path = written(tmp_path, 'seed = 4\n[method]\nname = "cbst"\nkeep = 0.1\nstep = 0.2\ncap = 0.9\n')
-    found = load(path, ["method.keep=0.3"], method={"keep": 0.2, "step": 0.0, "cap": None})
+    path = written(tmp_path, 'seed = 4\n[method]\nname = "cbst"\nkeep_first = 0.1\nkeep_step = 0.2\nkeep_max = 0.9\n')
+    found = load(path, ["method.keep_first=0.3"], method={"keep_first": 0.2, "keep_step": 0.0, "keep_max": None})
     assert found.seed == 4
-    assert found.method == {"name": "cbst", "keep": 0.3, "step": 0.0, "cap": 0.9}
+    assert found.method == {"name": "cbst", "keep_first": 0.3, "keep_step": 0.0, "keep_max": 0.9}
 
 
 def test_a_bare_key_goes_to_the_one_table_that_knows_it() -> None:
-    words = ["rounds=3", "keep=0.1", "name=1"][:2]
-    assert load(None, words) == Config(plan={"rounds": 3}, method={"keep": 0.1})
-    assert load(None, ["plan.rounds=3", "method.keep=0.1"]) == load(None, words)
+    words = ["rounds=3", "keep_first=0.1", "name=1"][:2]
+    assert load(None, words) == Config(plan={"rounds": 3}, method={"keep_first": 0.1})
+    assert load(None, ["plan.rounds=3", "method.keep_first=0.1"]) == load(None, words)
 
 
 def test_a_bare_key_is_looked_up_in_the_method_and_the_network_that_are_asked_for() -> None:
@@ -72,9 +75,11 @@ def test_a_bare_key_is_looked_up_in_the_method_and_the_network_that_are_asked_fo
 @pytest.mark.parametrize(
     ("word", "value"),
     [
-        ("keep=0.5", 0.5), ("keep=1", 1), ("keep=1e-3", 1e-3), ("keep=.5", 0.5), ("keep=-.5", -0.5),
-        ("labels=draw", "draw"), ('labels="draw"', "draw"), ("labels= draw ", "draw"), ("labels=a=b", "a=b"),
-        ("carry=true", True), ("labels=", ""), ("labels=x.y", "x.y"),
+        ("keep_first=0.5", 0.5), ("keep_first=1", 1), ("keep_first=1e-3", 1e-3),
+        ("keep_first=.5", 0.5), ("keep_first=-.5", -0.5),
+        ("recalibration=draw", "draw"), ('recalibration="draw"', "draw"),
+        ("recalibration= draw ", "draw"), ("recalibration=a=b", "a=b"),
+        ("sharpness=true", True), ("recalibration=", ""), ("recalibration=x.y", "x.y"),
     ],
 )  # fmt: skip
 def test_a_value_is_read_as_toml_and_what_is_none_is_a_word(word: str, value: object) -> None:
@@ -84,7 +89,7 @@ def test_a_value_is_read_as_toml_and_what_is_none_is_a_word(word: str, value: ob
 
 
 def test_the_config_of_a_run_folder_can_be_read_again(tmp_path: Path) -> None:
-    built = build(toy(), load(None, ["keep=0.3", "seed=5"]))
+    built = build(toy(), load(None, ["keep_first=0.3", "seed=5"]))
     path = written(tmp_path, json.dumps(built.resolved), "config.json")
     assert build(toy(), load(path)).resolved == built.resolved
 
@@ -95,7 +100,7 @@ def test_the_config_of_a_run_folder_can_be_read_again(tmp_path: Path) -> None:
 def test_an_unknown_key_is_answered_with_all_known_keys() -> None:
     assert says(lambda: load(None, ["round=3"], method={"name": "pseudo_label"}, network={"name": "mlp"})) == (
         "unknown key 'round'; known keys: save_seconds, seed, standardise; "
-        f"data: {DATA_KEYS}; method: name, threshold, weight; network: dropout, hidden, layers, name; "
+        f"data: {DATA_KEYS}; method: name, threshold, unlabelled_weight; network: dropout, hidden, layers, name; "
         f"plan: {PLAN_KEYS}; images: {IMAGE_KEYS}; maps: {MAP_KEYS}"
     )
 
@@ -150,10 +155,10 @@ def test_a_file_that_is_not_there_is_named() -> None:
             f"unknown network 'vgg'; known: {', '.join(sorted({**BACKBONES, **PRETRAINED, **SEGMENTERS}))}",
         ),
         (
-            {"method": {"name": "pseudo_label", "keep": 0.2}},
-            "unknown method setting 'keep'; known: threshold, weight",
+            {"method": {"name": "pseudo_label", "keep_first": 0.2}},
+            "unknown method setting 'keep_first'; known: threshold, unlabelled_weight",
         ),
-        ({"method": {"name": "source_only", "keep": 0.2}}, "unknown method setting 'keep'; known: none"),
+        ({"method": {"name": "source_only", "keep_first": 0.2}}, "unknown method setting 'keep_first'; known: none"),
         ({"network": {"name": "mlp", "width": 3}}, "unknown network setting 'width'; known: dropout, hidden, layers"),
         ({"plan": {"round": 3}}, f"unknown plan setting 'round'; known: {PLAN_KEYS}"),
         ({"plan": {"seed": 3}}, f"unknown plan setting 'seed'; known: {PLAN_KEYS}"),
@@ -162,15 +167,107 @@ def test_a_file_that_is_not_there_is_named() -> None:
         ({"plan": {"lr": "high"}}, "plan.lr must be a number, got 'high'"),
         ({"plan": {"lr": float("inf")}}, "plan.lr must be finite, got inf"),
         ({"plan": {"optimiser": 3}}, "plan.optimiser must be a word, got 3"),
-        ({"method": {"keep": True}}, "method.keep must be a number, got True"),
-        ({"method": {"carry": 1}}, "method.carry must be true or false, got 1"),
-        ({"method": {"labels": [1]}}, "method.labels must be a word, got [1]"),
+        ({"method": {"keep_first": True}}, "method.keep_first must be a number, got True"),
+        ({"method": {"recalibration": [1]}}, "method.recalibration must be a word, got [1]"),
         ({"network": {"name": "mlp", "hidden": "9"}}, "network.hidden must be a whole number, got '9'"),
         ({"top": {"standardise": "both"}}, "standardise must be one of domain, joint, none, got 'both'"),
     ],
 )
 def test_a_wrong_setting_is_refused_in_one_sentence(tables: dict[str, Any], sentence: str) -> None:
     assert says(lambda: build(toy(), load(**tables))) == sentence
+
+
+def test_true_or_false_is_asked_for_where_a_setting_is_one() -> None:
+    def recipe(classes: int, *, flag: bool = False) -> None:
+        """A method of one switch."""
+
+    assert says(lambda: config.bind("method", recipe, {"flag": 1}, ["flag"])) == (
+        "method.flag must be true or false, got 1"
+    )
+
+
+MOVED = (
+    "method.joint is no setting any more, it is the part labeller.mixture.guided (in Python: "
+    "embasis.methods.parts.replace_parts(method, {'labeller.mixture.guided': …})); em_basis_paper has the paper's parts"
+)
+
+
+@pytest.mark.parametrize("word", ["joint=false", "method.joint=false"])
+def test_a_setting_that_has_become_a_part_is_refused_with_where_it_went(word: str) -> None:
+    assert says(lambda: build(toy(), load(None, [word]))) == MOVED
+    assert says(lambda: [*compare("blobs", ["em_basis"], [0], load(None, [word]))]) == MOVED
+
+
+@pytest.mark.parametrize("word", ["keep=0.3", "method.keep=0.3"])
+def test_a_setting_that_has_another_name_is_refused_with_the_new_one(word: str) -> None:
+    assert says(lambda: build(toy(), load(None, [word]))) == "method.keep is called method.keep_first now"
+
+
+def test_every_old_setting_of_the_method_is_a_setting_or_a_part_of_today() -> None:
+    default = METHODS["em_basis"](3)
+    for name in LEGACY_SETTINGS.values():
+        assert name in config.settings_of(METHODS["em_basis"])
+    for path, _ in MOVED_SETTINGS.values():
+        assert path.startswith("labeller.start.") or part_of(default, path) is not None, path
+
+
+OLD = {
+    "name": "em_basis", "per_class": 2, "keep": 0.3, "step": 0.05, "cap": 0.5, "weight": 1.0, "iterations": 10,
+    "start": "stage1", "carry": True, "affinity": 0.5, "joint": False, "evidence": 0.0, "head": "linear", "sigma": 0.3,
+    "draws": 8, "uncertainty": "between_sum", "labels": "draw", "temper": True, "centring": "domain",
+}  # fmt: skip
+
+
+def test_the_config_of_a_run_of_version_0_1_0_makes_the_same_method(tmp_path: Path) -> None:
+    built = build(toy(), load(written(tmp_path, json.dumps({"method": OLD}), "config.json")))
+    assert built.resolved["method"]["components_per_class"] == 2
+    labeller = built.method.labeller
+    assert labeller == EMBasisLabeller(
+        3,
+        StageOne(6, affinity=0.5),
+        Mixture(guided=False),
+        LinearHead(sigma=0.3, draws=8),
+        Fusion(weight=0.0),
+        rank_by="between",
+    )
+    assert built.method.selector == ClassBalanced(0.3, 0.05, 0.5, labels="draw")
+    again = load(written(tmp_path, json.dumps(built.resolved), "config.json"))
+    assert build(toy(), again).resolved == built.resolved
+
+
+def test_an_old_ranking_that_is_gone_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, json.dumps({"method": {**OLD, "uncertainty": "literal"}}), "config.json")
+    with pytest.raises(IncompatibleError) as caught:
+        load(path)
+    assert str(caught.value) == (
+        "the run ranks its labels by uncertainty = 'literal', which this version does not have; use version 0.1.0"
+    )
+
+
+@pytest.mark.parametrize(
+    ("parts", "sentence"),
+    [
+        (
+            {"labeller.fusions": None},
+            "the method has no part 'labeller.fusions': EMBasisLabeller has classes, fusion, head, mixture, rank_by, "
+            "start",
+        ),
+        ({"labeller.start": "Random"}, "labeller.start must be one of ClassMeans, StageOne, WarmStart, got 'Random'"),
+        (
+            {"labeller.mixture.iterations": "ten"},
+            "labeller.mixture.iterations: Expected `int`, got `str`, got 'ten'",
+        ),
+        ({"labeller.mixture": 3}, "labeller.mixture is a part, which has fields of its own"),
+        ({"labeller.mixture.sharpness": -1}, "sharpness must be at least 0, got -1.0"),
+    ],
+)
+def test_a_wrong_change_of_a_part_is_refused_in_one_sentence(parts: dict[str, Any], sentence: str) -> None:
+    assert says(lambda: build(toy(), Config(parts=parts))) == sentence
+
+
+def test_parts_are_not_for_files_of_settings(tmp_path: Path) -> None:
+    path = written(tmp_path, '[parts]\n"labeller.rank_by" = "between"\n')
+    assert says(lambda: load(path)) == f"config {path}: unknown key 'parts'; known keys: {TOP_KEYS}"
 
 
 # --- the resolved config
@@ -242,43 +339,42 @@ def test_a_plan_out_of_its_range_is_refused_in_one_sentence(settings: dict[str, 
     ("make", "sentence"),
     [
         (lambda: OneThreshold(0.0), "threshold must be in (0, 1], got 0.0"),
-        (lambda: ClassBalanced(keep=1.5), "keep must be in (0, 1], got 1.5"),
-        (lambda: ClassBalanced(step=-0.1), "step must be at least 0, got -0.1"),
+        (lambda: ClassBalanced(keep_first=1.5), "keep_first must be in (0, 1], got 1.5"),
+        (lambda: ClassBalanced(keep_step=-0.1), "keep_step must be at least 0, got -0.1"),
         (
-            lambda: ClassBalanced(keep=0.4, cap=0.3),
-            "cap must be 0 (what is expected to be right) or in [keep, 1] = [0.4, 1], got 0.3",
+            lambda: ClassBalanced(keep_first=0.4, keep_max=0.3),
+            "keep_max must be 0 (what is expected to be right) or in [keep_first, 1] = [0.4, 1], got 0.3",
         ),
         (lambda: ClassBalanced(labels="hard"), "labels must be one of mode, draw, soft, entropy, l2, got 'hard'"),
         (lambda: ClassBalanced(weights="var"), "weights must be one of equal, inverse_variance, got 'var'"),
-        (lambda: ClassBalanced(selects="one"), "select must be one of class, all, got 'one'"),
+        (lambda: ClassBalanced(selects="one"), "selects must be one of class, all, got 'one'"),
         (lambda: ClassBalanced(temperature=0.0), "temperature must be positive, got 0.0"),
         (lambda: ClassBalanced(alpha=0.0), "alpha must be positive, got 0.0"),
         (lambda: ClassBalanced(floor=0.0), "floor must be positive, got 0.0"),
-        (lambda: TrustedLabels(weight=-1.0), "weight must be at least 0, got -1.0"),
+        (lambda: TrustedLabels(unlabelled_weight=-1.0), "unlabelled_weight must be at least 0, got -1.0"),
         (lambda: TrustedLabels(alpha=-1.0), "alpha must be at least 0, got -1.0"),
         (lambda: TrustedLabels(regulariser="l1"), "regulariser must be one of none, kld, entropy, l2, got 'l1'"),
-        (lambda: MinimumEntropy(weight=-1.0), "weight must be at least 0, got -1.0"),
-        (lambda: EMBasisLabeller(2, per_class=-1), "per_class must be at least 0, got -1"),
-        (lambda: EMBasisLabeller(2, iterations=-1), "iterations must be at least 0, got -1"),
-        (lambda: EMBasisLabeller(2, draws=-1), "draws must be at least 0, got -1"),
-        (lambda: EMBasisLabeller(2, sharpness=-1.0), "sharpness must be at least 0, got -1.0"),
-        (lambda: EMBasisLabeller(2, sigma=float("nan")), "sigma must be at least 0, got nan"),
+        (lambda: MinimumEntropy(unlabelled_weight=-1.0), "unlabelled_weight must be at least 0, got -1.0"),
+        (lambda: ClassMeans(-1), "components_per_class must be at least 0, got -1"),
+        (lambda: StageOne(-1), "components must be at least 0, got -1"),
+        (lambda: StageOne(affinity=-0.5), "affinity must be at least 0, got -0.5"),
+        (lambda: Mixture(iterations=-1), "iterations must be at least 0, got -1"),
+        (lambda: Mixture(sharpness=-1.0), "sharpness must be at least 0, got -1.0"),
+        (lambda: Mixture(perplexity=0.5), "perplexity must be over 1, or 0 for one class's components, got 0.5"),
+        (lambda: Mixture(kernel="rbf"), "kernel must be one of dot, gaussian, got 'rbf'"),
+        (lambda: Mixture(centring="all"), "centring must be one of domain, joint, none, got 'all'"),
+        (lambda: LinearHead(draws=-1), "draws must be at least 0, got -1"),
+        (lambda: LinearHead(sigma=float("nan")), "sigma must be at least 0, got nan"),
+        (lambda: LinearHead(penalty=-1.0), "penalty must be at least 0, got -1.0"),
+        (lambda: Fusion(weight=-1.0), "weight must be at least 0, got -1.0"),
+        (lambda: Fusion(class_priors="even"), "class_priors must be one of auto, labelled, estimated, got 'even'"),
+        (lambda: Fusion(prior_strength=-1.0), "prior_strength must be at least 0, got -1.0"),
+        (lambda: METHODS["em_basis"](2, unlabelled_weight=-1.0), "unlabelled_weight must be at least 0, got -1.0"),
         (
-            lambda: EMBasisLabeller(2, perplexity=0.5),
-            "perplexity must be over 1, or 0 for one class's components, got 0.5",
+            lambda: METHODS["em_basis"](2, recalibration="magic"),
+            "recalibration must be one of witness, weighted, none, got 'magic'",
         ),
-        (lambda: EMBasisLabeller(2, kernel="rbf"), "kernel must be one of dot, gaussian, got 'rbf'"),
-        (lambda: EMBasisLabeller(2, prior="even"), "prior must be one of auto, labelled, estimated, got 'even'"),
-        (lambda: EMBasisLabeller(2, prior_strength=-1.0), "prior_strength must be at least 0, got -1.0"),
-        (lambda: METHODS["em_basis"](2, weight=-1.0), "weight must be at least 0, got -1.0"),
-        (lambda: EMBasisLabeller(2, centring="all"), "centring must be one of domain, joint, none, got 'all'"),
-        (lambda: EMBasisLabeller(2, start="random"), "start must be one of class_means, stage1, got 'random'"),
-        (lambda: EMBasisLabeller(2, head="mlp"), "head must be one of linear, counts, got 'mlp'"),
-        (
-            lambda: EMBasisLabeller(2, uncertainty="sum"),
-            "uncertainty must be one of total_sum, between_sum, total_label, between_label, confidence, literal, "
-            "got 'sum'",
-        ),
+        (lambda: EMBasisLabeller(2, rank_by="sum"), "rank_by must be one of gini, between, got 'sum'"),
     ],
 )
 def test_a_part_out_of_its_range_is_refused_in_one_sentence(make: Callable[[], object], sentence: str) -> None:

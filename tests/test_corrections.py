@@ -21,7 +21,7 @@ from embasis.data.problem import from_arrays
 from embasis.data.tables import load_pair
 from embasis.errors import InputDataError
 from embasis.experiment.corrections import corrected_problem, read_corrections
-from embasis.experiment.folder import view_of
+from embasis.experiment.view import view_of
 from embasis.report.sections import went_in
 from embasis.storage import neutral_cell, read_newest, read_table, table_bytes
 from embasis.types import Arrays, Problem

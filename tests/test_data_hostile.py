@@ -77,7 +77,8 @@ def test_a_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     path.write_bytes(parquet(w=[1.0, 2.0], label=["abcdefgh", "x"]).replace(b"abcdefgh", b"abc\xff\xfefgh"))
     pq.write_table(pa.table({"w": [1.0], "label": ["abcdefgh"]}), path, compression="none")
     path.write_bytes(path.read_bytes().replace(b"abcdefgh", b"abc\xff\xfefgh"))
-    assert says(lambda: read_raw(path)).startswith(f"{path}: not a readable .parquet file: 'utf-8' codec can't decode")
+    rule = "row 0: b'abc\\xff\\xfefgh' is not UTF-8 text; write the table again, with text in UTF-8"
+    assert says(lambda: read_raw(path)) == f"{path}: {rule}"
 
 
 def test_sixty_thousand_columns_of_one_name_are_refused_at_once(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from embasis.data.problem import from_arrays, label_names, matrix, order
+from embasis.data.numbers import checked, narrow
+from embasis.data.problem import from_arrays, label_names, order
 from embasis.errors import EmbasisWarning, InputDataError
 
 X = np.arange(32, dtype=np.float64).reshape(4, 8)
@@ -102,13 +103,13 @@ def test_an_array_is_taken_whole_or_refused_with_the_number_of_bad_values(x):
     bad = ~np.isfinite(x)
     if bad.any():
         with pytest.raises(InputDataError) as caught:
-            matrix(x, "x")
+            checked(x, "x")
         nan, inf = int(np.isnan(x).sum()), int(np.isinf(x).sum())
         assert (f"{nan} NaN" in str(caught.value)) == (nan > 0)
         assert (f"{inf} inf" in str(caught.value)) == (inf > 0)
         assert f"first at row {np.argwhere(bad)[0][0]}, column {np.argwhere(bad)[0][1]}" in str(caught.value)
     else:
-        assert np.array_equal(matrix(x, "x").numpy(), x.astype(np.float32))
+        assert np.array_equal(narrow(checked(x, "x")).numpy(), x.astype(np.float32))
 
 
 @given(st.lists(st.one_of(st.text(), st.integers(), st.none(), st.booleans()), max_size=20))

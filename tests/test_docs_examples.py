@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import embasis
+
 PAGES = Path(__file__).parents[1] / "docs"
 
 
@@ -34,3 +36,34 @@ def test_the_page_on_trust_keeps_its_promise(tmp_path: Path) -> None:
     assert abs(accuracy - expected) < 0.05
     assert share > 0.1
     assert abs(right - 0.95) < 0.03
+
+
+EXTEND = ("method", "network", "dataset", "metric")
+
+
+@pytest.mark.parametrize("page", EXTEND)
+def test_the_pages_on_extending_run_and_end_better_than_chance(page: str, tmp_path: Path) -> None:
+    path = PAGES / "extend" / f"{page}.md"
+    if not path.is_file():
+        pytest.skip("needs the docs of the repository")
+    (printed,) = run_blocks(path, tmp_path)
+    if page == "metric":
+        values = dict(line.split() for line in printed.splitlines())
+        assert list(values) == ["accuracy", "mean_class_accuracy", "mean_dataset_iou", "macro_f1"]
+    else:
+        assert [int(line.split()[0]) for line in printed.splitlines()] == [0, 1, 2, 3]
+    assert all(0.5 < float(value) <= 1 for value in re.findall(r"\d\.\d{3}$", printed, re.MULTILINE))
+
+
+@pytest.mark.skipif(not (PAGES / "extend").is_dir(), reason="needs the docs of the repository")
+def test_the_pages_on_extending_are_short_and_name_files_that_exist() -> None:
+    pages = sorted((PAGES / "extend").glob("*.md"))
+    assert [page.stem for page in pages] == sorted(EXTEND)
+    package = Path(embasis.__file__).parent
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert len(text.splitlines()) < 80
+        for file in re.findall(r"`([\w/]+\.py)`", text):
+            assert (package / file).is_file() or (PAGES.parent / file).is_file(), f"{page.name} names {file}"
+        for link in re.findall(r"\]\(([^)#:\s]+\.md)\)", text):
+            assert (page.parent / link).exists(), f"{page.name} links to {link}"

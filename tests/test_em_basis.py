@@ -9,17 +9,30 @@ import torch
 from torch import Tensor
 
 from embasis.data.virtual import blobs
-from embasis.errors import InputDataError
+from embasis.errors import CorruptError, InputDataError
 from embasis.functional import moments
 from embasis.functional.basis import class_means
 from embasis.functional.sites import unit_rows
-from embasis.methods.em_basis import EMBasisLabeller
-from embasis.methods.fitting import domain_statistics, owners, prepared
+from embasis.methods import METHODS
+from embasis.methods.em_basis import (
+    ClassMeans,
+    CountHead,
+    EMBasisLabeller,
+    EMBasisState,
+    Fusion,
+    LinearHead,
+    Mixture,
+)
+from embasis.methods.em_basis.features import PreparedSites, domain_statistics, prepare_all
+from embasis.methods.em_basis.state import LEGACY_NAMES
 from embasis.types import Features
 
-LABELLER = EMBasisLabeller(classes=3, least_agreement=0.0)
+GUIDED, FREE = Mixture(guided=True), Mixture(guided=False)
+CAREFUL = METHODS["em_basis"](3).labeller
+assert isinstance(CAREFUL, EMBasisLabeller)
+ALONE = replace(CAREFUL, fusion=None)
+LABELLER = replace(CAREFUL, fusion=Fusion(min_kappa=0.0))
 """Of a network whose scores are three of the features, nothing more: its word is no measure of the basis."""
-CAREFUL = EMBasisLabeller(classes=3)
 
 
 def stream(extra: int = 0) -> list[Features]:
@@ -53,7 +66,7 @@ def test_one_changed_value_is_learned_anew() -> None:
 
 @pytest.mark.parametrize("joint", [False, True])
 def test_the_tempering_follows_the_network_and_the_basis_does_where_it_hears_it(joint: bool) -> None:
-    labeller = replace(LABELLER, joint=joint)
+    labeller = replace(LABELLER, mixture=Mixture(guided=joint))
     first = dict(labeller.fit(stream(), {}, 0, 0))
     surer = [replace(part, scores=50 * part.scores) for part in stream()]
     again = dict(labeller.fit(surer, first, 0, 1))
@@ -62,11 +75,11 @@ def test_the_tempering_follows_the_network_and_the_basis_does_where_it_hears_it(
 
 
 def test_the_basis_alone_hears_no_network_but_labels() -> None:
-    labeller = EMBasisLabeller(classes=3, evidence=0.0)
+    labeller = ALONE
     other = [replace(part, scores=part.scores.flip(1)) for part in stream()]
     first, second = dict(labeller.fit(stream(), {}, 0, 0)), dict(labeller.fit(other, {}, 0, 0))
     assert torch.equal(first["mu"], second["mu"])
-    deaf = dict(EMBasisLabeller(classes=3, evidence=0.0, joint=False).fit(stream(), {}, 0, 0))
+    deaf = dict(replace(ALONE, mixture=FREE).fit(stream(), {}, 0, 0))
     assert not torch.equal(first["mu"], deaf["mu"])
 
 
@@ -85,9 +98,9 @@ def test_a_network_that_knows_the_unlabelled_side_draws_the_basis_there() -> Non
     ]
     found = {}
     for joint in (False, True):
-        labeller = EMBasisLabeller(2, per_class=2, joint=joint, temper=False)
+        labeller = EMBasisLabeller(2, ClassMeans(2), Mixture(guided=joint), fusion=Fusion(soften=False))
         state = labeller.fit(parts, {}, 0, 0)
-        alone = EMBasisLabeller(2, per_class=2, evidence=0.0).label(parts[1], state)
+        alone = replace(labeller, fusion=None).label(parts[1], state)
         found[joint] = float((alone.label == truth.long()).double().mean())
     assert found[True] > 0.95 > found[False]
 
@@ -95,11 +108,11 @@ def test_a_network_that_knows_the_unlabelled_side_draws_the_basis_there() -> Non
 def test_a_basis_without_names_has_those_of_the_labelled_rows_it_stands_for() -> None:
     parts = stream()
     centre, scale = domain_statistics(parts, "domain")
-    rows = prepared(parts, centre, scale)
-    mu, owner = class_means(rows[0], parts[0].y, 3, 1)
+    data = PreparedSites(parts, prepare_all(parts, centre, scale), 3)
+    mu, component_class = class_means(data.rows[0], parts[0].y, 3, 1)
     order = torch.tensor([2, 0, 1])
-    found = owners(rows, parts, unit_rows(mu)[order], 20.0, "dot", 3)
-    assert found.tolist() == owner[order].tolist()
+    found = FREE.assign_component_classes(data, unit_rows(mu)[order], 20.0)
+    assert found.tolist() == component_class[order].tolist()
 
 
 def nonsense() -> list[Features]:
@@ -117,7 +130,7 @@ def test_where_the_basis_knows_nothing_the_network_labels_alone() -> None:
     found = CAREFUL.label(unlabelled, state)
     torch.testing.assert_close(found.mean, unlabelled.scores.softmax(1))
     assert float(found.between.abs().max()) < 1e-6
-    believing = EMBasisLabeller(classes=3, least_agreement=0.0)
+    believing = LABELLER
     assert not torch.equal(
         believing.label(unlabelled, believing.fit([labelled, unlabelled], {}, 0, 0)).label, found.label
     )
@@ -140,14 +153,14 @@ def test_a_basis_that_agrees_with_the_network_is_believed() -> None:
 
 
 def test_the_basis_alone_is_not_measured_by_a_network_that_it_does_not_hear() -> None:
-    state = EMBasisLabeller(classes=3, evidence=0.0).fit(nonsense(), {}, 0, 0)
+    state = ALONE.fit(nonsense(), {}, 0, 0)
     assert (float(state["agreement"]), float(state["sound"])) == (1.0, 1.0)
 
 
 def test_tempered_evidence_is_no_surer_than_the_basis() -> None:
     surer = [replace(part, scores=50 * part.scores) for part in stream()]
     state = LABELLER.fit(surer, {}, 0, 0)
-    alone = EMBasisLabeller(classes=3, evidence=0.0).label(surer[1], state).mean
+    alone = ALONE.label(surer[1], state).mean
     network = (float(state["tempering"]) * surer[1].scores).softmax(1)
     assert float(torch.special.entr(network).sum(1).mean()) >= float(torch.special.entr(alone).sum(1).mean()) - 1e-3
 
@@ -158,12 +171,11 @@ def test_weights_of_another_number_of_sites_are_refused() -> None:
     assert str(caught.value) == "features: x, scores, y, ids and weight must have one length, got [59, 60]"
 
 
-@pytest.mark.parametrize("head", ["linear", "counts"])
-def test_a_weighted_site_counts_as_often_as_it_stands_for(head: str) -> None:
+@pytest.mark.parametrize("head", [LinearHead(variance_weight=0.3), CountHead()], ids=["linear", "counts"])
+def test_a_weighted_site_counts_as_often_as_it_stands_for(head: LinearHead | CountHead) -> None:
     # Without EM the basis is the class means, which do not change where all sites of a class are repeated alike.
-    labeller = EMBasisLabeller(
-        3, per_class=1, sharpness=9.0, iterations=0, centring="none", head=head, variance_weight=0.3, prior="labelled"
-    )
+    mixture = Mixture(sharpness=9.0, iterations=0, centring="none", guided=True)
+    labeller = EMBasisLabeller(3, ClassMeans(1), mixture, head, Fusion(class_priors="labelled"))
     times, parts = torch.tensor([7, 1, 3]), stream()
     classes = [parts[0].y, parts[1].scores.argmax(1)]
     weighted = [replace(part, weight=times[c].float()) for part, c in zip(parts, classes, strict=True)]
@@ -193,7 +205,11 @@ def test_estimated_shares_are_those_of_the_unlabelled_side_and_make_its_labels_b
     right, truth = shifted(1, [0.9, 0.05, 0.05], 3000, False)
     accuracy = {}
     for prior in ("labelled", "estimated"):
-        labeller = EMBasisLabeller(3, centring="none", prior=prior, prior_strength=0.1, joint=joint)
+        labeller = EMBasisLabeller(
+            3,
+            mixture=Mixture(centring="none", guided=joint),
+            fusion=Fusion(class_priors=prior, prior_strength=0.1),
+        )
         state = labeller.fit([left, right], {}, 0, 0)
         accuracy[prior] = float((labeller.label(right, state).label == truth).double().mean())
         assert ("shares" in state) == (prior == "estimated")
@@ -211,7 +227,11 @@ def test_what_a_network_was_taught_is_taken_off_its_word(joint: bool, weight: fl
     share = (taught + 0.5) / (taught + 0.5).sum()
     trained = (known + weight * share) / (1 + weight)
     moved = [replace(part, scores=part.scores + (trained / known).log().float()) for part in sides]
-    labeller = EMBasisLabeller(3, centring="none", prior="estimated", temper=False, joint=joint, weight=weight)
+    labeller = EMBasisLabeller(
+        3,
+        mixture=Mixture(centring="none", guided=joint),
+        fusion=Fusion(class_priors="estimated", soften=False, unlabelled_weight=weight),
+    )
     before, unsaid = labeller.fit(sides, {}, 0, 0), labeller.fit(moved, {}, 0, 1)
     state = labeller.fit(moved, {"taught": taught}, 0, 1)
     assert state["shares"][0].tolist() == pytest.approx(trained.tolist())
@@ -222,10 +242,10 @@ def test_what_a_network_was_taught_is_taken_off_its_word(joint: bool, weight: fl
 
 def test_shares_are_estimated_by_themselves_where_the_sample_has_others_than_its_side() -> None:
     parts = stream()
-    assert "shares" not in EMBasisLabeller(3).fit(parts, {}, 0, 0)
+    assert "shares" not in CAREFUL.fit(parts, {}, 0, 0)
     weighted = [replace(part, weight=torch.ones(len(part))) for part in parts]
-    assert "shares" in EMBasisLabeller(3).fit(weighted, {}, 0, 0)
-    assert "shares" not in EMBasisLabeller(3, prior="labelled").fit(weighted, {}, 0, 0)
+    assert "shares" in CAREFUL.fit(weighted, {}, 0, 0)
+    assert "shares" not in replace(CAREFUL, fusion=Fusion(class_priors="labelled")).fit(weighted, {}, 0, 0)
 
 
 def test_columns_that_say_nothing_change_nothing() -> None:
@@ -240,3 +260,29 @@ def test_the_stored_head_gives_the_stored_probabilities() -> None:
         state = LABELLER.fit(stream(extra), {}, 0, 0)
         p = moments.component_probabilities(state["mu"], state["weight"], state["bias"])
         torch.testing.assert_close(p, state["p"], atol=1e-5, rtol=0)
+
+
+# --- the state, by name
+
+
+def test_a_state_goes_to_its_stored_names_and_back() -> None:
+    stored = dict(CAREFUL.fit(stream(), {"taught": torch.tensor([3, 2, 1])}, 0, 1))
+    again = dict(EMBasisState.from_tensors(stored).to_tensors())
+    assert list(again) == list(stored)
+    assert same(stored, again)
+    assert {"mu", "p", "sound", "agreement", "tempering", "taught"} <= stored.keys() & {*LEGACY_NAMES.values()}
+
+
+def test_a_state_that_lacks_a_tensor_is_refused_by_its_name() -> None:
+    stored = dict(CAREFUL.fit(stream(), {}, 0, 0))
+    del stored["mu"], stored["bias"]
+    with pytest.raises(CorruptError) as caught:
+        CAREFUL.label(stream()[1], stored)
+    assert str(caught.value) == "the labeller's state lacks mu, bias"
+
+
+def test_what_calibration_keeps_is_read_and_not_stored_by_a_fit() -> None:
+    first = dict(CAREFUL.fit(stream(), {}, 0, 0))
+    plain, raised = (CAREFUL.label(stream()[1], state).mean for state in (first, {**first, "power": torch.tensor(3.0)}))
+    assert float(raised.amax(1).mean()) > float(plain.amax(1).mean())
+    assert "power" not in CAREFUL.fit(stream(), {**first, "power": torch.tensor(3.0)}, 0, 1)

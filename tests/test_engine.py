@@ -12,23 +12,24 @@ import torch
 from torch import Tensor, nn
 
 from embasis import self_train
-from embasis.engine.progress import Progress
-from embasis.engine.rounds import Moment, begin, walk
+from embasis.engine.self_train import TrainingEvent, begin, train_rounds
+from embasis.engine.state import TrainState
 from embasis.engine.train import cycle, rows_of_epoch, train_round
 from embasis.errors import NumericalError
 from embasis.experiment.build import Built
 from embasis.functional.sites import unit_rows
-from embasis.methods.recipes import pseudo_label
+from embasis.methods.baselines import pseudo_label
+from embasis.methods.parts import replace_parts
 from embasis.methods.retraining import TrustedLabels
 from embasis.methods.selectors import ClassBalanced
-from embasis.types import Arrays, Features, LabelDistribution, Method, Problem, PseudoLabels, State, Stream
+from embasis.types import Arrays, Features, LabelDistribution, Labeller, Method, Problem, PseudoLabels, State, Stream
 from training_runs import built_for, parts, run, same, toy
 
 COLLAPSE = {"rounds": 4, "source_epochs": 3, "epochs": 1}
 
 
-def moments_of(built: Built) -> list[Moment]:
-    return list(walk(built.problem, built.network, built.method, built.plan))
+def moments_of(built: Built) -> list[TrainingEvent]:
+    return list(train_rounds(built.problem, built.network, built.method, built.plan))
 
 
 def with_method(built: Built, method: Method) -> Built:
@@ -51,7 +52,7 @@ def test_a_cycle_goes_through_all_rows_again_and_again(count: int, batch: int) -
 def test_every_labelled_and_every_trusted_row_is_seen_in_each_epoch(batch: int, trusted: int) -> None:
     built = built_for(toy(), "mlp", "cbst", plan={"batch": batch})
     label = torch.where(torch.arange(90) < trusted, 0, -1)
-    progress = Progress(built.network, round=1, pseudo=PseudoLabels(label, (label >= 0).float()))
+    progress = TrainState(built.network, round=1, pseudo=PseudoLabels(label, (label >= 0).float()))
     pairs = rows_of_epoch(built.problem, built.method, built.plan, progress)
     assert set(torch.cat([left for left, _ in pairs]).tolist()) == set(range(90))
     assert set(torch.cat([right for _, right in pairs]).tolist()) == set(range(trusted))
@@ -60,18 +61,18 @@ def test_every_labelled_and_every_trusted_row_is_seen_in_each_epoch(batch: int, 
 
 def test_a_loss_that_reads_untrusted_rows_gets_all_of_them() -> None:
     built = built_for(toy(), "mlp", "entropy")
-    progress = Progress(built.network, round=1, pseudo=PseudoLabels(torch.full((90,), -1), torch.zeros(90)))
+    progress = TrainState(built.network, round=1, pseudo=PseudoLabels(torch.full((90,), -1), torch.zeros(90)))
     pairs = rows_of_epoch(built.problem, built.method, built.plan, progress)
     assert set(torch.cat([right for _, right in pairs]).tolist()) == set(range(90))
 
 
 def test_the_labeller_is_told_what_the_network_was_taught() -> None:
-    built = built_for(toy(), "mlp", "em_basis", prior="estimated")
+    built = built_for(toy(), "mlp", "em_basis", parts={"labeller.fusion.class_priors": "estimated"})
     states, records = list[State](), list[Any]()
-    for moment in walk(built.problem, built.network, built.method, built.plan):
-        if moment.record is not None:
-            states.append(dict(moment.progress.labeller))
-            records.append(moment.record)
+    for event in train_rounds(built.problem, built.network, built.method, built.plan):
+        if event.record is not None:
+            states.append(dict(event.state.labeller))
+            records.append(event.record)
     assert len(states) == 3
     assert "taught" not in states[0]
     for state, before in zip(states[1:], records[:-1], strict=True):
@@ -83,14 +84,14 @@ def test_source_training_reads_no_unlabelled_row() -> None:
     built = built_for(toy(), "mlp", "entropy")
     assert all(
         not len(right)
-        for _, right in rows_of_epoch(built.problem, built.method, built.plan, Progress(built.network, round=0))
+        for _, right in rows_of_epoch(built.problem, built.method, built.plan, TrainState(built.network, round=0))
     )
 
 
 def test_each_epoch_has_an_order_of_its_own() -> None:
     built = built_for(toy(), "mlp", "cbst")
     orders = [
-        rows_of_epoch(built.problem, built.method, built.plan, Progress(built.network, epoch=epoch))[0][0].tolist()
+        rows_of_epoch(built.problem, built.method, built.plan, TrainState(built.network, epoch=epoch))[0][0].tolist()
         for epoch in (0, 1, 0)
     ]
     assert orders[0] == orders[2] != orders[1]
@@ -117,7 +118,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_weights_alone(
     optimiser: str, batch: int, call: int
 ) -> None:
     built = built_for(toy(), "mlp", "cbst", plan={"optimiser": optimiser, "batch": batch})
-    progress = Progress(Poisoned(built.network, call))
+    progress = TrainState(Poisoned(built.network, call))
     before = copy.deepcopy(progress.network.state_dict())
     with pytest.raises(NumericalError) as caught:  # noqa: PT012
         for _ in train_round(built.problem, built.method, built.plan, progress):
@@ -138,7 +139,7 @@ def test_a_gradient_that_is_not_finite_ends_the_run_and_leaves_the_weights_alone
     built.network.classifier.weight.register_hook(lambda gradient: gradient * float("inf"))
     before = copy.deepcopy(built.network.state_dict())
     with pytest.raises(NumericalError) as caught:
-        list(train_round(built.problem, built.method, built.plan, Progress(built.network)))
+        list(train_round(built.problem, built.method, built.plan, TrainState(built.network)))
     assert str(caught.value) == (
         "a gradient is not finite in round 0 epoch 0 step 0; the last saved state is kept; "
         "try a smaller plan.lr or check the scale of the features; samples of the step: labelled "
@@ -159,7 +160,7 @@ def test_scores_that_are_not_finite_are_never_labelled() -> None:
 
 
 @dataclass(frozen=True)
-class Adversary:
+class Adversary(Labeller):
     """Surer each round until it turns: then all is the first class, or only leans to it, or nothing is known."""
 
     turn: int = 2
@@ -190,16 +191,16 @@ def attacked(problem: Problem | None = None, **settings: Any) -> Built:
 @pytest.mark.parametrize(("turn", "then"), [(1, "one"), (2, "one"), (3, "one"), (2, "lean"), (2, "nothing")])
 def test_a_collapse_is_rolled_back_to_the_best_round(turn: int, then: str) -> None:
     built, weights, records = attacked(turn=turn, then=then), [], []
-    for moment in walk(built.problem, built.network, built.method, built.plan):
-        if moment.record is not None:
+    for event in train_rounds(built.problem, built.network, built.method, built.plan):
+        if event.record is not None:
             weights.append({name: value.clone() for name, value in built.network.state_dict().items()})
-            records.append(moment.record)
-            last = moment
+            records.append(event.record)
+            last = event
     assert [record.status for record in records] == ["ok"] * turn + ["collapsed"]
-    assert last.progress.status == "collapsed"
-    assert last.progress.best_round == turn - 1
+    assert last.state.status == "collapsed"
+    assert last.state.best_round == turn - 1
     assert same(weights[-1], weights[turn - 1])
-    assert int(last.progress.labeller["round"]) == turn - 1
+    assert int(last.state.labeller["round"]) == turn - 1
     best, fallen = records[turn - 1].scores["information"], records[-1].scores["information"]
     swallowed = "one class took 100% of the labels"
     why = f"the label-free score fell to {fallen:.3f}" if then == "nothing" else swallowed
@@ -209,8 +210,8 @@ def test_a_collapse_is_rolled_back_to_the_best_round(turn: int, then: str) -> No
 
 
 def test_what_a_collapsed_run_hands_over_are_the_labels_of_the_round_that_is_kept() -> None:
-    found = [moment for moment in moments_of(attacked(turn=2)) if moment.verdict is not None]
-    kept, final = (parts(found[i].verdict) for i in (1, 2))  # type: ignore[arg-type]
+    found = [event for event in moments_of(attacked(turn=2)) if event.labels is not None]
+    kept, final = (parts(found[i].labels) for i in (1, 2))  # type: ignore[arg-type]
     assert all(torch.equal(kept[name], final[name]) for name in ("mean", "between", "within", "uncertainty", "scores"))
     assert found[2].record is not None
     assert max(found[2].record.class_counts) < 90
@@ -218,21 +219,21 @@ def test_what_a_collapsed_run_hands_over_are_the_labels_of_the_round_that_is_kep
 
 def test_without_a_guard_the_same_run_would_go_on() -> None:
     built = attacked(turn=9)
-    assert [moment.record.status for moment in moments_of(built) if moment.record is not None] == ["ok"] * 5
+    assert [event.record.status for event in moments_of(built) if event.record is not None] == ["ok"] * 5
 
 
 def test_one_class_for_all_is_no_collapse_where_the_labelled_side_looks_like_that() -> None:
     x, y = toy().labelled.inputs(torch.arange(90)), (torch.arange(90) < 3).long()
     ends = [moments_of(attacked(replace(toy(), labelled=Arrays.of(x, y)), turn=2, then="lean"))[-1]]
     ends.append(moments_of(attacked(turn=2, then="lean"))[-1])
-    assert [end.progress.status for end in ends] == ["finished", "collapsed"]
+    assert [end.state.status for end in ends] == ["finished", "collapsed"]
 
 
 def test_a_round_whose_basis_is_not_believed_says_so() -> None:
     noise = torch.randn(90, 9, generator=torch.Generator().manual_seed(0))
     built = built_for(replace(toy(), unlabelled=Arrays.of(noise)), "linear", "em_basis", plan={"rounds": 1})
-    doubting = replace(built.method, labeller=replace(built.method.labeller, least_agreement=1.1))  # type: ignore[type-var]
-    records = [moment.record for moment in moments_of(with_method(built, doubting)) if moment.record is not None]
+    doubting = replace_parts(built.method, {"labeller.fusion.min_kappa": 1.1})
+    records = [event.record for event in moments_of(with_method(built, doubting)) if event.record is not None]
     for record in records:
         agreement = record.facts["agreement"]
         text = (
@@ -253,7 +254,7 @@ def test_a_round_that_trusts_nothing_is_the_last_one() -> None:
     assert end.record is not None
     assert (end.record.round, end.record.status, end.record.trusted) == (0, "no_change", 0)
     assert end.record.notes == ("nothing was trusted after round 0; training stops",)
-    assert end.progress.status == "no_change"
+    assert end.state.status == "no_change"
 
 
 def test_self_train_gives_a_record_a_round_and_trains_the_network_it_was_given() -> None:
@@ -272,15 +273,15 @@ def test_the_caller_may_stop_after_any_round() -> None:
     assert same(dict(built.network.state_dict()), run(toy(), "mlp", "source_only").weights)
 
 
-@pytest.mark.parametrize("method", ["em_basis", "cbst"])
+@pytest.mark.parametrize("method", ["em_basis_paper", "cbst"])
 def test_a_run_neither_reads_nor_moves_the_global_generators(method: str) -> None:
     torch.manual_seed(11)
     state, numbers = torch.random.get_rng_state(), np.random.get_state()[1].copy()
-    first = run(toy(), "mlp", method, start="stage1") if method == "em_basis" else run(toy(), "mlp", method)
+    first = run(toy(), "mlp", method)
     assert torch.equal(state, torch.random.get_rng_state())
     assert (numbers == np.random.get_state()[1]).all()
     torch.manual_seed(12)
-    again = run(toy(), "mlp", method, start="stage1") if method == "em_basis" else run(toy(), "mlp", method)
+    again = run(toy(), "mlp", method)
     assert same(first.weights, again.weights)
 
 
@@ -294,20 +295,23 @@ def test_weights_without_decay_and_with_it_differ_and_biases_never_decay() -> No
 # --- Stage I
 
 
-def stage1(iterations: int) -> tuple[Tensor, Built, list[Moment]]:
-    built = built_for(toy(), "mlp", "em_basis", start="stage1", iterations=iterations)
+STAGE1 = {"labeller.start": "StageOne"}
+
+
+def stage1(iterations: int) -> tuple[Tensor, Built, list[TrainingEvent]]:
+    built = built_for(toy(), "mlp", "em_basis", parts=STAGE1, iterations=iterations)
     progress = begin(built.network, built.method, built.plan)
     first = built.network.basis.weight.detach().clone()
     kept = []
-    for moment in walk(built.problem, built.network, built.method, built.plan, progress):
-        if moment.record is not None:
-            kept.append(replace(moment, progress=replace(progress, labeller=dict(progress.labeller))))
+    for event in train_rounds(built.problem, built.network, built.method, built.plan, progress):
+        if event.record is not None:
+            kept.append(replace(event, state=replace(progress, labeller=dict(progress.labeller))))
     return first, built, kept
 
 
 def test_the_basis_block_is_trained_in_source_training_only() -> None:
     first, built, _ = stage1(iterations=3)
-    source = built_for(toy(), "mlp", "em_basis", start="stage1", iterations=3, plan={"rounds": 0})
+    source = built_for(toy(), "mlp", "em_basis", parts=STAGE1, iterations=3, plan={"rounds": 0})
     moments_of(source)
     trained = source.network.basis.weight
     assert not torch.equal(first, trained)
@@ -315,8 +319,8 @@ def test_the_basis_block_is_trained_in_source_training_only() -> None:
 
 
 def test_the_proposal_of_the_basis_block_starts_the_em() -> None:
-    source = built_for(toy(), "mlp", "em_basis", start="stage1", iterations=0, plan={"rounds": 0})
+    source = built_for(toy(), "mlp", "em_basis", parts=STAGE1, iterations=0, plan={"rounds": 0})
     end = moments_of(source)[-1]
-    assert torch.equal(end.progress.labeller["mu"], unit_rows(source.network.basis.weight.detach()))
-    means = built_for(toy(), "mlp", "em_basis", start="class_means", iterations=0, plan={"rounds": 0})
-    assert not torch.equal(moments_of(means)[-1].progress.labeller["mu"], end.progress.labeller["mu"])
+    assert torch.equal(end.state.labeller["mu"], unit_rows(source.network.basis.weight.detach()))
+    means = built_for(toy(), "mlp", "em_basis", iterations=0, plan={"rounds": 0})
+    assert not torch.equal(moments_of(means)[-1].state.labeller["mu"], end.state.labeller["mu"])

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from embasis.engine import extract as extraction
+from embasis.engine import features as extraction
 from embasis.engine.batch import Batch
-from embasis.engine.extract import extract
-from embasis.engine.progress import Progress
-from embasis.engine.rounds import begin
+from embasis.engine.features import extract
+from embasis.engine.self_train import begin
+from embasis.engine.state import TrainState
 from embasis.engine.train import make_optimiser, take_step
 from embasis.errors import ConfigError
 from embasis.functional.basis import orthogonality
@@ -55,7 +55,7 @@ def batch(labelled: int, others: int, trusted: bool = True, soft: bool = True) -
 
 def stepped(method: Method, rows: Batch, plan: Plan, round_number: int = 1) -> tuple[dict[str, Tensor], float]:
     """The weights after one step, and its loss."""
-    progress = Progress(network())
+    progress = TrainState(network())
     progress.round = round_number
     loss = take_step(method, plan, progress, make_optimiser(progress.network, plan, plan.lr), rows)
     return progress.network.state_dict(), loss
@@ -107,7 +107,7 @@ def test_there_are_no_more_parts_than_were_asked_for_and_no_row_is_lost() -> Non
         assert sum(part.other_share for part in parts) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("settings", [{}, {"start": "stage1"}])
+@pytest.mark.parametrize("settings", [{}, {"parts": {"labeller.start": "StageOne"}}])
 def test_a_whole_run_with_accumulated_gradients_ends_near_the_plain_one(settings: dict[str, Any]) -> None:
     plan = {"optimiser": "sgd", "batch": 40, "lr": 0.05, "source_lr": 0.05}
     plain = run(toy(), "linear", "cbst" if not settings else "em_basis", plan=plan, **settings)
@@ -129,7 +129,7 @@ def test_every_optimiser_takes_parts(optimiser: str) -> None:
 # --- precision
 
 
-@pytest.mark.parametrize("settings", [{}, {"start": "stage1"}])
+@pytest.mark.parametrize("settings", [{}, {"parts": {"labeller.start": "StageOne"}}])
 def test_half_precision_stays_within_the_network(settings: dict[str, Any]) -> None:
     plan = {"optimiser": "sgd", "batch": 40, "lr": 0.05, "source_lr": 0.05}
     half = run(toy(), "mlp", "em_basis", plan={**plan, "precision": "bfloat16"}, **settings)

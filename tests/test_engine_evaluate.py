@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import reference
 from embasis.engine import evaluate as module
 from embasis.engine.evaluate import EXACT, Ranks, Tally, evaluate
-from embasis.engine.verdict import Choice, Labelled
+from embasis.engine.round_labels import BoundSelector, LabelBatch
 from embasis.functional.calibration import FINE
 from embasis.functional.metrics import CALIBRATION, RANKING
 from embasis.functional.ranking import RANKS
@@ -28,7 +28,7 @@ SUMS = ("rows", "accuracy", "auroc", "risk_coverage", "confusion", "trusted_shar
 """Figures of whole numbers, which are the same to the last bit in any order, as the new ones but for one are."""
 
 
-def labelled(seed: int = 0, rows: int = ROWS) -> tuple[Labelled, torch.Tensor]:
+def labelled(seed: int = 0, rows: int = ROWS) -> tuple[LabelBatch, torch.Tensor]:
     """Labels of which most are right, the surer the likelier; a tenth of the true classes are not known."""
     draw = torch.Generator().manual_seed(seed)
     truth = torch.randint(0, CLASSES, (rows,), generator=draw)
@@ -37,19 +37,19 @@ def labelled(seed: int = 0, rows: int = ROWS) -> tuple[Labelled, torch.Tensor]:
     mean = scores.softmax(1)
     within = mean - mean.square()
     found = LabelDistribution(mean, torch.zeros_like(mean), within, within.sum(1))
-    selector = ClassBalanced(keep=0.5)
+    selector = ClassBalanced(keep_first=0.5)
     truth = torch.where(torch.rand(rows, generator=draw) < 0.1, -1, truth)
-    choice = Choice(selector, selector.fit([found], 0), 0, 0)
-    return Labelled(torch.arange(rows), (), found, scores.argmax(1), torch.arange(rows), choice), truth
+    choice = BoundSelector(selector, selector.fit([found], 0), 0, 0)
+    return LabelBatch(torch.arange(rows), (), found, scores.argmax(1), torch.arange(rows), choice), truth
 
 
-def taken(part: Labelled, rows: torch.Tensor) -> Labelled:
+def taken(part: LabelBatch, rows: torch.Tensor) -> LabelBatch:
     kept = part.distribution
     some = LabelDistribution(kept.mean[rows], kept.between[rows], kept.within[rows], kept.uncertainty[rows])
     return replace(part, rows=part.rows[rows], distribution=some, network=part.network[rows], ids=part.ids[rows])
 
 
-def judged(part: Labelled, truth: torch.Tensor) -> Evaluation:
+def judged(part: LabelBatch, truth: torch.Tensor) -> Evaluation:
     found = evaluate([part], truth, CLASSES)
     assert found is not None
     return found

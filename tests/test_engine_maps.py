@@ -18,25 +18,26 @@ from torch import Tensor, nn
 import reference
 from embasis.data.maps.samples import MapArrays
 from embasis.data.maps.views import places_of
-from embasis.engine import extract as extraction
-from embasis.engine import rounds, train
-from embasis.engine import survey as surveying
+from embasis.engine import features as extraction
+from embasis.engine import round as round_module
+from embasis.engine import sampling as surveying
+from embasis.engine import train
 from embasis.engine.evaluate import Tally, beside, evaluate
-from embasis.engine.extract import extract
-from embasis.engine.label import Unpacked, labelled_parts
+from embasis.engine.features import extract
+from embasis.engine.labels import Unpacked, labelled_parts
 from embasis.engine.pixels import Pixels
-from embasis.engine.progress import Progress
-from embasis.engine.rounds import walk
-from embasis.engine.survey import survey
+from embasis.engine.round_labels import BoundSelector, LabelBatch, MapLabels, MapPseudoLabels, MemoryShelf, pack, unpack
+from embasis.engine.sampling import sample_features
+from embasis.engine.self_train import train_rounds
+from embasis.engine.state import TrainState
 from embasis.engine.train import aim_at, wanted_classes
-from embasis.engine.verdict import Choice, Labelled, MapLabels, MemoryShelf, Shelved, pack, unpack
-from embasis.engine.windows import look_over, starts, stitched
+from embasis.engine.windows import forward_windowed, starts, stitched
 from embasis.errors import CorruptError
 from embasis.functional.metrics import class_counts
 from embasis.methods.selectors import ClassBalanced
 from embasis.networks.model import Network
 from embasis.storage.shelf import DiskShelf
-from embasis.types import Features, LabelDistribution, Plan, Problem, PseudoLabels, State, View
+from embasis.types import Features, LabelDistribution, Labeller, Plan, Problem, PseudoLabels, State, View
 from map_runs import (
     CLASSES,
     HEIGHT,
@@ -59,18 +60,20 @@ from training_runs import Saved, same
 GRID = (HEIGHT // 4, WIDTH // 4)
 
 
-def spread_labels(rows: int = 4, classes: int = CLASSES, seed: int = 0, keep: float = 0.5, **settings: str) -> Shelved:
+def spread_labels(
+    rows: int = 4, classes: int = CLASSES, seed: int = 0, keep: float = 0.5, **settings: str
+) -> MapLabels:
     """Made-up labels of rows with grids, selected as a round would."""
     shelf = shelf_of([
         pack(row, GRID, (found := spread_of(SITES, classes, seed + row)), found.label) for row in range(rows)
     ])  # fmt: skip
-    selector = ClassBalanced(keep=keep, **settings)  # type: ignore[arg-type]
+    selector = ClassBalanced(keep_first=keep, **settings)  # type: ignore[arg-type]
     parts = shelf.read(0)
-    return Shelved(parts, 7 * torch.arange(rows) + 3, Choice(selector, selector.fit(Unpacked(parts), 0), 0, 0))
+    return MapLabels(parts, 7 * torch.arange(rows) + 3, BoundSelector(selector, selector.fit(Unpacked(parts), 0), 0, 0))
 
 
-def labels_for(verdict: Shelved) -> MapLabels:
-    return verdict.handed_on([class_counts(part.pseudo.label, CLASSES) for part in verdict.parts()])[0]
+def labels_for(verdict: MapLabels) -> MapPseudoLabels:
+    return verdict.training_targets([class_counts(part.pseudo.label, CLASSES) for part in verdict.parts()])[0]
 
 
 # --- going on from any step, with the same shelf
@@ -78,7 +81,7 @@ def labels_for(verdict: Shelved) -> MapLabels:
 
 GOING = {"rounds": 2, "source_epochs": 1, "epochs": 2, "decay": 0.9}
 RUNS: dict[str, dict[str, object]] = {
-    "em_basis": {"method": "em_basis", "labels": "draw", "plan": GOING},
+    "em_basis": {"method": "em_basis", "parts": {"selector.labels": "draw"}, "plan": GOING},
     "cbst by sgd": {"method": "cbst", "plan": {**GOING, "optimiser": "sgd", "lr": 0.05, "accumulate": 2}},
 }
 
@@ -113,20 +116,20 @@ def test_the_labels_of_this_round_and_of_the_last_one_are_kept_until_the_round_i
     assert Kept(before.saved, ended[-1].shelf).end(fresh("em_basis")).same(ended[-1].saved)
 
 
-def drop_counts(progress: Progress, shelf: MemoryShelf) -> None:
+def drop_counts(progress: TrainState, shelf: MemoryShelf) -> None:
     progress.counts = None
 
 
-def other_counts(progress: Progress, shelf: MemoryShelf) -> None:
+def other_counts(progress: TrainState, shelf: MemoryShelf) -> None:
     assert progress.counts is not None
     progress.counts = progress.counts.flip(1)
 
 
-def other_selector(progress: Progress, shelf: MemoryShelf) -> None:
+def other_selector(progress: TrainState, shelf: MemoryShelf) -> None:
     progress.selector = {**progress.selector, "threshold": progress.selector["threshold"] / 2}
 
 
-def other_labels(progress: Progress, shelf: MemoryShelf) -> None:
+def other_labels(progress: TrainState, shelf: MemoryShelf) -> None:
     shelf._rounds = {number: parts[::-1] for number, parts in shelf._rounds.items()}
 
 
@@ -148,7 +151,7 @@ def test_labels_that_are_gone_from_the_shelf_are_said_to_be_gone() -> None:
 
 def test_a_run_that_has_ended_needs_no_labels_any_more() -> None:
     built, kept = fresh("em_basis"), undisturbed("em_basis")[-1]
-    assert list(walk(built.problem, built.network, built.method, built.plan, kept.saved.restore(built))) == []
+    assert list(train_rounds(built.problem, built.network, built.method, built.plan, kept.saved.restore(built))) == []
 
 
 def test_labels_on_disk_and_in_memory_give_the_same_run_bit_for_bit(tmp_path: Path) -> None:
@@ -161,8 +164,8 @@ def test_labels_on_disk_and_in_memory_give_the_same_run_bit_for_bit(tmp_path: Pa
 
 def test_a_run_from_disk_goes_on_from_the_middle_of_a_round(tmp_path: Path) -> None:
     built, shelf = fresh("em_basis"), DiskShelf(tmp_path)
-    for moment in walk(built.problem, built.network, built.method, built.plan, None, shelf):
-        saved = Saved.of(moment.progress)
+    for event in train_rounds(built.problem, built.network, built.method, built.plan, None, shelf):
+        saved = Saved.of(event.state)
         if saved.cursor == (2, 1, 1):
             break
     built = fresh("em_basis")
@@ -195,7 +198,7 @@ def sites_of(chunks: list[Features]) -> dict[str, Tensor]:
 def test_few_sites_are_all_seen_in_order() -> None:
     problem = many()
     for limit in (0, 2000):
-        found = survey(seeing(), problem.unlabelled, Plan(reservoir=limit), False, 1)
+        found = sample_features(seeing(), problem.unlabelled, Plan(reservoir=limit), False, 1)
         assert found.whole
         assert all(part.weight is None for part in found.chunks)
         expected = sites_of(list(extract(seeing(), problem.unlabelled, Plan(), labelled=False)))
@@ -209,7 +212,7 @@ def test_a_survey_holds_the_smallest_keys_of_each_class_and_no_more_than_it_may(
 
     problem, plan = many(), Plan(reservoir=1024, seed=4)
     side = problem.labelled if labelled else problem.unlabelled
-    found = survey(seeing(), side, plan, labelled, 1)
+    found = sample_features(seeing(), side, plan, labelled, 1)
     every = sites_of(list(extract(seeing(), side, plan, labelled)))
     label = every["y"] if labelled else every["scores"].argmax(1)
     key, quota = uniforms(every["ids"], 4, "reservoir", 1), 1024 // CLASSES
@@ -232,14 +235,14 @@ def test_a_survey_holds_the_smallest_keys_of_each_class_and_no_more_than_it_may(
 def test_a_survey_is_the_same_whatever_the_chunks(labelled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     problem, plan = many(), Plan(reservoir=1024)
     side = problem.labelled if labelled else problem.unlabelled
-    chunks = survey(seeing(), side, plan, labelled, 1).chunks
+    chunks = sample_features(seeing(), side, plan, labelled, 1).chunks
     whole, weight = sites_of(chunks), torch.cat([part.shares for part in chunks])
     every = list(extract(seeing(), side, plan, labelled))
     for size in (1, 100, 700):
         parts = sites_of(every)
         cut = [Features(*columns) for columns in zip(*(parts[n].split(size) for n in parts), strict=True)]
         monkeypatch.setattr(surveying, "extract", lambda *_, cut=cut: iter(cut))
-        found = survey(seeing(), side, plan, labelled, 1).chunks
+        found = sample_features(seeing(), side, plan, labelled, 1).chunks
         assert same(sites_of(found), whole)
         assert torch.equal(torch.cat([part.shares for part in found]), weight)
 
@@ -247,8 +250,8 @@ def test_a_survey_is_the_same_whatever_the_chunks(labelled: bool, monkeypatch: p
 def test_only_some_pictures_of_a_long_street_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(surveying, "ROWS", 20)
     problem, plan = many(), Plan(reservoir=1024)
-    found = sites_of(survey(seeing(), problem.unlabelled, plan, False, 1).chunks)
-    other = sites_of(survey(seeing(), problem.unlabelled, plan, False, 2).chunks)
+    found = sites_of(sample_features(seeing(), problem.unlabelled, plan, False, 1).chunks)
+    other = sites_of(sample_features(seeing(), problem.unlabelled, plan, False, 2).chunks)
     every = sites_of(list(extract(seeing(), problem.unlabelled, plan, False)))
     row_of = {site: number // SITES for number, site in enumerate(every["ids"].tolist())}
     rows = {row_of[site] for site in found["ids"].tolist()}
@@ -258,7 +261,7 @@ def test_only_some_pictures_of_a_long_street_are_looked_at(monkeypatch: pytest.M
 
 def test_pictures_with_more_sites_than_the_first_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(surveying, "sites_of_a_row", lambda _: 1)
-    found = survey(seeing(), many().unlabelled, Plan(reservoir=1024), False, 1)
+    found = sample_features(seeing(), many().unlabelled, Plan(reservoir=1024), False, 1)
     assert not found.whole
     assert sum(len(chunk) for chunk in found.chunks) <= 1024
 
@@ -269,9 +272,11 @@ def test_sites_without_a_class_are_never_part_of_the_labelled_side() -> None:
     y = torch.cat([view.y.flatten() for view in problem.labelled.stream([torch.arange(60)])])
     assert int((y == -1).sum()) > 20
     for plan in (Plan(reservoir=0), Plan(reservoir=1024)):
-        found = sites_of(survey(seeing(), problem.labelled, plan, True, 0).chunks)
+        found = sites_of(sample_features(seeing(), problem.labelled, plan, True, 0).chunks)
         assert int(found["y"].min()) == 0
-    assert len(sites_of(survey(seeing(), problem.labelled, Plan(), True, 0).chunks)["y"]) == int((y >= 0).sum())
+    assert len(sites_of(sample_features(seeing(), problem.labelled, Plan(), True, 0).chunks)["y"]) == int(
+        (y >= 0).sum()
+    )
 
 
 def test_a_labelled_picture_whose_sites_have_no_class_is_no_trouble() -> None:
@@ -280,11 +285,13 @@ def test_a_labelled_picture_whose_sites_have_no_class_is_no_trouble() -> None:
     maps = problem.labelled.maps.clone()  # type: ignore[union-attr]
     maps[2] = NOTHING
     maps[2, 0, 0] = 1
-    done = run_maps(replace(problem, labelled=MapArrays.of(problem.labelled.pictures, maps)), start="stage1")
+    done = run_maps(
+        replace(problem, labelled=MapArrays.of(problem.labelled.pictures, maps)), parts={"labeller.start": "StageOne"}
+    )
     assert done.progress.status == "finished"
 
 
-class Spy:
+class Spy(Labeller):
     """A labeller that writes down what it is shown."""
 
     def __init__(self, inner) -> None:  # type: ignore[no-untyped-def]
@@ -394,7 +401,7 @@ def test_outside_of_the_picture_nothing_is_trusted() -> None:
     assert (label[0, :, 3:] == -1).all()
     assert (label[1] == -1).all()
     assert (weight[1] == 0).all()
-    inside = labels.verdict.part(0).pseudo.label.view(GRID)[:, :3]
+    inside = labels.labels.part(0).pseudo.label.view(GRID)[:, :3]
     assert torch.equal(label[0, :, :3], inside)
     assert found.target is not None
     assert not found.target.view(2, SITES, CLASSES)[1].any()
@@ -404,7 +411,7 @@ def test_labels_between_sites_are_selected_from_the_mixture_of_distributions() -
     verdict = spread_labels(1)
     place = torch.rand(200, 2, generator=torch.Generator().manual_seed(1))
     found = verdict.at(0, place)
-    grid = unpack(verdict.shelf[0])
+    grid = unpack(verdict.packed_rows[0])
     index, share = reference.corners(place, GRID)
     mean, _, score = reference.mixtures(grid.mean, grid.between, grid.uncertainty, index, share)
     threshold = verdict.choice.state["threshold"].numpy()
@@ -448,7 +455,7 @@ def test_wanted_places_are_drawn_by_seed_round_epoch_and_id_alone() -> None:
 
 def test_a_row_without_trusted_sites_has_no_wanted_place_and_is_not_useful() -> None:
     labels = labels_for(spread_labels(3))
-    labels = MapLabels(labels.verdict, labels.counts * torch.tensor([[1], [0], [1]]))
+    labels = MapPseudoLabels(labels.labels, labels.counts * torch.tensor([[1], [0], [1]]))
     assert labels.useful.tolist() == [0, 2]
     places = labels.wanted(torch.arange(3), torch.ones(CLASSES), (0, 1, 0))
     assert places.isnan().any(1).tolist() == [False, True, False]
@@ -463,12 +470,12 @@ def test_classes_that_were_seldom_labelled_are_drawn_more_often() -> None:
     progress = replace(progress, records=[replace(record, class_counts=(10000, 0, 0))])
     rare = wanted_classes(done.built.problem, progress)
     assert torch.allclose(rare / rare[0], torch.tensor([1.0, math.sqrt(300), math.sqrt(300)]))
-    first = wanted_classes(done.built.problem, Progress(done.progress.network))
+    first = wanted_classes(done.built.problem, TrainState(done.progress.network))
     counts = done.built.problem.labelled.counts(CLASSES)
     assert torch.equal(first.argsort(descending=True), counts.argsort())
     labels, rows = labels_for(spread_labels(8)), torch.arange(8)
     drawn = [
-        labels.verdict.at(row, place.unsqueeze(0)).label
+        labels.labels.at(row, place.unsqueeze(0)).label
         for epoch in range(40)
         for row, place in enumerate(labels.wanted(rows, torch.tensor([1.0, 4.0, 16.0]), (0, 1, epoch)))
     ]
@@ -495,7 +502,9 @@ def judged() -> MapRun:
     return run_maps(None, "em_basis")
 
 
-def by_hand(parts: Iterator[Labelled], problem: Problem, size: tuple[int, int] = (HEIGHT, WIDTH)) -> dict[str, object]:
+def by_hand(
+    parts: Iterator[LabelBatch], problem: Problem, size: tuple[int, int] = (HEIGHT, WIDTH)
+) -> dict[str, object]:
     """All figures, pixel by pixel."""
     truths, guesses, confidences, trusted, network, nll = [], [], [], [], [], 0.0
     for row, part in enumerate(parts):
@@ -529,8 +538,8 @@ def test_maps_are_judged_at_the_resolution_of_the_truth_as_by_hand() -> None:
     record, found = done.records[-1], done.records[-1].evaluation
     assert found is not None
     kept = done.shelf.read(record.round)
-    choice = Choice(done.built.method.selector, done.progress.selector, 0, record.round)
-    hand = by_hand(Shelved(kept, done.built.problem.unlabelled.ids, choice).parts(), little_streets())
+    choice = BoundSelector(done.built.method.selector, done.progress.selector, 0, record.round)
+    hand = by_hand(MapLabels(kept, done.built.problem.unlabelled.ids, choice).parts(), little_streets())
     assert found.rows == hand["rows"] < 9 * HEIGHT * WIDTH
     few = 4 / found.rows  # pixels whose two best classes are equal to the last bit, or whose score is the threshold
     for name in ("accuracy", "network_accuracy", "trusted_share", "mean_iou"):
@@ -590,9 +599,9 @@ def test_perfect_labels_are_judged_perfect_and_the_network_beside_them_by_itself
     truth = torch.randint(-1, CLASSES, GRID, generator=torch.Generator().manual_seed(2))
     mean = nn.functional.one_hot(truth.clamp_min(0).flatten(), CLASSES).float()
     sure = LabelDistribution(mean, torch.zeros_like(mean), torch.zeros_like(mean), torch.zeros(SITES))
-    selector = ClassBalanced(keep=1.0, cap=1.0)
-    choice = Choice(selector, selector.fit([sure], 0), 0, 0)
-    part = Labelled(torch.tensor([0]), GRID, sure, torch.zeros(SITES, dtype=torch.int64), torch.arange(SITES), choice)
+    selector = ClassBalanced(keep_first=1.0, keep_max=1.0)
+    choice = BoundSelector(selector, selector.fit([sure], 0), 0, 0)
+    part = LabelBatch(torch.tensor([0]), GRID, sure, torch.zeros(SITES, dtype=torch.int64), torch.arange(SITES), choice)
     found = evaluate([part], [truth], CLASSES)  # type: ignore[arg-type]
     assert found is not None
     assert (found.accuracy, found.mean_iou, found.ece, found.nll, found.trusted_share) == (1, 1, 0, 0, 1)
@@ -647,7 +656,7 @@ def test_stitched_windows_of_a_network_that_sees_one_site_are_the_whole(shape: t
     with torch.no_grad():
         whole, found = network(x), stitched(network, x, 1, 64)
         network.window = 64
-        seen = look_over(network, x, 1)
+        seen = forward_windowed(network, x, 1)
     for name in ("features", "logits"):
         assert torch.allclose(getattr(found, name), getattr(whole, name), atol=1e-5)
         assert torch.equal(getattr(seen, name), getattr(whole if max(shape) <= 64 else found, name))
@@ -726,7 +735,7 @@ def test_a_collapse_brings_back_the_best_round_and_its_labels(monkeypatch: pytes
         return {"information": 1 / 4**falling.count, "agreement": 1.0, "labelled_accuracy": 1.0}
 
     falling.count = 0  # type: ignore[attr-defined]
-    monkeypatch.setattr(rounds, "label_free_scores", falling)
+    monkeypatch.setattr(round_module, "label_free_scores", falling)
     done = run_maps(None, "cbst")
     first = run_maps(None, "cbst", plan={"rounds": 0})
     assert [record.status for record in done.records] == ["ok", "collapsed"]
@@ -737,7 +746,7 @@ def test_a_collapse_brings_back_the_best_round_and_its_labels(monkeypatch: pytes
     assert torch.equal(done.sites[1]["mean"], first.sites[0]["mean"])
     assert torch.equal(done.sites[1]["uncertainty"], first.sites[0]["uncertainty"])
     assert done.progress.pseudo is not None
-    assert isinstance(done.progress.pseudo, MapLabels)
+    assert isinstance(done.progress.pseudo, MapPseudoLabels)
     expected = torch.stack([class_counts(part, CLASSES) for part in done.sites[1]["label"].split(SITES)])
     assert torch.equal(done.progress.pseudo.counts, expected)
 
@@ -776,12 +785,12 @@ import resource, sys
 sys.path.insert(0, {tests!r})
 import torch
 from map_runs import built_maps, streets
-from embasis.engine.rounds import walk
+from embasis.engine.self_train import train_rounds
 from embasis.storage.shelf import DiskShelf
 count = int(sys.argv[1])
 problem = streets(labelled=8, unlabelled=count, test=0, size=(128, 128))
 built = built_maps(problem, "em_basis", plan={{"rounds": 1, "source_epochs": 1, "reservoir": 4096, "batch": 4}})
-for moment in walk(built.problem, built.network, built.method, built.plan, None, DiskShelf(sys.argv[2])):
+for moment in train_rounds(built.problem, built.network, built.method, built.plan, None, DiskShelf(sys.argv[2])):
     pass
 pictures = problem.unlabelled.pictures.numel() * 4 / 3 / 2**20  # here they and their hidden maps are in memory
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - pictures)

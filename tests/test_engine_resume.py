@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from embasis.engine import train
-from embasis.engine.progress import Progress, flatten, unflatten
-from embasis.engine.rounds import walk
+from embasis.engine.self_train import train_rounds
+from embasis.engine.state import TrainState, flatten, unflatten
 from embasis.errors import CorruptError
 from embasis.experiment.build import Built
 from embasis.experiment.model import finished
@@ -22,13 +22,19 @@ from training_runs import Saved, built_for, go_on, parts, problem_for, run_built
 SMALL = {"rounds": 2, "source_epochs": 2, "epochs": 2, "batch": 40}
 LBFGS = {**SMALL, "optimiser": "lbfgs", "batch": 0}
 RUNS: dict[str, dict[str, Any]] = {
-    "adam": {"network": "mlp", "method": "em_basis", "labels": "draw", "plan": SMALL},
+    "adam": {"network": "mlp", "method": "em_basis", "parts": {"selector.labels": "draw"}, "plan": SMALL},
     "sgd": {"network": "mlp", "method": "cbst", "plan": {**SMALL, "optimiser": "sgd", "lr": 0.05}},
     "lbfgs": {"network": "linear", "method": "em_basis", "plan": LBFGS},
     "lbfgs with dropout": {"network": "mlp", "method": "cbst", "plan": LBFGS},
     "linear by adam": {"network": "linear", "method": "lrent", "plan": {**SMALL, "optimiser": "adam"}},
-    "stage1": {"network": "mlp", "method": "em_basis", "start": "stage1", "plan": SMALL},
-    "carry": {"network": "mlp", "method": "em_basis", "carry": True, "iterations": 2, "plan": SMALL},
+    "stage1": {"network": "mlp", "method": "em_basis", "parts": {"labeller.start": "StageOne"}, "plan": SMALL},
+    "carry": {
+        "network": "mlp",
+        "method": "em_basis",
+        "parts": {"labeller.start": "WarmStart"},
+        "iterations": 2,
+        "plan": SMALL,
+    },
     "cnn": {"network": "small_cnn", "method": "cbst", "plan": {**SMALL, "rounds": 1, "batch": 100}},
 }
 
@@ -64,7 +70,7 @@ def test_a_run_that_stops_after_every_step_ends_as_the_undisturbed_one() -> None
     for expected in undisturbed("adam")[1:]:
         built = fresh("adam")
         saved = Saved.of(
-            next(walk(built.problem, built.network, built.method, built.plan, saved.restore(built))).progress
+            next(train_rounds(built.problem, built.network, built.method, built.plan, saved.restore(built))).state
         )
         assert saved.same(expected)
 
@@ -83,35 +89,35 @@ def in_round(name: str, number: int) -> list[Saved]:
     return [saved for saved in undisturbed(name) if saved.cursor[:2] == (number, 1)]
 
 
-def drop_optimiser(progress: Progress) -> None:
+def drop_optimiser(progress: TrainState) -> None:
     progress.restored_optimiser = None
 
 
-def drop_cursor(progress: Progress) -> None:
+def drop_cursor(progress: TrainState) -> None:
     progress.epoch = progress.step = 0
 
 
-def drop_epoch(progress: Progress) -> None:
+def drop_epoch(progress: TrainState) -> None:
     progress.epoch = 0
 
 
-def drop_round(progress: Progress) -> None:
+def drop_round(progress: TrainState) -> None:
     progress.round = 0
 
 
-def drop_pseudo_labels(progress: Progress) -> None:
+def drop_pseudo_labels(progress: TrainState) -> None:
     progress.pseudo = None
 
 
-def drop_labels(progress: Progress) -> None:
+def drop_labels(progress: TrainState) -> None:
     progress.labels = None
 
 
-def drop_loss(progress: Progress) -> None:
+def drop_loss(progress: TrainState) -> None:
     progress.loss_sum, progress.loss_count = 0.0, 0
 
 
-def drop_weights(progress: Progress) -> None:
+def drop_weights(progress: TrainState) -> None:
     progress.network.load_state_dict(fresh("adam").network.state_dict())
 
 
@@ -119,23 +125,23 @@ def drop_weights(progress: Progress) -> None:
 @pytest.mark.parametrize(
     "spoil", [drop_optimiser, drop_cursor, drop_epoch, drop_round, drop_pseudo_labels, drop_labels, drop_loss]
 )
-def test_dropping_any_part_of_the_state_gives_another_end(name: str, spoil: Callable[[Progress], None]) -> None:
+def test_dropping_any_part_of_the_state_gives_another_end(name: str, spoil: Callable[[TrainState], None]) -> None:
     saved = in_round(name, 1)[0]
     assert not go_on(saved, fresh(name), spoil).same(undisturbed(name)[-1])
 
 
 @pytest.mark.parametrize("spoil", [drop_optimiser, drop_cursor, drop_epoch, drop_pseudo_labels, drop_weights])
-def test_dropping_what_training_reads_gives_other_weights(spoil: Callable[[Progress], None]) -> None:
+def test_dropping_what_training_reads_gives_other_weights(spoil: Callable[[TrainState], None]) -> None:
     end, spoilt = undisturbed("adam")[-1], go_on(in_round("adam", 1)[0], fresh("adam"), spoil)
     names = [name for name in end.tensors if name.startswith("network/")]
     assert not all(torch.equal(end.tensors[name], spoilt.tensors[name]) for name in names)
 
 
-def drop_basis(progress: Progress) -> None:
+def drop_basis(progress: TrainState) -> None:
     progress.labeller = {name: value for name, value in progress.labeller.items() if name.startswith("witness")}
 
 
-def drop_witness(progress: Progress) -> None:
+def drop_witness(progress: TrainState) -> None:
     progress.labeller = {name: value for name, value in progress.labeller.items() if not name.startswith("witness")}
 
 
@@ -160,7 +166,7 @@ def test_a_finished_run_predicts_with_its_basis_and_not_with_an_older_one() -> N
     older = next(saved for saved in undisturbed("adam") if saved.cursor == (1, 0, 0))
     stale = replace(restored, labeller=older.restore(fresh("adam")).labeller)
     assert not same(expected, parts(finished(built, stale).verdict(x)))
-    with pytest.raises(KeyError):
+    with pytest.raises(CorruptError, match=r"^the labeller's state lacks centre, scale, mu, "):
         finished(built, replace(restored, labeller={})).verdict(x)
 
 
@@ -171,10 +177,10 @@ def test_the_best_round_survives_a_stop_before_the_collapse() -> None:
 
 
 def test_a_collapse_without_the_best_round_cannot_be_rolled_back() -> None:
-    def drop_best(progress: Progress) -> None:
+    def drop_best(progress: TrainState) -> None:
         progress.best = {}
 
-    def stale_best(progress: Progress) -> None:
+    def stale_best(progress: TrainState) -> None:
         progress.best_round, progress.best_score = 0, 0.5
 
     moments = saved_moments(attacked(turn=2))

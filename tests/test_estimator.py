@@ -192,7 +192,7 @@ def test_it_works_in_a_pipeline_and_can_be_cloned() -> None:
     x, y, truth = marked()
     pipe = make_pipeline(StandardScaler(), EMBasisClassifier(random_state=0))
     assert clone(pipe).fit(x, y).score(x, truth) > 0.95
-    assert clone(EMBasisClassifier(keep=0.3, settings={"cap": 0.9})).get_params()["settings"] == {"cap": 0.9}
+    assert clone(EMBasisClassifier(keep=0.3, settings={"keep_max": 0.9})).get_params()["settings"] == {"keep_max": 0.9}
 
 
 def test_a_grid_search_may_offer_numpy_numbers() -> None:
@@ -213,13 +213,13 @@ def test_prediction_before_fit_is_refused() -> None:
 
 def test_the_estimator_and_a_config_give_equal_records() -> None:
     x, y, other, _ = sides()
-    model = EMBasisClassifier(random_state=3, keep=0.3, settings={"labels": "draw"}).fit(x, y, unlabelled=other)
+    model = EMBasisClassifier(random_state=3, keep=0.3, settings={"iterations": 3}).fit(x, y, unlabelled=other)
     problem = Problem(
         Arrays.of(torch.from_numpy(x).float(), torch.from_numpy(y)),
         Arrays.of(torch.from_numpy(other).float()),
         LabelSchema(("0", "1", "2")),
     )
-    built = build(problem, load(None, ["seed=3", "keep=0.3", "labels=draw"]))
+    built = build(problem, load(None, ["seed=3", "keep_first=0.3", "iterations=3"]))
     assert list(self_train(built.problem, built.network, built.method, built.plan)) == model.records_
 
 
@@ -231,7 +231,7 @@ def test_the_estimator_and_a_run_folder_of_tables_give_equal_records(tmp_path: A
     problem = load_pair(tmp_path / "a.parquet", tmp_path / "b.parquet", label="label")
     with RunFolder(tmp_path / "run") as folder:
         run = FolderRun(problem, load(None, ["rounds=2", "seed=3"]), folder)
-        records = [moment.record for moment in run.moments() if moment.record is not None]
+        records = [event.record for event in run.moments() if event.record is not None]
     model = EMBasisClassifier(rounds=2, random_state=3).fit(x, y, unlabelled=other)
     assert records == model.records_
     assert run.model is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from embasis import EMBasisClassifier
@@ -49,6 +50,61 @@ def test_values_that_are_no_numbers_are_refused() -> None:
     )
 
 
+def masked(values: Any, *places: Any) -> Any:
+    found = np.ma.array(values)
+    for place in places:
+        found[place] = np.ma.masked
+    return found
+
+
+FILL = "and masks are not read: fill them with values or leave their rows out"
+MARK = "and masks are not read: rows without a label are marked −1 for fit and left out of score"
+
+
+def test_masked_values_are_refused_wherever_they_are_given() -> None:
+    """Read as arrays they would lose their mask, and what lies below it would count."""
+    x, y, other, truth = sides()
+    many = masked(x, (0, 1), (2, 3), (2, 4))
+    assert says(InputDataError, many, y, other) == f"X has 3 masked values, {FILL}"
+    assert says(InputDataError, x, y, masked(other, 7)) == f"unlabelled has 8 masked values, {FILL}"
+    assert says(InputDataError, x, masked(y, 4), other) == f"y has 1 masked value, {MARK}"
+    assert says(InputDataError, x, masked(np.array(["a", "b", "c"])[y], 4), other) == f"y has 1 masked value, {MARK}"
+    assert says(InputDataError, x, [np.ma.masked, *y[1:].tolist()], other) == f"y has 1 masked value, {MARK}"
+    assert says(InputDataError, list(many), y, other) == f"X has 3 masked values, {FILL}"
+    model = fit(x, y, other)
+    for ask in (model.predict, model.predict_proba, model.label_distribution, lambda rows: model.score(rows, truth)):
+        with pytest.raises(InputDataError) as caught:
+            ask(masked(other, (0, 0)))
+        assert str(caught.value) == f"X has 1 masked value, {FILL}"
+    with pytest.raises(InputDataError) as caught:
+        model.score(other, masked(truth, 1, 2))
+    assert str(caught.value) == f"y has 2 masked values, {MARK}"
+    with pytest.raises(InputDataError) as caught:
+        model.score(other, truth, sample_weight=masked(np.ones(len(truth)), 1))
+    assert str(caught.value) == (
+        "sample_weight has 1 masked value, and masks are not read: give the rows that shall not count the weight 0"
+    )
+
+
+def test_a_masked_array_with_nothing_masked_is_its_data() -> None:
+    x, y, other, truth = sides()
+    model = fit(masked(x), masked(y), masked(other))
+    assert (model.predict_proba(masked(other)) == fit(x, y, other).predict_proba(other)).all()
+    weight = np.linspace(1, 2, len(truth))
+    assert model.score(masked(other), masked(truth), masked(weight)) == model.score(other, truth, weight)
+
+
+@pytest.mark.parametrize("kind", ["Float64", "Int64"])
+def test_a_gap_in_a_nullable_column_of_pandas_is_refused(kind: str) -> None:
+    frame = pd.DataFrame({"a": pd.Series([1, 2, None, 4, 5, 6], dtype=kind), "b": range(6)})
+    assert "contains NaN" in says(ValueError, frame, [0, 1] * 3)
+    whole = frame.fillna(3)
+    with pytest.warns(EmbasisWarning, match="no unlabelled rows"):
+        model = fit(whole, [0, 1] * 3)
+    with pytest.raises(ValueError, match="contains NaN"):
+        model.predict(frame)
+
+
 def test_rows_of_another_width_are_refused() -> None:
     x, y, other, _ = sides()
     expected = "X has 7 features, but EMBasisClassifier is expecting 8 features as input"
@@ -64,8 +120,11 @@ def test_rows_of_another_width_are_refused() -> None:
         ({"rounds": -1}, "plan.rounds must be at least 0, got -1"),
         ({"rounds": 2.5}, "plan.rounds must be a whole number, got 2.5"),
         ({"rounds": "two"}, "plan.rounds must be a whole number, got 'two'"),
-        ({"keep": 0.0}, "keep must be in (0, 1], got 0.0"),
-        ({"keep": 0.9, "cap": 0.5}, "cap must be 0 (what is expected to be right) or in [keep, 1] = [0.9, 1], got 0.5"),
+        ({"keep": 0.0}, "keep_first must be in (0, 1], got 0.0"),
+        (
+            {"keep": 0.9, "cap": 0.5},
+            "keep_max must be 0 (what is expected to be right) or in [keep_first, 1] = [0.9, 1], got 0.5",
+        ),
         ({"sharpness": -1.0}, "sharpness must be at least 0, got -1.0"),
         ({"weight_decay": -1.0}, "plan.weight_decay must be at least 0, got -1.0"),
         ({"standardise": "both"}, "standardise must be one of domain, joint, none, got 'both'"),
@@ -90,15 +149,15 @@ def test_a_setting_out_of_its_range_is_refused_in_one_sentence(options: dict[str
 def test_an_unknown_method_is_answered_with_the_known_ones() -> None:
     x, y, other, _ = sides()
     assert says(ConfigError, x, y, other, method="crst") == (
-        "unknown method 'crst'; known: cbst, em_basis, entropy, lrent, lrl2, mrent, mrkld, mrkld_lrent, mrl2, "
-        "pseudo_label, source_only"
+        "unknown method 'crst'; known: cbst, em_basis, em_basis_paper, entropy, lrent, lrl2, mrent, mrkld, "
+        "mrkld_lrent, mrl2, pseudo_label, source_only"
     )
 
 
 def test_more_components_than_rows_are_refused() -> None:
     x, y, other, _ = sides()
     assert says(InputDataError, x, y, other, per_class=101) == (
-        "per_class = 101 asks for 303 components, but there are only 300 rows"
+        "components_per_class = 101 asks for 303 components, but there are only 300 rows"
     )
 
 

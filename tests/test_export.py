@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import cli_tables
@@ -14,6 +17,7 @@ from cli_tables import copied, embasis, write_tables
 from embasis.experiment import export as module
 from embasis.storage import read_newest, read_table, table_bytes
 from folder_runs import config, go
+from resealed import reseal
 from storage_runs import tree
 
 COLUMNS = ["id", "label", "probability", "between", "within", "uncertainty", "trusted"]
@@ -29,6 +33,57 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         result = embasis("fit", path / "labelled.csv", path / "unlabelled.csv", "-o", path / "run", "rounds=2")
     assert result.exit_code == 0, result.output
     return path
+
+
+THREADS = """
+import os, sys
+import pyarrow.parquet  # what arrow starts when it is imported is not of interest
+from embasis.data.parquet import columns_of
+from embasis.data.readers import read_raw
+from embasis.errors import EmbasisError
+from embasis.storage import read_table
+from pathlib import Path
+
+before = len(os.listdir("/proc/self/task"))
+for path in sys.argv[1:]:
+    for read in (read_table, read_raw, lambda path: columns_of(Path(path))):
+        try:
+            read(path)
+        except (EmbasisError, OSError) as error:
+            print(type(error).__name__)
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+
+
+def damaged(data: bytes, number: int) -> bytes:
+    """The bytes of a parquet file with some of its pages spoiled, and the footer whole."""
+    values = bytearray(data)
+    for place in range(4 + 7 * number, len(data) * 2 // 3, 97):
+        values[place] ^= 0xFF
+    return bytes(values)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc to count threads")
+def test_parquet_files_are_read_by_no_thread_of_arrow(made: Path, tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.parquet", tmp_path / "bad.parquet"
+    good.write_bytes(table_bytes({"a": np.arange(5000.0), "b": np.arange(5000.0) % 7}, ".parquet"))
+    bad.write_bytes(damaged(good.read_bytes(), 0))
+    command = [sys.executable, "-c", THREADS, str(good), str(bad)]
+    found = subprocess.run(command, env=cli_tables.ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    assert (found.returncode, found.stdout) == (0, "CorruptError\nInputDataError\nOSError\n0\n"), found.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_an_export_of_damaged_labels_never_aborts(here: Path) -> None:
+    """Code 4 in every process; bare pyarrow with its threads was seen to abort (134) as it ended."""
+    path = module.finished_run(Path("run")).labels
+    data, codes = path.read_bytes(), []
+    for number in range(40):
+        path.write_bytes(damaged(data, number))
+        words = [*cli_tables.PROGRAM, "export", "run", "-o", "out.csv", "--as", "csv"]
+        codes.append(subprocess.run(words, env=cli_tables.ENVIRONMENT, capture_output=True, timeout=120).returncode)
+    assert {*codes} == {4}
 
 
 @pytest.fixture
@@ -94,6 +149,7 @@ def test_ids_and_labels_that_look_like_formulas_are_escaped(here: Path) -> None:
     columns = read_table(path)
     columns["id"] = ["=cmd()", "@x", "../x", "/etc/passwd", "zeile\nzwei", 'a,"b"'] + [f"-{n}" for n in range(54)]
     path.write_bytes(table_bytes(columns, ".parquet"))
+    reseal(Path("run"))
     assert embasis("export", "run", "-o", "out.csv", "--as", "csv", "--all").exit_code == 0
     lines = Path("out.csv").read_text().split("\n")
     assert [line.partition(",")[0] for line in lines[1:5]] == ["'=cmd()", "'@x", "../x", "/etc/passwd"]
@@ -153,6 +209,7 @@ def test_a_run_without_a_trusted_label_says_how_to_get_the_others(here: Path) ->
     path = Path("run/labels/round-002.parquet")
     columns = read_table(path)
     path.write_bytes(table_bytes({**columns, "trusted": [False] * 60}, ".parquet"))
+    reseal(Path("run"))
     refused(3, module.NONE_TRUSTED, "export", "run", "-o", "x.csv", "--as", "csv")
     assert embasis("export", "run", "-o", "x.csv", "--as", "csv", "--all").exit_code == 0
 
@@ -167,6 +224,7 @@ def test_a_run_without_a_trusted_label_says_how_to_get_the_others(here: Path) ->
 def test_a_damaged_table_of_the_run_is_refused(here: Path, change: Any, sentence: str) -> None:
     path = Path("run/labels/round-002.parquet")
     path.write_bytes(table_bytes(change(read_table(path)), ".parquet"))
+    reseal(Path("run"))
     refused(4, f"{path}: {sentence}", "export", "run", "-o", "x.csv", "--as", "csv")
 
 

@@ -18,6 +18,7 @@ from embasis.storage import files, read_table, table_bytes
 from embasis.storage.link_folder import MARKER, Item, safe_names, write_links
 from image_runs import WORDS, picture
 from image_trees import plant
+from resealed import reseal
 from storage_runs import CALLS, Faulty, do_not_wait
 
 CLASSES = ("../x", "=cmd()", "A/b\nc")
@@ -204,6 +205,7 @@ def test_a_name_in_the_run_that_leads_out_of_the_images_is_refused(here: Path, n
     columns = read_table(path)
     columns["id"][0], columns["trusted"][0] = name, True
     path.write_bytes(table_bytes(columns, ".parquet"))
+    reseal(Path("run"))
     assert export("--images", "paintings") == (4, "", f"embasis: path escapes the folder of images: {name!r}\n")
     assert not Path("out").exists()
 

@@ -18,13 +18,14 @@ from cli_tables import copied, embasis
 from embasis.data.image.loading import Reader
 from embasis.data.maps.folders import load_maps
 from embasis.experiment.export import Finished, labelled_pictures
-from embasis.experiment.folder import view_of
+from embasis.experiment.view import view_of
 from embasis.report.sections import went_in
-from embasis.storage import MapFolder, read_newest, read_table, table_bytes
+from embasis.storage import MapFolder, SealedFiles, read_newest, read_table, table_bytes
 from embasis.types import ClassTable
 from image_trees import plant, refusal
 from map_folder_runs import IDS, NAMES, WORDS, pair, quick, scene, sides
 from map_trees import saved
+from resealed import reseal
 from storage_runs import tree
 from test_coco import slow_box, slow_mask
 
@@ -118,7 +119,7 @@ def test_maps_are_read_however_their_classes_are_written(tmp_path: Path, table: 
     with MapFolder(tmp_path / "labels" / "round-000", table) as folder:
         folder.write("x/y.png", labels, trusted, trusted, trusted)
         folder.write_table({"id": ["x/y.jpg"], "file": ["x/y.png"], "width": [3], "height": [2]}, ".parquet")
-    run = Finished(tmp_path, "maps", 0, table.names)
+    run = Finished(SealedFiles(tmp_path, None), "maps", 0, table.names)
     for every in (False, True):
         (picture,) = labelled_pictures(run, every)
         assert (picture.name, picture.height, picture.width) == ("x/y.jpg", 2, 3)
@@ -155,6 +156,7 @@ def spoilt_table(**changes: Any) -> None:
     columns = read_table(path)
     columns |= {name: change(columns[name]) for name, change in changes.items()}
     path.write_bytes(table_bytes(columns, ".parquet"))
+    reseal(Path("run"))
 
 
 @pytest.mark.parametrize("name", ["../../../secret.png", "/etc/passwd", "a\0.png"])
@@ -177,21 +179,28 @@ def test_damaged_maps_are_refused(here: Path) -> None:
     home, path = Path("run/labels/round-002"), Path("run/labels/round-002/labels/1 ü.png")
     whole = path.read_bytes()
     path.write_bytes(whole[:60])
+    differs = "sha256 differs; the fit command that made the run makes it again if it can"
+    refused(4, f"{path}: {differs}", *command)
+    reseal(Path("run"))
     result = embasis(*command)
     assert (result.exit_code, result.stderr.startswith(f"embasis: {path}: ")) == (4, True)
     path.write_bytes(saved(np.full((32, 48), 9, np.uint8)))
+    reseal(Path("run"))
     refused(4, f"{path}: a number that is no class", *command)
     path.write_bytes(saved(np.full((31, 48), 7, np.uint8)))
+    reseal(Path("run"))
     refused(4, f"{path}: has another size than maps.parquet says", *command)
     path.write_bytes(whole)
+    reseal(Path("run"))
     marker = home / "maps.json"
-    marker.write_bytes(marker.read_bytes().replace(b"true", b"false"))
-    refused(4, f"{marker}: the seal is broken", *command)
+    marker.write_bytes(marker.read_bytes().replace(b"true", b"truE"))
+    refused(4, f"{marker}: {differs}", *command)
 
 
 def test_nothing_trusted_says_how_to_get_the_others(here: Path) -> None:
     for path in Path("run/labels/round-002/trusted").rglob("*.png"):
         path.write_bytes(saved(np.zeros(np.asarray(Image.open(path)).shape, np.uint8)))
+    reseal(Path("run"))
     sentence = "no label of the run is trusted; --all exports every label"
     refused(3, sentence, "export", "run", "-o", "x.json", "--as", "coco")
     assert embasis("export", "run", "-o", "y.json", "--as", "coco", "--all").exit_code == 0

@@ -21,7 +21,7 @@ REPORT, EXPORT = ("report", "run"), ("export", "run", "-o", "e.csv", "--as", "cs
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tables, and a run of a small network with a basis block."""
     write_tables(path := tmp_path_factory.mktemp("facts"))
-    words = ("--backbone", "mlp", "hidden=4", "method.start=stage1", "rounds=0", "source_epochs=1")
+    words = ("--backbone", "mlp", "hidden=4", "method.name=em_basis_paper", "rounds=0", "source_epochs=1")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
         result = embasis("fit", path / "labelled.csv", path / "judged.csv", "-o", path / "run", *words)
@@ -86,9 +86,9 @@ def test_facts_of_another_form_are_damage(forged: Callable[..., None], path: Any
             "network/extractor.1.bias, network/classifier.weight",
         ),
         (
-            ("config", "method", "per_class"),
+            ("config", "method", "components"),
             10**9,
-            "the run's facts ask for a basis of 3,000,000,000 components, its tensors have 9",
+            "the run's facts ask for a basis of 1,000,000,000 components, its tensors have 9",
         ),
     ],
 )

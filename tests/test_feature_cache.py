@@ -298,3 +298,16 @@ def test_the_folder_is_the_given_one_else_that_of_the_environment(monkeypatch: p
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/me")
     assert cache_folder() == Path("/home/me/.cache/embasis")
+
+
+def test_a_user_without_a_home_is_told_to_name_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME", "EMBASIS_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", lambda number: {}[number])  # as in a container with a number for a user
+    with pytest.raises(ResourceError) as told:
+        cache_folder()
+    rule = "there is no folder for features: this user has no home; images.cache=DIR or EMBASIS_CACHE names one"
+    assert str(told.value) == rule
+    assert cache_folder("here") == Path("here")
+    monkeypatch.setenv("EMBASIS_CACHE", "there")
+    assert cache_folder() == Path("there")

@@ -27,7 +27,7 @@ from embasis.randomness import uniforms
 
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.integers(1, 7)
-KINDS = ("total_sum", "between_sum", "total_label", "between_label", "confidence")
+KINDS = ("gini", "between")
 
 
 def draw(seed: int, *shape: int) -> torch.Tensor:

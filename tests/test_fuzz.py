@@ -25,6 +25,7 @@ OPENS = re.compile(
 )
 READ_BY = {
     "config.py": ("toml", "json", "words"),
+    "data/csv_text.py": ("csv", "list", "corrections"),
     "data/digit_sets.py": ("pack",),
     "data/domain_sets.py": ("mat",),
     "data/files.py": ("npy",),

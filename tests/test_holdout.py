@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from embasis.data.maps.samples import MapArrays
-from embasis.engine.holdout import Subset, held_rows, parted, trained_on
+from embasis.engine.holdout import Subset, held_rows, split_holdout, training_part
 from embasis.errors import ConfigError, InputDataError
 from embasis.types import Aim, Arrays, LabelSchema, Plan, Problem
 from folder_runs import digests
@@ -73,15 +73,15 @@ def test_the_order_of_rows_does_not_matter() -> None:
 
 
 def test_without_holdout_the_problem_is_the_same_object() -> None:
-    assert parted(toy(), Plan()) == (toy(), None)
-    assert trained_on(toy(), Plan()) is toy()
+    assert split_holdout(toy(), Plan()) == (toy(), None)
+    assert training_part(toy(), Plan()) is toy()
 
 
 def test_where_every_class_has_one_row_none_can_be_held_out() -> None:
     side = Arrays.of(torch.zeros(2, 1), torch.tensor([0, 1]))
     problem = Problem(side, Arrays.of(torch.zeros(0, 1)), LabelSchema(("a", "b")))
     with pytest.raises(InputDataError) as caught:
-        parted(problem, Plan(holdout=0.5))
+        split_holdout(problem, Plan(holdout=0.5))
     assert str(caught.value) == (
         "plan.holdout = 0.5 can hold out no row: each class must keep one, got 2 labelled rows in all"
     )
@@ -207,4 +207,4 @@ def test_images_of_every_depth_hold_rows_out_and_go_on(
     records = whole.open().records
     assert all(0 <= record.scores["validation"] <= 1 for record in records)
     found = [record.scores["validation"] for record in records]
-    assert whole.open().judging == max(range(len(found)), key=lambda number: (found[number], number))
+    assert whole.open().model_round == max(range(len(found)), key=lambda number: (found[number], number))

@@ -54,7 +54,7 @@ def test_fit_says_what_it_reads_and_how_to_go_on(made: Path) -> None:
     said = (made / "said.txt").read_text().splitlines()
     assert said[0] == "36 different images, timm:test_efficientnet, frozen: 0 of them are in the feature cache"
     assert "18 labelled and 18 unlabelled rows, 3 classes" in said
-    assert said[-1] == f"label other rows with: embasis predict {made / 'run'} INPUT -o labels.csv"
+    assert said[-1] == f"label other rows with: embasis predict '{made / 'run'}' INPUT -o labels.csv"
     labels = read_table(made / "run" / "labels" / "round-001.parquet")
     names = {path.relative_to(made / "paintings").as_posix() for path in (made / "paintings").rglob("*.png")}
     assert set(labels["id"]) == names

@@ -78,7 +78,7 @@ def test_a_run_of_each_depth_ends_with_a_label_for_each_image(finished: Any, dep
 
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_stage_one_works_at_each_depth(home: Path, tmp_path: Path, depth: str) -> None:
-    run = whole_run(tmp_path / "run", home, settings(home / "cache", depth, "method.start=stage1"))
+    run = whole_run(tmp_path / "run", home, settings(home / "cache", depth, "method.name=em_basis_paper"))
     assert run.model is not None
     assert "network/basis.weight" in read_newest(tmp_path / "run").tensors
     assert all(bool(value.isfinite().all()) for value in run.model.progress.network.state_dict().values())
@@ -112,8 +112,8 @@ def test_a_comparison_gives_each_method_and_pair_a_fresh_backbone(home: Path, mo
     problem, _ = begun(home, settings(home / "cache", "partial"))
     judged = replace(problem, hidden=torch.zeros(18, dtype=torch.int64))
     monkeypatch.setattr("embasis.experiment.compare.problems", lambda *_: iter([("one", judged), ("two", judged)]))
-    config = settings(home / "cache", "partial", method={"start": "stage1"})
-    outcomes = list(compare("any", ["source_only", "em_basis"], [0], config))
+    config = settings(home / "cache", "partial")
+    outcomes = list(compare("any", ["source_only", "em_basis_paper"], [0], config))
     for left, right in zip(outcomes[:2], outcomes[2:], strict=True):
         weights = right.built.network.state_dict()
         assert all(torch.equal(value, weights[name]) for name, value in left.built.network.state_dict().items())
@@ -314,7 +314,8 @@ def test_shuffled_hidden_labels_change_nothing_but_scores(
     judged = replace(problem, hidden=torch.arange(18) % 3)
     folder_run(tmp_path / "run", config, read(judged, front), front)
     found, expected = digests(tmp_path / "run"), digests(finished(depth))
-    shown = {"facts", "rounds.jsonl", "gallery/rows.json"}  # the gallery says where a label is known to be wrong
+    # the gallery says where a label is known to be wrong; the seals name the table of rows
+    shown = {"facts", "rounds.jsonl", "gallery/rows-001.json", "sealed"}
     rows = {name for name in found if name.startswith("rows/")}  # named by the data's hash, hidden labels and all
     assert len(rows) == 1
     assert {name for name in found if found[name] != expected.get(name)} - rows == shown

@@ -247,6 +247,11 @@ def test_an_unknown_keyword_is_answered_with_the_known_ones(home: Path) -> None:
         ([], "images: at least one is needed, got none"),
         (["a.png", np.zeros((4, 4, 3), np.uint8)], "images: paths and pictures cannot be mixed in one call"),
         ([np.zeros((4, 4))], "an array must be uint8 (H, W), (H, W, 3) or (H, W, 4), got float64 of shape (4, 4)"),
+        (
+            [np.ma.array(np.zeros((4, 4, 3), np.uint8), mask=[[[0, 0, 1]] * 4] * 4)],
+            "an array must have no masked pixels, which would count as what lies below the mask: "
+            "fill them with a colour",
+        ),
     ],
 )  # fmt: skip
 def test_what_is_no_image_is_refused_in_one_sentence(model: Any, given: list[Any], sentence: str) -> None:

@@ -192,5 +192,5 @@ def test_a_run_in_half_precision_labels_an_image_as_its_last_round_did(tmp_path:
     run = FolderRun(ready, config, RunFolder(tmp_path / "run"), front)
     with front.reader, run.folder:
         *_, last = run.moments()
-    assert last.verdict is not None
-    assert torch.equal(means(loaded(tmp_path / "run"), tmp_path), last.verdict.distribution.mean)
+    assert last.labels is not None
+    assert torch.equal(means(loaded(tmp_path / "run"), tmp_path), last.labels.distribution.mean)

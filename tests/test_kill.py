@@ -22,8 +22,8 @@ def _traced() -> None:
 def test_a_fit_that_is_killed_at_random_instants_ends_bit_for_bit_as_the_undisturbed_one(
     tmp_path: Path, zygote: Zygote
 ) -> None:
-    trials = list(kill_runs(zygote, tmp_path, MATRIX, kills=6, seed=0))
-    assert sum(len(trial.instants) for trial in trials) == 6
+    trials = list(kill_runs(zygote, tmp_path, MATRIX, kills=6, seed=0, places=3))
+    assert sum(len(trial.instants) for trial in trials) >= 6
     assert all(trial.alike for trial in trials)
     assert all(trial.forward for trial in trials), "a saved step was lost"
     assert len({place for trial in trials for place in trial.cursors}) > 2, "the kills must not all hit one place"

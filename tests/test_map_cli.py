@@ -262,6 +262,7 @@ def test_presets_of_street_scenes_can_be_read(name: str) -> None:
     config = load(None, ("maps.size=64", "plan.rounds=1"), preset=name)
     assert config.maps["size"] == 64
     assert config.network["name"] in ("deeplab_v2", "fast_segment")
+    assert config.method.get("name") == ("em_basis_paper" if name.startswith("paper-") else None)
 
 
 @pytest.mark.parametrize("words", [("list",), ("fit", "--help"), ("predict", "--help"), ("check", "--help")], ids=str)

@@ -15,7 +15,8 @@ import pytest
 
 from cli_tables import ENVIRONMENT, PROGRAM, embasis
 from embasis import storage
-from embasis.engine import label, rounds
+from embasis.engine import labels
+from embasis.engine import round as round_module
 from embasis.experiment import folder
 from embasis.storage import DiskShelf, RunFolder, files, read_newest
 from folder_runs import digests, signal_at
@@ -67,7 +68,13 @@ def test_all_artefacts_are_compared(undisturbed: Any) -> None:
     kinds = ("labels", "confidence", "variance", "trusted")
     maps = {f"labels/round-00{number}/{kind}/4 ü.png" for number in range(3) for kind in kinds}
     tables = {f"labels/round-00{number}/maps.{end}" for number in range(3) for end in ("json", "parquet")}
-    assert maps | tables | {"gallery/index.json", "gallery/00-picture.png", "rounds.jsonl", "facts"} <= names
+    assert (
+        maps
+        | tables
+        | {f"gallery/round-002/{name}" for name in ("index.json", "00-picture.png")}
+        | {"rounds.jsonl", "facts"}
+        <= names
+    )
     assert {"sites/round-002/000000.shard", "sites/round-002/grids.bin", "sites/round-002/index.json"} <= names
 
 
@@ -102,7 +109,7 @@ def test_a_signal_in_any_round_ends_bit_identical(
 def test_a_signal_while_labels_are_written_ends_bit_identical(
     home: Path, tmp_path: Path, undisturbed: Any, at: int, round_: int
 ) -> None:
-    run, whole, seen = tmp_path / "run", label.packed, list[int]()
+    run, whole, seen = tmp_path / "run", labels.packed, list[int]()
 
     def packed(*arguments: Any) -> Iterator[Any]:
         seen.append(1)
@@ -112,7 +119,7 @@ def test_a_signal_while_labels_are_written_ends_bit_identical(
             yield part
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(label, "packed", packed)
+        patch.setattr(labels, "packed", packed)
         result = embasis(*command(home, run, SELDOM))
     assert result.exit_code == 130
     assert f"saved round {round_ + 1} epoch 0 step 0 in {run}" in result.stderr
@@ -141,7 +148,7 @@ def crash_before(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, at: int
 
 PLACES = {
     "the shelf is not begun": (DiskShelf, "write", 3),
-    "the shelf is written": (rounds, "look_at", 3),
+    "the shelf is written": (round_module, "summarise", 3),
     "older shelves are forgotten": (DiskShelf, "keep", 3),
     "nothing of the round is written": (folder.FolderRun, "_write_round", 3),
     "some maps are written": (storage.MapFolder, "write", 12 * 2 + 5),

@@ -15,13 +15,13 @@ from torch import Tensor
 
 import number_cases
 from cli_tables import copied, embasis, write_tables
-from embasis.engine.doubts import Doubts
-from embasis.engine.verdict import Choice, Labelled
+from embasis.engine.round_labels import BoundSelector, LabelBatch
+from embasis.engine.warnings import RoundWarnings
 from embasis.errors import NumericalError
 from embasis.functional import em, losses, moments, selection, sites
 from embasis.methods.selectors import ClassBalanced
 from embasis.storage.generations import load_generation, numbers_in
-from embasis.types import Arrays, EMStats, Features, LabelDistribution, State
+from embasis.types import Arrays, EMStats, Features, LabelDistribution, Labeller, State
 from training_runs import built_for, run, run_built, toy
 
 
@@ -97,20 +97,20 @@ def test_the_cases_find_what_is_broken_on_purpose(name: str, monkeypatch: pytest
 # --- P1, P2 and row 47: what is said of a round's labels
 
 
-def labels_with(uncertainty: Tensor, weights: str = "equal") -> Labelled:
+def labels_with(uncertainty: Tensor, weights: str = "equal") -> LabelBatch:
     """Labels of one class, trusted by half."""
     n = len(uncertainty)
     within = torch.stack([uncertainty / 2, uncertainty / 2], 1)
     mean = torch.tensor([[0.9, 0.1]]).repeat(n, 1)
     found = LabelDistribution(mean, torch.zeros(n, 2), within, uncertainty)
-    selector = ClassBalanced(keep=0.5, weights=weights, floor=1e-4)
-    choice = Choice(selector, selector.fit([found], 0), 0, 0)
-    return Labelled(torch.arange(n), (), found, torch.zeros(n), torch.arange(n) + 100, choice)
+    selector = ClassBalanced(keep_first=0.5, weights=weights, floor=1e-4)
+    choice = BoundSelector(selector, selector.fit([found], 0), 0, 0)
+    return LabelBatch(torch.arange(n), (), found, torch.zeros(n), torch.arange(n) + 100, choice)
 
 
-def noted(*parts: Labelled) -> list[str]:
-    doubts = Doubts(3)
-    assert list(doubts.passing(parts)) == [*parts]
+def noted(*parts: LabelBatch) -> list[str]:
+    doubts = RoundWarnings(3)
+    assert list(doubts.observe(parts)) == [*parts]
     return doubts.notes({})
 
 
@@ -127,17 +127,21 @@ def test_components_that_the_rows_cannot_tell_apart_are_counted() -> None:
     """Row 45: more components than distinct points."""
     x, y = torch.eye(3)[torch.arange(30) % 3], torch.arange(30) % 3
     problem = replace(toy(), labelled=Arrays.of(x, y), unlabelled=Arrays.of(x), hidden=None)
-    found = run(problem, "linear", "em_basis", per_class=4).records
+    found = run(problem, "linear", "em_basis", components_per_class=4).records
     sentence = "only 3 of 12 components of round {} differ: there are fewer distinct rows than components"
     assert [sentence.format(record.round) in record.notes for record in found] == [True] * 3
     assert all(1 <= record.facts["effective"] <= 12 for record in found)
-    assert run(toy(), "linear", "em_basis", per_class=4).records[-1].notes == ()
+    assert run(toy(), "linear", "em_basis", components_per_class=4).records[-1].notes == ()
 
 
 def test_the_literal_variance_of_a_linear_head_is_flagged() -> None:
     """P2: the paper's Var(f(x̂)) is W Wᵀ for every site, so it ranks nothing."""
-    found = run(toy(), "linear", "em_basis", head="counts", uncertainty="literal")
-    assert found.records[0].notes[0].startswith("all 90 labels of round 0 are equally sure: which of them are")
+    z, mu = em.responsibilities(torch.randn(40, 5), torch.randn(6, 5), 1.0), torch.randn(6, 5)
+    weight, noise = torch.randn(2, 5), torch.randn(64, 5)
+    spread = moments.literal_moments(z, mu, weight, torch.zeros(2), noise, softmax=False)[1].sum(1)
+    torch.testing.assert_close(spread, spread[:1].expand(40), rtol=1e-4, atol=0)
+    sentence = "labels of round 3 are equally sure: which of them are trusted is decided by a hash of their ids"
+    assert noted(labels_with(spread[:1].expand(40))) == [f"all 40 {sentence}"]
 
 
 def test_weights_that_are_cut_are_counted() -> None:
@@ -151,7 +155,7 @@ def test_weights_that_are_cut_are_counted() -> None:
 
 
 @dataclass(frozen=True)
-class Broken:
+class Broken(Labeller):
     """A labeller two of whose labels are no numbers."""
 
     where: str

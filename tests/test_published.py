@@ -328,7 +328,7 @@ def test_the_presets_are_the_papers_numbers() -> None:
         found = load(preset=f"paper-{dataset}")
         assert (found.data, found.network, found.plan) == ({"dataset": dataset}, {"name": network}, plan)
         assert found.images == {"depth": "full"}
-        assert found.method == {}
+        assert found.method == {"name": "em_basis_paper"}
 
 
 def test_a_file_wins_over_the_preset_then_options_then_words(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import torch
 
 from embasis.config import Config
 from embasis.data.virtual import blobs
-from embasis.engine.progress import Progress
-from embasis.engine.rounds import walk
-from embasis.engine.survey import in_shares
+from embasis.engine.sampling import in_shares
+from embasis.engine.self_train import train_rounds
+from embasis.engine.state import TrainState
 from embasis.errors import ConfigError
 from embasis.experiment.build import Built, build
 from embasis.experiment.precision import doubts, promise
@@ -28,10 +28,10 @@ def built(given: Problem, **method: object) -> Built:
 
 def run(made: Built) -> tuple[list[RoundRecord], dict[str, torch.Tensor]]:
     records = []
-    for moment in walk(made.problem, made.network, made.method, made.plan):
-        if moment.record is not None:
-            records.append(moment.record)
-    return records, dict(moment.progress.labeller)
+    for event in train_rounds(made.problem, made.network, made.method, made.plan):
+        if event.record is not None:
+            records.append(event.record)
+    return records, dict(event.state.labeller)
 
 
 def test_labels_say_how_often_they_are_right() -> None:
@@ -49,9 +49,9 @@ def test_labels_say_how_often_they_are_right() -> None:
 def test_the_witness_is_heard_once_before_self_training() -> None:
     made = built(problem())
     heard = [
-        moment.progress.labeller["witness"].clone()
-        for moment in walk(made.problem, made.network, made.method, made.plan)
-        if moment.record is not None
+        event.state.labeller["witness"].clone()
+        for event in train_rounds(made.problem, made.network, made.method, made.plan)
+        if event.record is not None
     ]
     assert len(heard) == 3
     assert all(torch.equal(heard[0], later) for later in heard[1:])
@@ -91,10 +91,10 @@ def test_a_draw_has_the_shares_of_its_side() -> None:
 # --- what a precision promises
 
 
-def finished(**method: object) -> Progress:
+def finished(**method: object) -> TrainState:
     made = built(problem(), **method)
-    *_, last = walk(made.problem, made.network, made.method, made.plan)
-    return last.progress
+    *_, last = train_rounds(made.problem, made.network, made.method, made.plan)
+    return last.state
 
 
 def test_a_promise_names_the_threshold_the_labels_and_the_errors() -> None:

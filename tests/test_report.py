@@ -267,6 +267,12 @@ def test_the_csv_reads_back_at_full_precision_and_holds_no_formula() -> None:
         assert float(row["std"]) == s.stats[metric].std
 
 
+@pytest.mark.parametrize("name", ["=a", "+a", "-a", "@a", "\uff1da", "\uff0ba", "\uff0da", "\uff20a", "'a"])
+def test_a_name_that_looks_like_a_formula_gets_an_apostrophe(name: str) -> None:
+    row = next(csv.DictReader(io.StringIO(as_csv(summarise([score(name)])))))
+    assert row["method"] == f"'{name}"
+
+
 def test_latex_escapes_names() -> None:
     latex = as_latex(summarise([score("50%_a&b\\x")]))
     assert r"50\%\_a\&b\textbackslash{}x & \textbf{0.900}" in latex

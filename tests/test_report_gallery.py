@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import dataclasses
 import io
+import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +17,16 @@ from PIL import Image
 from embasis.config import load
 from embasis.errors import CorruptError
 from embasis.experiment import thumbnails
-from embasis.experiment.folder import view_of
 from embasis.experiment.thumbnails import chosen, pixels_of, row_gallery, small, stored_gallery
+from embasis.experiment.view import view_of
 from embasis.report.gallery import EACH, basis, shelves
 from embasis.report.page import run_page
 from embasis.report.records import Component, Item
-from embasis.storage import read_table
+from embasis.storage import SealedFiles, read_newest, read_table
 from folder_runs import go
 from image_runs import settings, sides, whole_run
 from page_reader import Page
+from storage_runs import sealed
 from test_report import BENIGN, record, view
 from test_report_maps import on_maps, png
 from training_runs import little_digits, toy
@@ -147,7 +150,9 @@ def test_its_page_shows_every_picture_lazily_and_tells_what_is_wrong(digit_run: 
 def test_image_files_are_decoded_and_encoded_anew(tmp_path: Path) -> None:
     home = sides(tmp_path)
     run = whole_run(tmp_path / "run", home, settings(tmp_path / "cache"))
-    found, pictures = stored_gallery(tmp_path / "run")
+    newest = read_newest(tmp_path / "run")
+    files = SealedFiles(tmp_path / "run", newest.sealed)
+    found, pictures = stored_gallery(files, 1, files.seal("labels/round-001.parquet"))
     assert {item.name for item in found} <= {*(run.problem.row_names or ())}
     assert len(found) == 18  # all of them: each label has at most sixteen
     assert all(item.truth is None for item in found)
@@ -191,15 +196,27 @@ def test_a_damaged_gallery_is_refused_by_its_name(tmp_path: Path, text: str) -> 
     (tmp_path / "gallery").mkdir()
     (tmp_path / "gallery" / "rows.json").write_text(text)
     with pytest.raises(CorruptError, match=r"rows\.json is not a gallery"):
-        stored_gallery(tmp_path)
+        stored_gallery(SealedFiles(tmp_path, None), 0, None)
+    (tmp_path / "gallery" / "rows-000.json").write_bytes(sealed(json.loads(text) or {}))
+    with pytest.raises(CorruptError, match=r"rows-000\.json is not a gallery"):
+        stored_gallery(SealedFiles(tmp_path, {}), 0, None)
 
 
 def test_a_gallery_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
     (tmp_path / "gallery").mkdir()
-    with (tmp_path / "gallery" / "rows.json").open("wb") as file:
+    with (tmp_path / "gallery" / "rows-000.json").open("wb") as file:
         file.truncate(thumbnails.LARGEST + 1)
-    with pytest.raises(CorruptError, match=r"rows\.json has more than 12,000,000 bytes$"):
-        stored_gallery(tmp_path)
+    with pytest.raises(CorruptError, match=r"rows-000\.json: 12,000,001 of 12,000,000 bytes$"):
+        stored_gallery(SealedFiles(tmp_path, {}), 0, None)
+
+
+def test_a_gallery_of_other_labels_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "gallery").mkdir()
+    path = tmp_path / "gallery" / "rows-000.json"
+    path.write_bytes(sealed({"items": [], "pictures": {}, "labels": "of another run"}))
+    rule = f"{path} shows other labels than those of the run; the fit command that made the run makes it again"
+    with pytest.raises(CorruptError, match=f"^{re.escape(rule)}$"):
+        stored_gallery(SealedFiles(tmp_path, {}), 0, "of this run")
 
 
 # the page

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from embasis.experiment.folder import view_of
+from embasis.experiment.view import view_of
 from embasis.report.page import run_page
 from embasis.storage import read_table
 from folder_runs import config, go

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from embasis.engine import train
-from embasis.engine.progress import Progress
-from embasis.engine.rounds import walk
+from embasis.engine.self_train import train_rounds
+from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, CorruptError, InputDataError, RunLockedError
 from embasis.experiment import folder
 from embasis.experiment.build import build
@@ -48,7 +48,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[
 
 def moments_in_all(method: str) -> int:
     built = build(toy(), config(method=method))
-    return sum(1 for _ in walk(built.problem, built.network, built.method, built.plan))
+    return sum(1 for _ in train_rounds(built.problem, built.network, built.method, built.plan))
 
 
 def test_a_run_writes_all_its_artefacts(undisturbed: Any) -> None:
@@ -125,7 +125,7 @@ def test_a_stored_model_labels_as_the_finished_run_does(tmp_path: Path) -> None:
     [
         ("rounds=3", "plan.rounds: 2 → 3"),
         ("seed=6", "seed: 5 → 6"),
-        ("keep=0.3", "method.keep: 0.2 → 0.3"),
+        ("keep_first=0.3", "method.keep_first: 0.2 → 0.3"),
         ("hidden=8", "network.hidden: 16 → 8"),
         ("standardise=none", "standardise: 'domain' → 'none'"),
     ],
@@ -193,11 +193,11 @@ def test_two_runs_in_one_folder_are_one_too_many(tmp_path: Path) -> None:
 # --- the proof that these tests are not blind
 
 
-def forget(**changes: Any) -> Callable[[Progress], None]:
+def forget(**changes: Any) -> Callable[[TrainState], None]:
     return lambda progress: vars(progress).update(changes)
 
 
-MUTATIONS: dict[str, Callable[[Progress], None]] = {
+MUTATIONS: dict[str, Callable[[TrainState], None]] = {
     "the optimiser": forget(restored_optimiser=None),
     "the cursor": forget(epoch=0, step=0),
     "the step": forget(step=0),
@@ -213,17 +213,17 @@ MUTATIONS: dict[str, Callable[[Progress], None]] = {
 def test_a_resume_that_forgets_something_ends_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Any, what: str
 ) -> None:
-    expected, whole = undisturbed("em_basis"), Progress.restore
+    expected, whole = undisturbed("em_basis"), TrainState.restore
     seven = 2 * 3 + 1  # source training is six steps and its labels: the next moments are inside round 1
     go(tmp_path / "run", config(), stop_after=seven + 4)
 
-    def careless(*arguments: Any) -> Progress:
+    def careless(*arguments: Any) -> TrainState:
         progress = whole(*arguments)
         assert (progress.round, progress.epoch, progress.step) == (1, 1, 1)
         MUTATIONS[what](progress)
         return progress
 
-    monkeypatch.setattr(Progress, "restore", careless)
+    monkeypatch.setattr(TrainState, "restore", careless)
     go(tmp_path / "run", config())
     assert digests(tmp_path / "run") != expected
 

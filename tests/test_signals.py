@@ -126,13 +126,13 @@ main(words[1:], prog_name="embasis")
 """
 
 
-def read_until(handle: int, wanted: bytes, child: Child) -> bytes:
-    """What a terminal shows, up to those words or to its end."""
+def read_until(handle: int, wanted: bytes, child: Child, rest: bool = True) -> bytes:
+    """What a terminal shows, up to those words or to its end; with the `rest` until it is silent."""
     seen = b""
     while wanted not in seen and child.wait(0) is None:
         if select.select([handle], [], [], 0.1)[0]:
             seen += os.read(handle, 4096)
-    while select.select([handle], [], [], 0.2)[0]:
+    while rest and select.select([handle], [], [], 0.2)[0]:
         try:
             seen += os.read(handle, 4096)
         except OSError:
@@ -144,7 +144,7 @@ def test_ctrl_c_at_a_terminal_is_one_line_and_code_130(tmp_path: Path, zygote: Z
     keyboard, screen = pty.openpty()
     child = zygote.start(tmp_path / "log", os.ttyname(screen), *SELDOM, "-o", tmp_path / "run", code=TERMINAL)
     try:
-        assert b"classes" in read_until(keyboard, b"seed 3", child)
+        assert b"classes" in read_until(keyboard, b"seed 3", child, rest=False)
         os.write(keyboard, b"\x03")
         seen = read_until(keyboard, b"the same command goes on", child)
         assert child.wait(30) == 130, seen

@@ -146,7 +146,7 @@ def test_a_pickle_is_refused_by_name_even_if_the_manifest_vouches_for_it(
 @pytest.mark.parametrize("length", [0x280, 0x480, 0x4B50])
 def test_a_safetensors_header_whose_length_looks_like_a_pickle_is_read(tmp_path: Path, length: int) -> None:
     for size in range(length - 200, length):
-        data = storage.RunFolder(tmp_path)._tensor_bytes({"n" * size: torch.zeros(1)})
+        data = storage.RunFolder(tmp_path).tensor_bytes({"n" * size: torch.zeros(1)})
         if int.from_bytes(data[:8], "little") == length:
             break
     with RunFolder(tmp_path) as run:

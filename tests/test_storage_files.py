@@ -88,15 +88,19 @@ def test_a_parquet_table_keeps_its_types_and_has_the_same_bytes_twice(tmp_path: 
     assert storage.table_bytes(COLUMNS, ".parquet") == storage.table_bytes(dict(COLUMNS), ".parquet")
 
 
-FORMULAS = ["=1+1", "+a", "-5", "@x", "\tx", "\rx", "'=1", "''=1", "'quoted'", "'", "", "plain", "a=b", '=,"\n\r']
+FORMULAS = ["=1+1", "+a", "-5", "@x", "\tx", "\rx", "'=1", "''=1", "'quoted'", "'", "", "plain", "a=b", '=,"\n\r',
+            "\n=1", "\n", "'\nx", "\uff1d1+1", "\uff0ba", "\uff0d5", "\uff20x", "'\uff1d1", "''\uff20x"]  # fmt: skip
 
 
 def test_formula_cells_are_neutral_in_csv_and_come_back(tmp_path: Path) -> None:
     for text in FORMULAS:
         neutral = storage.neutral_cell(text)
-        assert neutral[:1] not in ("=", "+", "-", "@", "\t", "\r")
+        assert neutral[:1] not in ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
         assert storage.restore_cell(neutral) == text
     assert storage.neutral_cell("=1+1") == "'=1+1"
+    assert storage.neutral_cell("\n=1+1") == "'\n=1+1"
+    assert storage.neutral_cell("\uff1d1+1") == "'\uff1d1+1"
+    assert storage.neutral_cell("'\uff1d1+1") == "''\uff1d1+1"
     assert storage.neutral_cell("'quoted'") == "'quoted'"
     assert len({storage.neutral_cell(text) for text in FORMULAS}) == len(FORMULAS)
     with RunFolder(tmp_path) as run:

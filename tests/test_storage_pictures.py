@@ -220,7 +220,7 @@ def test_a_name_that_is_no_map_name_is_refused(tmp_path: Path) -> None:
             with pytest.raises(UntrustedError) as caught:
                 write_one(maps, name)
             assert str(caught.value) == f"path escapes the folder of maps: {name!r}"
-    assert [*tree(tmp_path)] == ["out/maps.json"]
+    assert [*tree(tmp_path)] == ["out/maps.json", "out/maps.sha256"]
 
 
 part = st.text(st.sampled_from("aAé.\\\0\n \ud800") | st.characters(), max_size=5)
@@ -250,8 +250,8 @@ def test_a_folder_holds_four_maps_for_each_picture_a_table_and_how_to_read_them(
         maps.write_table({"id": ["city/a.jpg"], "trusted": [0.5], "road": [1.0]})
         maps.write_table({"id": ["city/a.jpg"], "trusted": [0.5], "road": [1.0]}, ".parquet")
     assert sorted(tree(out)) == [
-        "confidence/city/a.png", "labels/city/a.png", "maps.csv", "maps.json", "maps.parquet", "trusted/city/a.png",
-        "variance/city/a.png",
+        "confidence/city/a.png", "labels/city/a.png", "maps.csv", "maps.json", "maps.parquet", "maps.sha256",
+        "trusted/city/a.png", "variance/city/a.png",
     ]  # fmt: skip
     for kind, values in (("confidence", p), ("variance", v), ("trusted", t)):
         assert np.array_equal(np.asarray(Image.open(out / kind / "city" / "a.png")), values.numpy())
@@ -297,7 +297,8 @@ def test_folders_of_others_are_refused_before_anything_is_written(tmp_path: Path
     (tmp_path / "maps.json").write_text('{"what": "embasis maps"}')
     assert refusal(tmp_path) == f"{holds} and 2 more; {end}"
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    assert refusal(tmp_path / "link") == f"output {tmp_path / 'link'} is a file; name a folder"
+    lost = f"{tmp_path / 'link'} is a link that leads nowhere; remove it or name another place"
+    assert refusal(tmp_path / "link") == f"output {tmp_path / 'link'}: {lost}"
 
 
 def test_links_below_the_folder_are_not_followed(tmp_path: Path) -> None:

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from cli_tables import embasis
+from crash_runs import crash_twice, crashes, kill_points
 from embasis import storage
 from embasis.errors import EmbasisError
 from embasis.storage import RunFolder, files, read_newest
 from folder_runs import digests
 from kill_runs import TINY
 from power import Recorder, plant, some_states, states
-from storage_runs import state, temps
+from storage_runs import do_not_wait, state, temps
 
 
 def recorded(root: Path, publishes: int = 3, blind: tuple[str, ...] = ()) -> Recorder:
@@ -66,6 +67,27 @@ def test_after_a_power_loss_at_any_instant_the_promised_generation_is_there(tmp_
 @pytest.mark.parametrize("blind", ["file", "folder"])
 def test_a_publish_that_does_not_sync_is_found_out(tmp_path: Path, blind: str) -> None:
     assert any(broken_promises(recorded(tmp_path / "run", 2, (blind,)), tmp_path))
+
+
+# --- crash, restart, crash again
+
+
+def test_a_kill_a_restart_another_kill_and_a_power_loss_keep_the_promised_generation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    do_not_wait(monkeypatch)
+    found = list(crashes(tmp_path, kills=3, losses=2, look=looked_at))
+    assert set(found) == {""}
+    assert len(found) > 300
+
+
+@pytest.mark.parametrize("blind", ["file", "folder"])
+def test_owners_that_do_not_sync_are_found_out_after_two_kills(tmp_path: Path, blind: str) -> None:
+    points = kill_points(tmp_path)
+    assert any(any(crash_twice(tmp_path, at, at, looked_at, (blind,))) for at in range(0, points, 5))
+
+
+# --- a whole fit
 
 
 def fit_states(tmp_path: Path, most: int, seed: int) -> tuple[int, int]:

@@ -48,10 +48,10 @@ def test_what_is_finished_is_not_run_again(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_change_of_the_settings_makes_a_row_stale() -> None:
-    plain, changed = Candidate("a", "variants"), Candidate("a", "variants", words=("method.joint=false",))
+    plain, changed = Candidate("a", "variants"), Candidate("a", "variants", words=("labeller.mixture.guided=false",))
     assert plain.mark(SETS["blobs"], None) != changed.mark(SETS["blobs"], None)
     assert plain.mark(SETS["pacs"], None) != plain.mark(SETS["pacs_resnet50"], None)
-    same = Candidate("a", "variants", words=("method.joint=true",))
+    same = Candidate("a", "variants", words=("labeller.mixture.guided=true",))
     assert plain.mark(SETS["blobs"], None) == same.mark(SETS["blobs"], None)
 
 

@@ -16,7 +16,7 @@ from embasis.data.scenes import scenes
 from embasis.errors import ConfigError, InputDataError
 from embasis.experiment.build import build
 from embasis.experiment.scales import seen_at
-from embasis.methods.fitting import components_for
+from embasis.methods.em_basis.start import components_for
 from embasis.types import ClassTable, LabelDistribution, MapPlan, MapPreparation
 from embasis.types.values import first_largest
 from map_trees import folder, saved

@@ -12,14 +12,15 @@ import torch
 
 from cli_tables import embasis, write_tables
 from embasis.data.virtual import blobs
-from embasis.engine import rounds, validate
-from embasis.engine.reweigh import cross_fitted
-from embasis.engine.rounds import walk
-from embasis.engine.validate import Look
-from embasis.engine.verdict import Choice, Labelled
+from embasis.engine import round as round_module
+from embasis.engine import scores, self_train
+from embasis.engine.importance import cross_fitted
+from embasis.engine.round_labels import BoundSelector, LabelBatch
+from embasis.engine.scores import LabelSummary
+from embasis.engine.self_train import train_rounds
 from embasis.errors import ConfigError
 from embasis.estimator import EMBasisClassifier
-from embasis.experiment.folder import view_of
+from embasis.experiment.view import view_of
 from embasis.functional.validation import neighbourhood_density
 from embasis.methods.selectors import TrustNothing
 from embasis.storage import read_newest, read_table
@@ -40,60 +41,65 @@ def normal(seed: int, *shape: int) -> torch.Tensor:
 
 def scripted(monkeypatch: pytest.MonkeyPatch, name: str, values: list[float]) -> None:
     """Round r has this score, whatever it did; as a function of the round, so that a run can stop and go on."""
-    whole = rounds.label_free_scores
+    whole = round_module.label_free_scores
 
-    def label_free_scores(seen: Look, labelled: Any) -> dict[str, float]:
+    def label_free_scores(seen: LabelSummary, labelled: Any) -> dict[str, float]:
         assert current is not None
         return {**whole(seen, labelled), name: float(values[current.round])}
 
     current = None
-    close = rounds.close_round
+    finish = self_train.finish_round
 
-    def close_round(*arguments: Any) -> Any:
+    def finish_round(setup: Any, state: Any) -> Any:
         nonlocal current
-        current = arguments[3]
-        return close(*arguments)
+        current = state
+        return finish(setup, state)
 
-    monkeypatch.setattr(rounds, "close_round", close_round)
-    monkeypatch.setattr(rounds, "label_free_scores", label_free_scores)
+    monkeypatch.setattr(self_train, "finish_round", finish_round)
+    monkeypatch.setattr(round_module, "label_free_scores", label_free_scores)
 
 
 # --- scores
 
 
-def part_of(mean: torch.Tensor, ids: torch.Tensor) -> Labelled:
+def part_of(mean: torch.Tensor, ids: torch.Tensor) -> LabelBatch:
     spread = LabelDistribution(mean, torch.zeros_like(mean), mean - mean.square(), 1 - mean.amax(1))
-    return Labelled(torch.arange(len(mean)), (), spread, mean.argmax(1), ids, Choice(TrustNothing(), {}, 0, 0))
+    return LabelBatch(torch.arange(len(mean)), (), spread, mean.argmax(1), ids, BoundSelector(TrustNothing(), {}, 0, 0))
 
 
 def test_what_a_look_sees_does_not_depend_on_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validate, "DENSITY_SITES", 20)
+    monkeypatch.setattr(scores, "DENSITY_SITES", 20)
     mean, ids = normal(0, 90, 4).softmax(1), torch.arange(90) * 5 + 1
-    whole, cut = Look(4, 7), Look(4, 7)
+    whole, cut = LabelSummary(4, 7), LabelSummary(4, 7)
     whole.add(part_of(mean, ids))
     for rows in torch.arange(90).split(13):
         cut.add(part_of(mean[rows], ids[rows]))
     assert torch.equal(whole.sample, cut.sample)
     assert len(whole.sample) == 20
-    assert whole.sureness() == pytest.approx(cut.sureness())
+    assert whole.certainty() == pytest.approx(cut.certainty())
 
 
 def test_few_sites_are_all_in_the_sample() -> None:
-    mean, seen = normal(1, 30, 3).softmax(1), Look(3)
+    mean, seen = normal(1, 30, 3).softmax(1), LabelSummary(3)
     seen.add(part_of(mean, torch.arange(30)))
     assert neighbourhood_density(seen.sample) == pytest.approx(neighbourhood_density(mean), rel=1e-6)
 
 
 @pytest.mark.parametrize(("mean", "expected"), [([[1.0, 0.0]], 1.0), ([[0.5, 0.5]], 0.0)])
 def test_sureness_is_one_for_a_sure_label_and_nothing_for_none(mean: list[list[float]], expected: float) -> None:
-    seen = Look(2)
+    seen = LabelSummary(2)
     seen.add(part_of(torch.tensor(mean), torch.arange(1)))
-    assert seen.sureness() == pytest.approx(expected)
-    assert Look(2).sureness() == 0.0
+    assert seen.certainty() == pytest.approx(expected)
+    assert LabelSummary(2).certainty() == 0.0
+
+
+def uniform(seed: int, count: int) -> torch.Tensor:
+    """Keys that do not hang on which tests ran before."""
+    return torch.rand(count, generator=torch.Generator().manual_seed(seed))
 
 
 def test_weights_of_sides_that_are_alike_are_near_one() -> None:
-    sides = [(normal(seed, count, 5), torch.rand(count)) for seed, count in ((0, 300), (1, 900))]
+    sides = [(normal(seed, count, 5), uniform(seed, count)) for seed, count in ((0, 300), (1, 900))]
     weight = cross_fitted(sides)
     assert float(weight.mean()) == pytest.approx(1, abs=0.05)
     assert float(weight.std()) < 0.15
@@ -101,7 +107,7 @@ def test_weights_of_sides_that_are_alike_are_near_one() -> None:
 
 def test_weights_of_sides_that_differ_are_the_ratio_of_their_densities() -> None:
     x, other = normal(0, 2000, 2), normal(1, 4000, 2) + torch.tensor([1.0, 0.0])
-    weight = cross_fitted([(x, torch.rand(2000)), (other, torch.rand(4000))])
+    weight = cross_fitted([(x, uniform(0, 2000)), (other, uniform(1, 4000))])
     assert torch.allclose(weight.log().float(), x[:, 0] - 0.5, atol=0.35)
 
 
@@ -131,8 +137,8 @@ def test_last_is_the_default_and_keeps_the_last_round() -> None:
     assert Plan().choose == "last"
     done = run(toy(), "mlp")
     assert done.progress.kept is None
-    assert done.progress.judging == 2
-    assert done.progress.outcome is done.records[2]
+    assert done.progress.model_round == 2
+    assert done.progress.final_record is done.records[2]
 
 
 @pytest.mark.parametrize("method", ["em_basis", "cbst"])
@@ -147,7 +153,7 @@ def test_no_choice_changes_what_is_learned_on_the_way(method: str, choose: str) 
 def test_the_best_round_by_the_score_is_kept_and_of_equal_ones_the_last(choose: str) -> None:
     done = run(toy(), "mlp", "cbst", plan={**HALF, "choose": choose, "rounds": 3})
     found = [record.scores[choose] for record in done.records]
-    assert done.progress.judging == max(range(4), key=lambda number: (found[number], number))
+    assert done.progress.model_round == max(range(4), key=lambda number: (found[number], number))
 
 
 @pytest.mark.parametrize(
@@ -158,9 +164,9 @@ def test_the_model_that_is_kept_labels_as_its_round_did(
     method: str, values: list[float], kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted(monkeypatch, "density", values)
-    own = {"labels": "draw"} if method == "em_basis" else {}
+    own = {"parts": {"selector.labels": "draw"}} if method == "em_basis" else {}
     done = run(toy(), "mlp", method, plan={"choose": "density"}, **own)
-    assert done.progress.judging == kept
+    assert done.progress.model_round == kept
     assert done.progress.kept == (kept if kept < 2 else None)
     problem = done.built.problem
     x = problem.unlabelled.inputs(torch.arange(len(problem.unlabelled)))
@@ -187,8 +193,8 @@ def test_maps_keep_the_best_round_also_after_a_stop(monkeypatch: pytest.MonkeyPa
     moments = kept_moments(built_maps(**settings))
     done = run_maps(**settings)
     assert done.progress.kept == 1
-    for moment in moments[:: max(len(moments) // 5, 1)]:
-        assert moment.end(built_maps(**settings)).same(moments[-1].saved)
+    for event in moments[:: max(len(moments) // 5, 1)]:
+        assert event.end(built_maps(**settings)).same(moments[-1].saved)
     short = run_maps(plan={"rounds": 1, "holdout": 0.3})
     assert same(done.weights, short.weights)
     assert same(done.progress.labeller, short.progress.labeller)
@@ -260,8 +266,8 @@ def test_a_folder_of_another_choice_is_refused(tmp_path: Path) -> None:
 def test_the_gallery_of_maps_stays_with_the_round_that_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     scripted(monkeypatch, "density", [1, 3, 2])
     built = built_maps(plan={"choose": "density"})
-    steps = walk(built.problem, built.network, built.method, built.plan)
-    assert [moment.stands for moment in steps if moment.record is not None] == [True, True, False]
+    steps = train_rounds(built.problem, built.network, built.method, built.plan)
+    assert [event.is_kept for event in steps if event.record is not None] == [True, True, False]
     assert run_built_maps(built_maps()).progress.kept is None
 
 
@@ -324,7 +330,7 @@ def test_a_folder_of_label_maps_shows_and_predicts_by_the_round_that_is_kept(
     short = fitted(home, tmp_path / "short", "rounds=0", "holdout=0.2")
     scripted(monkeypatch, "density", [3, 1, 2])
     run = fitted(home, tmp_path / "run", "holdout=0.2", "choose=density")
-    galleries = [sorted((path / "gallery").iterdir()) for path in (short, run)]
+    galleries = [sorted((path / "gallery" / "round-000").iterdir()) for path in (short, run)]
     assert [file.name for file in galleries[0]] == [file.name for file in galleries[1]]
     assert all(one.read_bytes() == two.read_bytes() for one, two in zip(*galleries, strict=True))
     assert view_of(run).best_round == 0
@@ -332,8 +338,8 @@ def test_a_folder_of_label_maps_shows_and_predicts_by_the_round_that_is_kept(
     names = [name for name in tensors[0] if name.startswith(("network/", "labeller/", "selector/"))]
     assert all(torch.equal(tensors[0][name], tensors[1][name]) for name in names)
     for path in (short, run):
-        done = embasis("predict", path, home / "streets", "-o", path / "new")
+        done = embasis("predict", path, home / "streets", "-o", tmp_path / f"{path.name}-maps")
         assert done.exit_code == 0, done.output
-    maps = [sorted(file for file in (path / "new").rglob("*.png")) for path in (short, run)]
+    maps = [sorted(file for file in (tmp_path / f"{path.name}-maps").rglob("*.png")) for path in (short, run)]
     assert len(maps[0]) > 0
     assert all(one.read_bytes() == two.read_bytes() for one, two in zip(*maps, strict=True))

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from embasis.config import load
 from embasis.data.virtual import blobs, digits
-from embasis.engine.progress import Progress
-from embasis.engine.rounds import begin, walk
-from embasis.engine.verdict import Verdict
+from embasis.engine.round_labels import RowLabels
+from embasis.engine.self_train import begin, train_rounds
+from embasis.engine.state import TrainState
 from embasis.experiment.build import Built, build
 from embasis.experiment.model import Model, finished
 from embasis.report.records import record_from_json, record_to_json
@@ -53,8 +53,8 @@ def problem_for(network: str) -> Problem:
 @dataclass(frozen=True, eq=False)
 class Run:
     built: Built
-    progress: Progress
-    verdicts: list[Verdict]
+    progress: TrainState
+    verdicts: list[RowLabels]
 
     @property
     def records(self) -> list[RoundRecord]:
@@ -70,14 +70,21 @@ class Run:
 
 
 def built_for(
-    problem: Problem, network: str = "linear", method: str = "em_basis", *, seed: int = 0, plan: Any = None, **own: Any
+    problem: Problem,
+    network: str = "linear",
+    method: str = "em_basis",
+    *,
+    seed: int = 0,
+    plan: Any = None,
+    parts: Any = None,
+    **own: Any,
 ) -> Built:
-    """`own` are settings of the method; a plan's own keys win over those of NETWORKS."""
+    """`own` are settings of the method, `parts` changes of its parts; a plan's own keys win over those of NETWORKS."""
     small = NETWORKS[network]
     return build(
         problem,
         load(
-            top={"seed": seed},
+            top={"seed": seed, "parts": parts or {}},
             method={"name": method, **own},
             network={"name": network, **small.get("network", {})},
             plan={"rounds": 2, **small["plan"], **(plan or {})},
@@ -89,12 +96,12 @@ def run(problem: Problem, network: str = "linear", method: str = "em_basis", **s
     return run_built(built_for(problem, network, method, **settings))
 
 
-def run_built(built: Built, progress: Progress | None = None) -> Run:
+def run_built(built: Built, progress: TrainState | None = None) -> Run:
     progress = progress or begin(built.network, built.method, built.plan)
     verdicts = []
-    for moment in walk(built.problem, built.network, built.method, built.plan, progress):
-        if isinstance(moment.verdict, Verdict):
-            verdicts.append(moment.verdict)
+    for event in train_rounds(built.problem, built.network, built.method, built.plan, progress):
+        if isinstance(event.labels, RowLabels):
+            verdicts.append(event.labels)
     return Run(built, progress, verdicts)
 
 
@@ -105,7 +112,7 @@ def same(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
     )
 
 
-def parts(verdict: Verdict) -> dict[str, Tensor]:
+def parts(verdict: RowLabels) -> dict[str, Tensor]:
     """All tensors of a verdict."""
     found, pseudo = verdict.distribution, verdict.pseudo
     named = {"mean": found.mean, "between": found.between, "within": found.within, "uncertainty": found.uncertainty}
@@ -113,7 +120,7 @@ def parts(verdict: Verdict) -> dict[str, Tensor]:
     return named if pseudo.target is None else {**named, "target": pseudo.target}
 
 
-def same_verdicts(left: list[Verdict], right: list[Verdict]) -> bool:
+def same_verdicts(left: list[RowLabels], right: list[RowLabels]) -> bool:
     return len(left) == len(right) and all(same(parts(a), parts(b)) for a, b in zip(left, right, strict=True))
 
 
@@ -131,7 +138,7 @@ class Saved:
     records: str
 
     @classmethod
-    def of(cls, progress: Progress) -> Saved:
+    def of(cls, progress: TrainState) -> Saved:
         tensors = {name: value.clone() for name, value in progress.tensors().items()}
         records = [record_to_json(record) for record in progress.records]
         facts = json.dumps(progress.facts(), allow_nan=False, sort_keys=True)
@@ -142,11 +149,11 @@ class Saved:
         facts = json.loads(self.facts)
         return facts["round"], facts["epoch"], facts["step"]
 
-    def restore(self, built: Built) -> Progress:
+    def restore(self, built: Built) -> TrainState:
         network = begin(built.network, built.method, built.plan).network
         records = [record_from_json(row) for row in json.loads(self.records)]
         tensors = {name: value.clone() for name, value in self.tensors.items()}
-        return Progress.restore(network, tensors, json.loads(self.facts), records)
+        return TrainState.restore(network, tensors, json.loads(self.facts), records)
 
     def same(self, other: Saved) -> bool:
         return same(self.tensors, other.tensors) and (self.facts, self.records) == (other.facts, other.records)
@@ -154,10 +161,10 @@ class Saved:
 
 def saved_moments(built: Built) -> list[Saved]:
     """The run after every one of its moments."""
-    return [Saved.of(moment.progress) for moment in walk(built.problem, built.network, built.method, built.plan)]
+    return [Saved.of(event.state) for event in train_rounds(built.problem, built.network, built.method, built.plan)]
 
 
-def go_on(saved: Saved, built: Built, spoil: Callable[[Progress], None] | None = None) -> Saved:
+def go_on(saved: Saved, built: Built, spoil: Callable[[TrainState], None] | None = None) -> Saved:
     """The end of the run that goes on from `saved`, after `spoil` has damaged what was restored."""
     progress = saved.restore(built)
     if spoil is not None:

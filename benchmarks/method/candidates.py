@@ -21,59 +21,65 @@ from embasis.config import Config
 from embasis.errors import ConfigError, known, require
 from embasis.experiment.build import bound, without_name
 from embasis.methods import METHODS
+from embasis.methods.parts import replace_parts
 from embasis.types import Plan
 
+OF_PARTS = ("labeller.", "selector.")
 DEFAULT, SOURCE = "em_basis", "source_only"
 STAGES = ("methods", "variants", "factorial")
 
 VARIANTS: Mapping[str, tuple[str, ...]] = {
-    "joint false": ("method.joint=false",),
+    "joint false": ("labeller.mixture.guided=false",),
     "recalibration none": ("method.recalibration=none",),
-    "no tempering": ("method.temper=false",),
-    "evidence 0 (basis alone)": ("method.evidence=0",),
-    "evidence 2": ("method.evidence=2",),
+    "no tempering": ("labeller.fusion.soften=false",),
+    "evidence 0 (basis alone)": ("labeller.fusion.weight=0",),
+    "evidence 2": ("labeller.fusion.weight=2",),
     "no EM": ("method.iterations=0",),
-    "per_class 1": ("method.per_class=1",),
-    "per_class 2": ("method.per_class=2",),
-    "per_class 5": ("method.per_class=5",),
-    "per_class 8": ("method.per_class=8",),
+    "per_class 1": ("method.components_per_class=1",),
+    "per_class 2": ("method.components_per_class=2",),
+    "per_class 5": ("method.components_per_class=5",),
+    "per_class 8": ("method.components_per_class=8",),
     "sharpness 10": ("method.sharpness=10",),
     "sharpness 20": ("method.sharpness=20",),
     "sharpness 40": ("method.sharpness=40",),
-    "perplexity 2": ("method.perplexity=2",),
-    "perplexity 5": ("method.perplexity=5",),
-    "kernel gaussian": ("method.kernel=gaussian",),
-    "centring joint": ("method.centring=joint",),
-    "centring none": ("method.centring=none",),
-    "standardise joint": ("standardise=joint", "method.centring=joint"),
-    "start stage1": ("method.start=stage1",),
-    "head counts": ("method.head=counts",),
-    "variance_weight 0.1": ("method.variance_weight=0.1",),
-    "variance_weight 1": ("method.variance_weight=1.0",),
-    "sigma 0.3 with 64 draws": ("method.sigma=0.3", "method.draws=64"),
-    "uncertainty between_sum": ("method.uncertainty=between_sum",),
-    "uncertainty total_label": ("method.uncertainty=total_label",),
-    "uncertainty between_label": ("method.uncertainty=between_label",),
-    "uncertainty confidence": ("method.uncertainty=confidence",),
-    "uncertainty literal": ("method.uncertainty=literal",),
-    "labels draw": ("method.labels=draw",),
-    "labels draw at temperature 0.3": ("method.labels=draw", "method.temperature=0.3"),
-    "labels soft": ("method.labels=soft",),
-    "weights inverse_variance": ("method.weights=inverse_variance",),
-    "cap 0.5 by steps of 0.05": ("method.cap=0.5", "method.step=0.05"),
-    "cap 0.8 by steps of 0.1": ("method.cap=0.8", "method.step=0.1"),
-    "cap 1 by steps of 0.15": ("method.cap=1.0", "method.step=0.15"),
-    "carry the basis": ("method.carry=true",),
+    "perplexity 2": ("labeller.mixture.perplexity=2",),
+    "perplexity 5": ("labeller.mixture.perplexity=5",),
+    "kernel gaussian": ("labeller.mixture.kernel=gaussian",),
+    "centring joint": ("labeller.mixture.centring=joint",),
+    "centring none": ("labeller.mixture.centring=none",),
+    "standardise joint": ("standardise=joint", "labeller.mixture.centring=joint"),
+    "start stage1": ("labeller.start=StageOne",),
+    "head counts": ("labeller.head=CountHead",),
+    "variance_weight 0.1": ("labeller.head.variance_weight=0.1",),
+    "variance_weight 1": ("labeller.head.variance_weight=1.0",),
+    "sigma 0.3 with 64 draws": ("labeller.head.sigma=0.3", "labeller.head.draws=64"),
+    "ranked by between": ("labeller.rank_by=between",),
+    "labels draw": ("selector.labels=draw",),
+    "labels draw at temperature 0.3": ("selector.labels=draw", "selector.temperature=0.3"),
+    "labels soft": ("selector.labels=soft",),
+    "weights inverse_variance": ("selector.weights=inverse_variance",),
+    "cap 0.5 by steps of 0.05": ("method.keep_max=0.5", "method.keep_step=0.05"),
+    "cap 0.8 by steps of 0.1": ("method.keep_max=0.8", "method.keep_step=0.1"),
+    "cap 1 by steps of 0.15": ("method.keep_max=1.0", "method.keep_step=0.15"),
+    "carry the basis": ("labeller.start=WarmStart",),
 }
-"""One change at a time from the default; no name has a comma, because --only is a list with commas."""
+"""One change at a time from the default, of settings or, where a word begins with `labeller.` or `selector.`, of parts;
+no name has a comma, because --only is a list with commas."""
 
 FACTORS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "joint": {"off": ("method.joint=false",), "on": ("method.joint=true",)},
-    "temper": {"off": ("method.temper=false",), "on": ("method.temper=true",)},
-    "evidence": {"0": ("method.evidence=0",), "1": ("method.evidence=1",)},
-    "per_class": {"1": ("method.per_class=1",), "3": ("method.per_class=3",), "8": ("method.per_class=8",)},
+    "joint": {"off": ("labeller.mixture.guided=false",), "on": ("labeller.mixture.guided=true",)},
+    "temper": {"off": ("labeller.fusion.soften=false",), "on": ("labeller.fusion.soften=true",)},
+    "evidence": {"0": ("labeller.fusion.weight=0",), "1": ("labeller.fusion.weight=1",)},
+    "per_class": {
+        "1": ("method.components_per_class=1",),
+        "3": ("method.components_per_class=3",),
+        "8": ("method.components_per_class=8",),
+    },
     # Six rounds of 0.05 end at 0.5 whatever the cap: a larger one is seen only with larger steps.
-    "cap": {"0.5": ("method.cap=0.5", "method.step=0.05"), "expected": ("method.cap=0", "method.step=0.1")},
+    "cap": {
+        "0.5": ("method.keep_max=0.5", "method.keep_step=0.05"),
+        "expected": ("method.keep_max=0", "method.keep_step=0.1"),
+    },
 }
 """The settings that matter most, with their levels."""
 
@@ -92,8 +98,15 @@ class Candidate:
 
     def config(self, each: StudySet, root: str | None) -> Config:
         """The settings on a set."""
-        words = (*each.settings(root), *self.words, f"method.name={self.method}")
-        return config.load(None, words, preset=each.preset)
+        settings = [word for word in self.words if not word.startswith(OF_PARTS)]
+        words = (*each.settings(root), *settings, f"method.name={self.method}")
+        return config.load(None, words, top={"parts": self.parts}, preset=each.preset)
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """What is changed of the method's parts."""
+        changes = [word.partition("=") for word in self.words if word.startswith(OF_PARTS)]
+        return {path: config.value_of(text) for path, _, text in changes}
 
     @functools.cache  # noqa: B019 — a study has some hundred of them
     def mark(self, each: StudySet, root: str | None) -> str:
@@ -103,7 +116,8 @@ class Candidate:
             made = self.config(each, root)
             plan = {**{key: value.default for key, value in Plan.__dataclass_fields__.items()}, **made.plan}
             network = {key: str(value).rpartition("/")[2] for key, value in made.network.items()}
-            method = {"name": self.method, **bound("method", self.method, without_name(made.method))}
+            own = bound("method", self.method, without_name(made.method))
+            method = repr(replace_parts(METHODS[self.method](2, **own), made.parts))
             facts = (each.dataset, method, plan, network, made.images, made.maps, made.standardise)
         return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 

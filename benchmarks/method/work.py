@@ -19,16 +19,16 @@ from benchmarks.method.rows import Row, keep, packed, read_rows, unit_file
 from benchmarks.method.sets import StudySet
 from embasis.config import Config
 from embasis.engine.evaluate import evaluate
-from embasis.engine.label import verdict_on
-from embasis.engine.progress import Progress
-from embasis.engine.verdict import Choice, Verdict
+from embasis.engine.labels import label_rows
+from embasis.engine.round_labels import BoundSelector, RowLabels
+from embasis.engine.state import TrainState
 from embasis.errors import EmbasisError
 from embasis.experiment.build import Built, build
 from embasis.experiment.compare import Outcome, one_problem, read, run_one, score_of, train_source
 from embasis.experiment.front import Front, is_images, open_front
 from embasis.functional.ranking import auroc, exact_counts
+from embasis.methods.baselines import SoftmaxLabeller
 from embasis.methods.selectors import TrustNothing
-from embasis.methods.softmax import SoftmaxLabeller
 from embasis.report.tables import RunScore
 from embasis.types import Features, Problem, RoundRecord, Samples
 
@@ -40,7 +40,7 @@ ROWS = Candidate("rows", "methods")
 class Source:
     """A source model that many candidates begin with, and the processor time of its training."""
 
-    trained: dict[bool, tuple[nn.Module, Progress, float]] = field(default_factory=dict)
+    trained: dict[bool, tuple[nn.Module, TrainState, float]] = field(default_factory=dict)
     seconds: float = 0.0
 
 
@@ -169,7 +169,7 @@ def facts_of(outcome: Outcome) -> Row:
     if not isinstance(truth, Tensor):
         return found
     built, progress = outcome.built, outcome.progress
-    verdict = verdict_on(samples, built.method, built.plan, progress, outcome.kept)
+    verdict = label_rows(samples, built.method, built.plan, progress, outcome.kept)
     known = truth >= 0
     right, own = (label[known] == truth[known] for label in (verdict.distribution.label, verdict.scores.argmax(1)))
     unsure = 1 - verdict.scores.double().softmax(1).amax(1)[known]
@@ -191,7 +191,7 @@ def run_peer(candidate: Candidate, built: Built, label: tuple[str, str, str, int
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     scores, ids = probability.clamp_min(1e-12).log().float(), torch.arange(len(probability))
     distribution = SoftmaxLabeller().label(Features(scores, scores, torch.full_like(ids, -1), ids), {})
-    verdict = Verdict.of(distribution, scores, ids, Choice(TrustNothing(), {}, 0, 0))
+    verdict = RowLabels.of(distribution, scores, ids, BoundSelector(TrustNothing(), {}, 0, 0))
     evaluation = evaluate(verdict.parts(), truth, len(built.problem.schema))
     record = RoundRecord(0, "ok", 0.0, len(ids), 0, (), (), 0.0, {}, evaluation=evaluation)
     right = (distribution.label == truth)[truth >= 0]

@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from embasis.engine.rounds import self_train
+    from embasis.engine.self_train import self_train
     from embasis.estimator import EMBasisClassifier
     from embasis.image_model import ImageModel, fit_images
     from embasis.methods import METHODS
@@ -32,7 +32,7 @@ _HOMES = {
     "EMBasisClassifier": "embasis.estimator",
     "ImageModel": "embasis.image_model",
     "fit_images": "embasis.image_model",
-    "self_train": "embasis.engine.rounds",
+    "self_train": "embasis.engine.self_train",
     "METHODS": "embasis.methods",
     "Plan": "embasis.types",
     "Problem": "embasis.types",

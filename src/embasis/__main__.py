@@ -1,14 +1,16 @@
 """The program: `embasis`, and `python -m embasis`."""
 
 from embasis.interrupts import listen
+from embasis.streams import standard_streams
 
 
 def main() -> None:
-    """The command line; a Ctrl-C is heard before the imports of a second or two begin."""
+    """The command line; a Ctrl-C is heard, and closed streams are open, before the imports of a second or two begin."""
     listen()
-    from embasis.cli import main as commands
+    with standard_streams():
+        from embasis.cli import main as commands
 
-    commands()
+        commands()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent
 REGISTRIES = {
-    "methods": ("methods/recipes.py", ("METHODS",)),
+    "methods": ("methods/registry.py", ("METHODS",)),
     "datasets": ("data/__init__.py", ("DATASETS",)),
     "backbones": ("networks/__init__.py", ("BACKBONES", "PRETRAINED", "SEGMENTERS")),
     "metrics": ("functional/metrics.py", ("METRICS", "CALIBRATION", "RANKING")),

@@ -10,6 +10,9 @@
 | [plan] | the fields of types.Plan |
 | [images] | the fields of types.ImagePlan |
 | [maps] | the fields of types.MapPlan |
+
+A run folder's config.json may also have `parts`: changes of the method's parts (methods/parts.py), made in Python or by
+settings of an older release.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from typing import Any
 
 import msgspec
 
-from embasis.errors import ConfigError, known, lookup, require
+from embasis.errors import ConfigError, known, lookup, quoted, require
 
 Table = dict[str, Any]
 
@@ -42,6 +45,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plan: Table = {}
     images: Table = {}
     maps: Table = {}
+    parts: Table = {}
 
 
 TABLES = ("data", "method", "network", "plan", "images", "maps")
@@ -66,7 +70,7 @@ def load(
     raw = read_settings(path) if path is not None else {}
     raw |= top or {}
     for name in TABLES:
-        rule = f"config: {name} must be a table of settings, got {raw.get(name)!r}"
+        rule = f"config: {name} must be a table of settings, got {quoted(raw.get(name))}"
         require(isinstance(raw.get(name, {}), dict), rule, ConfigError)
     for name, table in tables.items():
         raw[name] = {**raw.get(name, {}), **{key: value for key, value in (table or {}).items() if value is not None}}
@@ -94,7 +98,7 @@ def presets() -> tuple[str, ...]:
 
 def read_preset(name: str) -> Table:
     """The tables of a preset, or a ConfigError that lists what is known."""
-    require(name in presets(), f"unknown preset {name!r}; known: {known(presets())}", ConfigError)
+    require(name in presets(), f"unknown preset {quoted(name)}; known: {known(presets())}", ConfigError)
     return read_settings(PRESETS / f"{name}.toml")
 
 
@@ -120,26 +124,49 @@ def read_settings(path: str | Path) -> Table:
     require(
         isinstance(tables, dict), f"config {path}: tables of settings are expected, got a list or a value", ConfigError
     )
+    if Path(path).suffix == ".json":
+        return upgrade(tables)
+    rule = f"config {path}: unknown key 'parts'; known keys: {known((*TOP, *TABLES))}"
+    require("parts" not in tables, rule, ConfigError)
     return dict(tables)
+
+
+def upgrade(tables: Mapping[str, Any]) -> Table:
+    """The config of a run folder, whichever release wrote it, with the settings of this one."""
+    from embasis.methods.legacy import upgrade_settings
+
+    if not isinstance(tables.get("method"), Mapping):
+        return dict(tables)
+    method, parts = upgrade_settings(tables["method"])
+    own = tables.get("parts") or {}
+    return {**tables, "method": method, **({"parts": {**parts, **own}} if parts or own else {})}
+
+
+def refuse_moved(key: str) -> None:
+    """A ConfigError for a setting of an older release that says where it went."""
+    from embasis.methods.legacy import where_it_went
+
+    if (sentence := where_it_went(key)) is not None:
+        raise ConfigError(sentence)
 
 
 def put(raw: Table, word: str) -> None:
     """`plan.rounds=3`, or `rounds=3` where only one table knows the key."""
     name, sign, text = word.partition("=")
-    require(sign and name, f"settings are written key=value, got {word!r}", ConfigError)
+    require(sign and name, f"settings are written key=value, got {quoted(word)}", ConfigError)
     place(raw, name.strip(), value_of(text))
 
 
 def place(raw: Table, name: str, value: Any) -> None:
     """Set one value by its dotted name, or by its bare name where only one table knows it."""
     parts = name.split(".")
-    require(len(parts) <= 2, f"a key has at most one dot, got {name!r}", ConfigError)
+    require(len(parts) <= 2, f"a key has at most one dot, got {quoted(name)}", ConfigError)
     if len(parts) == 1 and parts[0] not in TOP:
         parts = [home_of(raw, parts[0]), parts[0]]
     if len(parts) == 1:
         raw[parts[0]] = value
         return
-    require(parts[0] in TABLES, f"unknown table {parts[0]!r}; known: {known(TABLES)}", ConfigError)
+    require(parts[0] in TABLES, f"unknown table {quoted(parts[0])}; known: {known(TABLES)}", ConfigError)
     raw[parts[0]] = {**raw.get(parts[0], {}), parts[1]: value}
 
 
@@ -150,10 +177,13 @@ def home_of(raw: Table, key: str) -> str:
     if len(homes) > 1 and "maps" in homes:  # as in size and workers: the data say which is meant
         homes = ["maps"] if has_maps(raw) else [home for home in homes if home != "maps"]
     if not homes:
+        refuse_moved(key)
         listing = "; ".join(f"{table}: {known(keys[table])}" for table in TABLES if keys[table])
-        raise ConfigError(f"unknown key {key!r}; known keys: {known(TOP)}; {listing}")
+        raise ConfigError(f"unknown key {quoted(key)}; known keys: {known(TOP)}; {listing}")
     require(
-        len(homes) == 1, f"{key!r} is ambiguous: write {' or '.join(f'{home}.{key}' for home in homes)}", ConfigError
+        len(homes) == 1,
+        f"{quoted(key)} is ambiguous: write {' or '.join(f'{home}.{key}' for home in homes)}",
+        ConfigError,
     )
     return homes[0]
 
@@ -195,7 +225,8 @@ def registry(table: str) -> Mapping[str, Callable[..., Any]]:
 
     networks: Mapping[str, Any] = {**BACKBONES, **PRETRAINED, **SEGMENTERS}
     datasets: Mapping[str, Any] = DATASETS
-    tables: dict[str, Mapping[str, Callable[..., Any]]] = {"method": METHODS, "network": networks, "data": datasets}
+    methods: Mapping[str, Any] = METHODS
+    tables: dict[str, Mapping[str, Callable[..., Any]]] = {"method": methods, "network": networks, "data": datasets}
     return tables[table]
 
 
@@ -215,7 +246,9 @@ def bind(kind: str, entry: Callable[..., Any], settings: Mapping[str, Any], name
     parameters = inspect.signature(entry).parameters
     hints = typing.get_type_hints(entry.__init__ if inspect.isclass(entry) else entry)
     for key, value in settings.items():
-        require(key in names, f"unknown {kind} setting {key!r}; known: {known(names) or 'none'}", ConfigError)
+        if kind == "method" and key not in names:
+            refuse_moved(key)
+        require(key in names, f"unknown {kind} setting {quoted(key)}; known: {known(names) or 'none'}", ConfigError)
         check_type(f"{kind}.{key}", value, hints[key])
     return {
         name: coerce(settings.get(name, parameters[name].default), hints[name])
@@ -236,9 +269,9 @@ def check_type(name: str, value: Any, hint: Any) -> None:
     )
     words = {int: "a whole number", float: "a number", str: "a word", bool: "true or false", type(None): "nothing"}
     expected = " or ".join(words.get(option, str(option)) for option in allowed if option is not type(None))
-    require(fits, f"{name} must be {expected}, got {value!r}", ConfigError)
+    require(fits, f"{name} must be {expected}, got {quoted(value)}", ConfigError)
     finite = not isinstance(value, float) or math.isfinite(value)
-    require(finite, f"{name} must be finite, got {value!r}", ConfigError)
+    require(finite, f"{name} must be finite, got {quoted(value)}", ConfigError)
 
 
 def coerce(value: Any, hint: Any) -> Any:

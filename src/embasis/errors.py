@@ -1,20 +1,32 @@
 """Every way embasis can refuse, each with the exit code of the command line.
 
-`require` and `lookup` are the only makers of messages about values: name, rule, value.
+`require` and `lookup` are the only makers of messages about values: name, rule, value. Values of the user are quoted by
+`quoted`, lists of names by `known`: a cell or a setting may have any length, a message may not.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 T = TypeVar("T")
+LONGEST_QUOTE = 80
+"""Characters of a value that a message shows."""
+LONGEST, LONGEST_WORD = 1500, 300
+"""Characters of what others say (click, the system), and of one word (a path, say) of a message."""
+LONGEST_SENTENCE = 10_000
+"""Characters of a message of ours: room for a list of all settings."""
 
 
 class EmbasisError(Exception):
     """Base of all errors that embasis raises on purpose."""
 
     exit_code = 1
+
+    def __init__(self, message: str = "") -> None:
+        words = re.sub(rf"\S{{{LONGEST_WORD + 1},}}", lambda found: shortened(found[0], LONGEST_WORD), message)
+        super().__init__(shortened(words, LONGEST_SENTENCE))
 
 
 class ConfigError(EmbasisError, ValueError):
@@ -99,10 +111,28 @@ def require(condition: object, message: str, error: type[EmbasisError] = InputDa
 def lookup(table: Mapping[str, T], name: str, kind: str) -> T:
     """`table[name]`, or a ConfigError that lists what is known."""
     if name not in table:
-        raise ConfigError(f"unknown {kind} {name!r}; known: {known(table)}")
+        raise ConfigError(f"unknown {kind} {quoted(name)}; known: {known(table)}")
     return table[name]
 
 
 def known(names: Iterable[str]) -> str:
     """Names for the end of a sentence, sorted."""
-    return ", ".join(sorted(names))
+    return ", ".join(shortened(name, LONGEST_QUOTE) for name in sorted(names))
+
+
+def quoted(value: object, most: int = LONGEST_QUOTE) -> str:
+    """A value of the user for a sentence: as Python writes it, and only the beginning of a long one."""
+    if isinstance(value, str | bytes):
+        rest = (
+            "" if len(value) <= most else f"… ({len(value):,} {'bytes' if isinstance(value, bytes) else 'characters'})"
+        )
+        return f"{value[:most]!r}{rest}"
+    return shortened(repr(value), most)
+
+
+def shortened(text: str, most: int = LONGEST) -> str:
+    """A text without its middle where it is too long: the end of a message says what to do."""
+    if len(text) <= most:
+        return text
+    first, last = most * 2 // 3, most // 3
+    return f"{text[:first]}… ({len(text) - first - last:,} characters left out) …{text[-last:]}"

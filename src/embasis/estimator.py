@@ -15,18 +15,19 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
 
 from embasis import config as settings
-from embasis.engine.rounds import begin, walk
-from embasis.engine.verdict import Verdict
+from embasis.data.fine import fine_columns, settled
+from embasis.data.given import UNLABELLED, kind_with_mark, refuse_masked, rows_of, split_labels
+from embasis.engine.round_labels import RowLabels
+from embasis.engine.self_train import begin, train_rounds
 from embasis.errors import EmbasisWarning, InputDataError, require
 from embasis.experiment.build import build
 from embasis.experiment.model import Model, finished
-from embasis.types import Arrays, LabelSchema, Problem, RoundRecord
+from embasis.types import Arrays, Fine, LabelSchema, Problem, RoundRecord
 
-UNLABELLED = -1
 FLOATS = [np.float64, np.float32]
 
 
@@ -44,7 +45,8 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
 
     Rows whose label is −1 are unlabelled and taken as coming from the same place as the others; rows given as
     `unlabelled` come from another place and are standardised by themselves. Labels that are only −1 and one other
-    value are read as two classes (with a warning): one class alone cannot be learned.
+    value are read as two classes (with a warning): one class alone cannot be learned. Unsigned and boolean labels have
+    no −1, so all of their rows are labelled. Masked arrays are refused if a value is masked.
 
     Parameters
     ----------
@@ -67,7 +69,7 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
     standardise : str, default "auto"
         "domain" (each side by itself), "joint", "none"; auto = domain for `unlabelled=`, joint for −1.
     settings : dict, default None
-        Further settings by their dotted names, e.g. {"method.labels": "draw", "plan.epochs": 5}.
+        Further settings by their dotted names, e.g. {"method.iterations": 5, "plan.epochs": 5}.
     random_state : int, RandomState or None
         Seed of everything that is drawn. The linear network draws nothing.
 
@@ -75,7 +77,8 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
     ----------
     classes_, n_features_in_, feature_names_in_
     basis_ : (K, d) the basis in standardised feature space (em_basis only)
-    transduction_ : labels of the training rows, −1 where none is trusted; rows of `unlabelled` follow those of X
+    transduction_ : labels of the training rows, −1 where none is trusted; rows of `unlabelled` follow those of X.
+        Its dtype is that of y; int64 where y is unsigned, and object where y has words or booleans
     labeled_iter_ : round in which a row was first trusted; 0 = given, −1 = never
     n_iter_ : rounds done
     termination_condition_ : "max_iter", "no_change", "collapsed" or "no_unlabelled"
@@ -109,7 +112,19 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike, unlabelled: ArrayLike | None = None) -> EMBasisClassifier:
-        """Train on the labelled rows, then adapt to the unlabelled ones (label −1, or the rows of `unlabelled`)."""
+        """Train on the labelled rows, then adapt to the unlabelled ones (label −1, or the rows of `unlabelled`).
+
+        A fit that fails or is interrupted leaves the estimator as it was: not fitted, or with its earlier model.
+        """
+        fresh = object.__new__(type(self))
+        fresh.__dict__.update(self.__dict__)
+        fresh._fit(X, y, unlabelled)
+        self.__dict__ = fresh.__dict__  # one step, which an interrupt comes before or after
+        return self
+
+    def _fit(self, X: ArrayLike, y: ArrayLike, unlabelled: ArrayLike | None) -> None:
+        """`fit` of an estimator that nobody else has yet."""
+        refuse_masked(X=X, y=y, unlabelled=unlabelled)
         rows: NDArray[Any] = validate_data(self, X, dtype=FLOATS, ensure_min_samples=2)
         given, known = split_labels(y, len(rows))
         self.classes_, codes = np.unique(given[known], return_inverse=True)
@@ -123,17 +138,16 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         if unlabelled is not None:
             extra = validate_data(self, unlabelled, dtype=FLOATS, reset=False)
             others = np.concatenate([others, extra])
+        x, fine = sides_of(rows[known], others)
         problem = Problem(
-            labelled=Arrays.of(rows_of(rows[known]), torch.from_numpy(codes.astype(np.int64))),
-            unlabelled=Arrays.of(rows_of(others)),
+            labelled=Arrays.of(x[0], torch.from_numpy(codes.astype(np.int64)), fine=fine[0]),
+            unlabelled=Arrays.of(x[1], fine=fine[1]),
             schema=LabelSchema(tuple(f"{i}" for i in range(len(self.classes_)))),
             shared=unlabelled is None,
         )
         if not len(others):
-            warnings.warn("no unlabelled rows: training is supervised only", EmbasisWarning, stacklevel=2)
-        verdicts = self._train(problem)
-        self._describe(given, known, verdicts)
-        return self
+            warnings.warn("no unlabelled rows: training is supervised only", EmbasisWarning, stacklevel=3)
+        self._describe(given, known, self._train(problem))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most probable class of each row."""
@@ -144,34 +158,43 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         """The mean of each row's label distribution, (N, C)."""
         return self.label_distribution(X).mean
 
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """The share of rows whose predicted class is that of y; with `sample_weight` each row counts by its own."""
+        refuse_masked(y=y, sample_weight=sample_weight)
+        return float(super().score(X, y, sample_weight))
+
     def label_distribution(self, X: ArrayLike) -> LabelMoments:
         """Mean, variance between and within the components, and the ranking uncertainty of each row."""
         check_is_fitted(self)
+        refuse_masked(X=X)
         rows: NDArray[Any] = validate_data(self, X, dtype=FLOATS, reset=False)
-        found = self._model.verdict(rows_of(rows)).distribution
+        inputs = rows_of(rows)
+        if self._model.wide and rows.dtype == np.float64:
+            inputs = torch.from_numpy(np.require(rows, None, ["C", "W"]))
+        found = self._model.verdict(inputs).distribution
         mean = found.mean.double()
         mean = mean / mean.sum(1, keepdim=True)
         return LabelMoments(*(part.double().numpy() for part in (mean, found.between, found.within, found.uncertainty)))
 
-    def _train(self, problem: Problem) -> list[Verdict]:
-        """Walk all rounds; the labels of each."""
+    def _train(self, problem: Problem) -> list[Tensor]:
+        """Walk all rounds; the trusted labels of each, −1 where there is none, up to the round that is kept."""
         built = build(problem, self._config())
-        verdicts = []
+        labels = []
         progress = begin(built.network, built.method, built.plan)
-        for moment in walk(built.problem, built.network, built.method, built.plan, progress):
-            if isinstance(moment.verdict, Verdict):
-                verdicts.append(moment.verdict)
+        for event in train_rounds(built.problem, built.network, built.method, built.plan, progress):
+            if isinstance(event.labels, RowLabels):
+                labels.append(event.labels.pseudo.label)  # not the whole: all classes of all rows in every round
         self.records_: list[RoundRecord] = progress.records
         self._model: Model = finished(built, progress)
         self.n_iter_ = max(len(self.records_) - 1, 0)
         if progress.status == "collapsed":
-            warnings.warn(self.records_[-1].notes[0], EmbasisWarning, stacklevel=3)
+            warnings.warn(self.records_[-1].notes[0], EmbasisWarning, stacklevel=4)
         words = {"finished": "max_iter"} if len(problem.unlabelled) else {"finished": "no_unlabelled"}
         self.termination_condition_ = words.get(progress.status, progress.status)
         self.__dict__.pop("basis_", None)  # of an earlier fit, maybe by another method
         if "mu" in progress.labeller:
             self.basis_ = progress.labeller["mu"].numpy()
-        return verdicts if progress.kept is None else verdicts[: progress.kept + 1]
+        return labels if progress.kept is None else labels[: progress.kept + 1]
 
     def _config(self) -> settings.Config:
         """This estimator's parameters as the config that the command line would have."""
@@ -185,7 +208,12 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
             "network": {"name": self.network},
             "plan": {"rounds": self.rounds},
         }
-        offered = {"per_class": self.per_class, "sharpness": self.sharpness, "keep": self.keep, "cap": self.cap}
+        offered = {
+            "components_per_class": self.per_class,
+            "sharpness": self.sharpness,
+            "keep_first": self.keep,
+            "keep_max": self.cap,
+        }
         known = settings.settings_of(settings.entry_of("method", self.method))
         raw["method"] |= {name: value for name, value in offered.items() if name in known and value is not None}
         if self.network == "linear":
@@ -198,15 +226,14 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
             }
         return settings.load(None, (), top=raw)
 
-    def _describe(self, given: NDArray[Any], known: NDArray[np.bool_], verdicts: list[Verdict]) -> None:
+    def _describe(self, given: NDArray[Any], known: NDArray[np.bool_], rounds: list[Tensor]) -> None:
         """transduction_ and labeled_iter_."""
-        labels = verdicts[-1].pseudo.label.numpy()
+        labels = rounds[-1].numpy()
         first = np.full(len(labels), -1)
-        for number, verdict in enumerate(verdicts, start=1):
-            first[(first < 0) & verdict.pseudo.trusted.numpy()] = number
+        for number, found in enumerate(rounds, start=1):
+            first[(first < 0) & (found >= 0).numpy()] = number
         inside, total = int((~known).sum()), len(given) + len(labels) - int((~known).sum())
-        kind = self.classes_.dtype if self.classes_.dtype.kind in "iuf" else object
-        self.transduction_ = np.full(total, UNLABELLED, dtype=kind)
+        self.transduction_ = np.full(total, UNLABELLED, dtype=kind_with_mark(self.classes_))
         self.labeled_iter_ = np.zeros(total, dtype=np.int64)
         where = np.concatenate([np.flatnonzero(~known), np.arange(len(given), total)])
         require(len(where) == len(labels) and inside <= len(labels), "rows were lost", InputDataError)
@@ -215,31 +242,7 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         self.labeled_iter_[where] = first
 
 
-def split_labels(y: ArrayLike, rows: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """The labels as an array, and which rows are labelled: all but those of −1."""
-    if y is None:
-        raise InputDataError("requires y to be passed, but the target y is None")
-    given = column_or_1d(y, warn=True)
-    require(len(given) == rows, f"X and y must have one length, got {rows} and {len(given)}")
-    if given.dtype.kind == "f" and not np.isfinite(given).all():
-        raise InputDataError(f"Input y contains NaN or inf in {int((~np.isfinite(given)).sum())} rows")
-    marks = given == UNLABELLED if given.dtype.kind != "U" else given == str(UNLABELLED)
-    known = ~np.asarray(marks, dtype=bool)
-    if known.any() and not known.all() and len(np.unique(given[known])) == 1:
-        warnings.warn(
-            f"y holds only −1 and {given[known][0]!r}: read as two classes, not as unlabelled rows",
-            EmbasisWarning,
-            stacklevel=3,
-        )
-        known = np.ones(rows, dtype=bool)
-    check_classification_targets(given[known])  # after the marks: words and −1 together cannot be sorted
-    return given, known
-
-
-def rows_of(x: NDArray[Any]) -> torch.Tensor:
-    """float32 rows; a value that float32 cannot hold is an error."""
-    with np.errstate(over="ignore"):
-        narrow = np.ascontiguousarray(x, dtype=np.float32)
-    lost = int((~np.isfinite(narrow)).sum())
-    require(not lost, f"X holds {lost} values that are too large for float32 (over 3.4e38)")
-    return torch.from_numpy(narrow)
+def sides_of(*sides: NDArray[Any]) -> tuple[list[torch.Tensor], list[Fine | None]]:
+    """The rows of each side in float32, and what float32 loses of them."""
+    x = [rows_of(side) for side in sides]
+    return x, settled([(narrow, fine_columns(side)) for narrow, side in zip(x, sides, strict=True)])

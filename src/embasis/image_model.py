@@ -25,19 +25,19 @@ from embasis.data.image.files import ImageFile, name_of
 from embasis.data.image.folders import ImageOptions, load_images, require_budget, without_folders
 from embasis.data.image.scan import scan_file, scan_folder
 from embasis.data.image.views import centre
-from embasis.engine.extract import CHUNK
-from embasis.engine.rounds import Moment, walk
-from embasis.engine.verdict import Verdict
+from embasis.engine.features import CHUNK
+from embasis.engine.round_labels import RowLabels
+from embasis.engine.self_train import TrainingEvent, train_rounds
 from embasis.errors import ConfigError, InputDataError, NumericalError, require
 from embasis.experiment.build import Built, build, rehearse
 from embasis.experiment.facts import read_run
 from embasis.experiment.fingerprint import fingerprint
 from embasis.experiment.folder import FolderRun
 from embasis.experiment.front import PIECE, open_front
-from embasis.experiment.generation import begin_folder, contents
+from embasis.experiment.generation import begin_folder, contents, environment_of
 from embasis.experiment.model import Model, finished, label_columns, stored
 from embasis.networks.backbone import Backbone
-from embasis.storage import RunFolder, read_newest
+from embasis.storage import RunFolder, read_newest, require_apart
 from embasis.types import Problem, RoundRecord
 
 PathLike = str | os.PathLike[str]
@@ -90,7 +90,8 @@ class ImageModel:
         """The model of a run folder, or of one that `save` wrote; `backbone` again if it was a module of your own."""
         found = read_run(Path(path))
         require(found.facts.get("backbone"), f"{path}: the run was trained on arrays, not on images", InputDataError)
-        return cls(stored(found.facts, found.tensors, Path(path), backbone), found.tensors, found.facts)
+        model = stored(found.facts, found.tensors, Path(path), backbone, found.sealed)
+        return cls(model, found.tensors, found.facts)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -126,7 +127,7 @@ class ImageModel:
         problem: Any = None
         return Built(
             problem, model.progress.network, model.method, model.plan, model.standardiser,
-            dict(self.facts["config"]), model.shape, model.front,
+            settings.upgrade(self.facts["config"]), model.shape, model.front,
         )  # fmt: skip
 
     def _paths(self, paths: Sequence[str]) -> Labels:
@@ -226,6 +227,9 @@ def fit_images(
         settings.place(raw, name, value)
     config = settings.resolve(raw)
     chosen = options or ImageOptions()
+    if output is not None:
+        sides = {"the labelled side": labelled, "the unlabelled side": unlabelled, "the test side": test}
+        require_apart(output, sides, folder=True, run=True)
     problem = load_images(labelled, unlabelled, test=test, options=chosen)
     problem = without_folders(problem, labelled, unlabelled, test)
     front = open_front(config, backbone if isinstance(backbone, Backbone) else None)
@@ -241,10 +245,10 @@ def fit_images(
 
 def in_memory(built: Built, problem: Problem) -> ImageModel:
     """The whole run, with nothing on disk but features."""
-    last, verdict = ended(walk(built.problem, built.network, built.method, built.plan))
+    last, verdict = ended(train_rounds(built.problem, built.network, built.method, built.plan))
     assert last is not None
-    tensors, facts = contents(built, problem, fingerprint(problem), last.progress, [])
-    return made(finished(built, last.progress), tensors, facts, last.progress.records, verdict, problem)
+    tensors, facts = contents(built, problem, fingerprint(problem), last.state, {"environment": environment_of(built)})
+    return made(finished(built, last.state), tensors, facts, last.state.records, verdict, problem)
 
 
 def in_folder(run: FolderRun) -> ImageModel:
@@ -259,14 +263,14 @@ def in_folder(run: FolderRun) -> ImageModel:
     return made(run.model, found.tensors, found.facts, run.model.progress.records, verdict, run.problem)
 
 
-def ended(moments: Iterator[Moment]) -> tuple[Moment | None, Verdict | None]:
+def ended(moments: Iterator[TrainingEvent]) -> tuple[TrainingEvent | None, RowLabels | None]:
     """The last moment, and the labels of the round that is kept."""
-    last: Moment | None = None
-    verdict: Verdict | None = None
-    for moment in moments:
-        last = moment
-        if moment.stands and isinstance(moment.verdict, Verdict):
-            verdict = moment.verdict
+    last: TrainingEvent | None = None
+    verdict: RowLabels | None = None
+    for event in moments:
+        last = event
+        if event.is_kept and isinstance(event.labels, RowLabels):
+            verdict = event.labels
     return last, verdict
 
 
@@ -275,7 +279,7 @@ def made(
     tensors: Mapping[str, Tensor],
     facts: Mapping[str, Any],
     records: Sequence[RoundRecord],
-    verdict: Verdict | None,
+    verdict: RowLabels | None,
     problem: Problem,
 ) -> ImageModel:
     """The model with the labels of the unlabelled side."""

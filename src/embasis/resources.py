@@ -5,9 +5,11 @@ What is needed is always a lower bound: work that would fit is never refused.
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,12 +20,19 @@ GROUP = Path("/sys/fs/cgroup")
 _SHORT = re.compile(
     "not enough memory|out of memory|can(no|')t allocate memory|bad_alloc|failed to map segment|start new thread", re.I
 )
+SMALL_STACK = 2**16
+MORE_THREADS = "let other programs of yours end, or raise the limit (ulimit -u)"
 
 
 def is_short(error: BaseException) -> bool:
     """Whether an error says that memory was not there: Python's, torch's for the CPU and for a GPU, the loader's."""
     said = isinstance(error, RuntimeError | ImportError) and _SHORT.search(str(error))
     return isinstance(error, MemoryError) or bool(said)
+
+
+def lacks_threads(error: BaseException) -> bool:
+    """Whether an error says that the system did not start a thread, for want of processes or of memory."""
+    return isinstance(error, RuntimeError) and "start new thread" in str(error)
 
 
 @contextmanager
@@ -62,14 +71,53 @@ def require_memory(need: int, what: str, hint: str) -> None:
     require(need <= there, f"{what} needs {size(need)} of memory, {size(there)} is there; {hint}", ResourceError)
 
 
+def nearest(folder: Path) -> Path:
+    """The folder, or the first one above it that is there and that we may look at."""
+    place = folder.absolute()
+    while not os.path.exists(place) and place != place.parent:
+        place = place.parent
+    return place
+
+
+def require_writable(folder: Path, hint: str) -> None:
+    """Refuse work whose results may not be written: the folder, which may be yet to be made, is closed to this user."""
+    place = nearest(folder)
+    open_ = os.access(place, os.W_OK | os.X_OK) or not place.is_dir()
+    require(open_, f"cannot write {folder}: this user may not write in {place}; {hint}", ResourceError)
+
+
 def require_disk(folder: Path, need: int, what: str, hint: str) -> None:
     """Refuse work that cannot fit on the disk of a folder, which may be yet to be made."""
-    place = folder.absolute()
-    while not place.exists():
-        place = place.parent
+    place = nearest(folder)
     there = shutil.disk_usage(place).free
     text = f"{what} needs {size(need)} of disk, {size(there)} is free in {folder}; {hint}"
     require(need <= there, text, ResourceError)
+
+
+def require_threads() -> None:
+    """Refuse work for which the system would not start the threads, before a library needs one.
+
+    torch, OpenMP and pyarrow end the process or wait for ever where they cannot start a thread. So as many as they may
+    want are started here for an instant, unless address space is limited: every thread reserves some.
+    """
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        return
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    need = 8 + 2 * (int(asked) if asked.isdecimal() else os.cpu_count() or 1)
+    leave, begun, before = threading.Event(), list[threading.Thread](), threading.stack_size(SMALL_STACK)
+    try:
+        for _ in range(need):
+            thread = threading.Thread(target=leave.wait, daemon=True)
+            thread.start()
+            begun.append(thread)
+    except RuntimeError as error:
+        there = f"{need} threads are needed, {len(begun)} can be started"
+        raise ResourceError(f"{there}; {MORE_THREADS}") from error
+    finally:
+        leave.set()
+        threading.stack_size(before)
+        for thread in begun:
+            thread.join()
 
 
 def size(count: int) -> str:

@@ -32,8 +32,28 @@ DATA, IMAGE = "data/", "data/image/"
 MUTANTS = (
     Mutant(
         "texts that are not UTF-8 are not caught", DATA + "parquet.py",
-        "except (pa.ArrowException, UnicodeDecodeError)", "except pa.ArrowException",
+        "    except UnicodeDecodeError:\n", "    except ZeroDivisionError:\n",
         "test_data_hostile.py::test_a_text_that_is_not_utf8_is_refused",
+    ),
+    Mutant(
+        "bytes that are not UTF-8 are replaced", DATA + "problem.py",
+        "value.decode() if", "value.decode('utf-8', 'replace') if",
+        "test_tables_refused.py::test_two_labels_of_bytes_that_are_not_utf8_do_not_become_one_class",
+    ),
+    Mutant(
+        "a line may have any length", DATA + "csv_text.py",
+        "self.stream.readline(LONGEST + 1)", "self.stream.readline()",
+        "test_tables_refused.py::test_a_csv_file_without_a_line_end_takes_no_memory",
+    ),
+    Mutant(
+        "columns with an offset are rounded before they are centred", DATA + "standard.py",
+        "kept = wide[fine.columns]", "kept = wide[fine.columns] & False",
+        "test_offsets.py::test_an_offset_changes_no_label_of_the_estimator",
+    ),
+    Mutant(
+        "predict rounds columns with an offset", "experiment/model.py",
+        "return self.standardiser is not None and", "return False and",
+        "test_offsets.py::test_an_offset_changes_no_label_of_fit_and_predict",
     ),
     Mutant(
         "texts are read row by row", DATA + "parquet.py", "read_dictionary=texts", "read_dictionary=[]",
@@ -128,7 +148,7 @@ MUTANTS = (
         "test_resources.py::test_the_commands_ask_for_disk_before_long_work",
     ),
     Mutant(
-        "transparent pixels lie over black", IMAGE + "decode.py", "255 * (255 - alpha)", "0 * (255 - alpha)",
+        "transparent pixels lie over black", IMAGE + "parts.py", "255 * (255 - alpha)", "0 * (255 - alpha)",
         "test_images_golden.py",
     ),
 )  # fmt: skip

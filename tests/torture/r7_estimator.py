@@ -17,7 +17,7 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {"method": "cbst"},
     {"method": "entropy", "rounds": 2},
     {"network": "mlp", "rounds": 2, "settings": {"plan.source_epochs": 25, "hidden": 16}},
-    {"settings": {"method.labels": "draw", "method.weights": "inverse_variance"}},
+    {"method": "em_basis_paper"},
 )
 
 

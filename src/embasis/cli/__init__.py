@@ -28,7 +28,7 @@ Examples:
 
 Exit codes: 0 done, 1 a bug of ours, 2 usage or settings, 3 input refused, 4 run
 folder damaged, 5 disk or memory, 6 collapse or bad numbers, 7 run folder busy,
-8 a peer process died, 130 and 143 interrupted and saved.
+8 a peer process died (not raised yet), 130 and 143 interrupted and saved.
 """
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from embasis.cli.pictures import read_beforehand
-from embasis.cli.terminal import progress_bar, require_folder, say, write_into
+from embasis.cli.terminal import Work, progress_bar, require_folder, say, write_into
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from embasis.report.tables import RunScore
 
 
-@click.command()
+@click.command(cls=Work)
 @click.argument("dataset")
 @click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--seeds", type=click.IntRange(1, 1000), default=5, show_default=True, help="Runs of each variant.")
@@ -42,6 +42,7 @@ def ablate(
     pair and seed of a data set. Positive worth always means that the part helps:
     the default against the run without it, or, for parts that are off by
     default, the run with it against the default. KEY=VALUE holds for all runs.
+    Below each run stands what was replaced: a field of a part of the method.
 
     \b
     Parts that are on:  centring, em, joint, head, selection, recalibration,
@@ -55,6 +56,7 @@ def ablate(
       embasis ablate office_caltech10_surf --root DIR --seeds 1
     """
     from embasis import config as settings
+    from embasis.data.domain_sets import where
     from embasis.experiment.ablation import ablate as outcomes
     from embasis.experiment.ablation import chosen
     from embasis.experiment.compare import count_pairs
@@ -67,7 +69,7 @@ def ablate(
         "network": {"name": backbone},
     }
     config = settings.load(None, words, preset=preset, **tables)
-    require_folder(output)
+    require_folder(output, {"the folder of data packs": where(root or config.data.get("root"))})
     total = (1 + len(parts)) * seeds * count_pairs(dataset, config.data)
     rows: list[RunScore] = []
     read_beforehand(dataset, config, root)

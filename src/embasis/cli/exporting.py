@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from embasis.cli.looking import counted
-from embasis.cli.terminal import progress_bar, say
-from embasis.errors import ConfigError, InputDataError, require
+from embasis.cli.terminal import Work, progress_bar, say
+from embasis.errors import ConfigError, InputDataError, quoted, require
 
 if TYPE_CHECKING:
     from embasis.experiment.export import Finished
@@ -25,7 +26,7 @@ FORMS = {
 """The ending of the output, and the kinds of runs that can be exported so."""
 
 
-@click.command()
+@click.command(cls=Work)
 @click.argument("run")
 @click.option("-o", "--output", required=True, metavar="OUT", help="A file .csv, .parquet or .json; a folder.")
 @click.option("--as", "form", required=True, type=click.Choice([*FORMS]), help="What to write.")
@@ -48,20 +49,21 @@ def export(run: str, output: str, form: str, everything: bool, images: str | Non
       embasis export run -o sorted --as folder --images paintings
       embasis export run -o labels.json --as coco --all
     """
-    from embasis.experiment.export import KINDS, finished_run, label_table, require_outside
-    from embasis.storage import table_bytes, write_output
+    from embasis.experiment.export import KINDS, finished_run, label_table
+    from embasis.storage import require_apart, table_bytes, write_output
 
+    named = "the folder of images" if images is not None and os.path.isdir(images) else "the list of images"
+    require_apart(output, {"the run folder": run, named: images}, folder=form == "folder")
     found, out = finished_run(Path(run)), Path(output)
     suffix, kinds = FORMS[form]
     others = [name for name, (_, fitting) in FORMS.items() if found.kind in fitting]
     suited = f"the run labelled {KINDS[found.kind]}: --as {' or '.join(others)}"
     wanted = " or ".join(KINDS[kind] for kind in kinds)
     require(found.kind in kinds, f"--as {form} is for runs on {wanted}, {suited}", ConfigError)
-    rule = f"output must end in {suffix} for --as {form}, got {output!r}"
+    rule = f"output must end in {suffix} for --as {form}, got {quoted(output)}"
     require(not suffix or out.suffix == suffix, rule, ConfigError)
     for name, given in (("--images", images is not None), ("--copy", copy)):
         require(form == "folder" or not given, f"{name} is for --as folder, got --as {form}", ConfigError)
-    require_outside(Path(run), out)
     if form == "coco":
         return write_coco(found, out, everything)
     if form == "folder":
@@ -78,20 +80,19 @@ def which(everything: bool) -> str:
 
 def write_folder(found: Finished, out: Path, everything: bool, images: str | None, copy: bool) -> None:
     """The images by class."""
-    from embasis.experiment.export import image_items, label_table, require_other_folder
+    from embasis.experiment.export import image_items, label_table
     from embasis.storage.link_folder import write_links
 
     hint = "a run keeps no paths of your machine"
     require(images is not None, f"--as folder needs --images, the run's folder or list of images: {hint}", ConfigError)
     assert images is not None
-    require_other_folder(images, out)
     items = image_items(label_table(found, everything), images)
     folders = write_links(out, items, found.classes, copy)
     what = "copies of" if copy else "links to"
     say(f"wrote {out}: {what} {counted(len(items), 'image')} in {counted(len(folders), 'class folder')}")
     for name, folder in folders.items():
         if folder.name != name:
-            say(f"note: class {name!r} is in {folder}")
+            say(f"note: class {quoted(name)} is in {folder}")
 
 
 def write_coco(found: Finished, out: Path, everything: bool) -> None:

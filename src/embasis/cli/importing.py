@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from embasis.cli.looking import counted
-from embasis.cli.terminal import say
-from embasis.errors import ConfigError, require
+from embasis.cli.terminal import Work, say
+from embasis.errors import ConfigError, quoted, require
 
 
-@click.command("import-weights")
+@click.command("import-weights", cls=Work)
 @click.argument("file")
 @click.option("-o", "--output", required=True, metavar="OUT.safetensors", help="The file to write.")
 @click.option("--key", default="", metavar="NAME", help="An entry of the file that is the state dict.")
@@ -30,11 +30,12 @@ def import_weights(file: str, output: str, key: str) -> None:
       embasis fit photos paintings -o run --backbone timm:resnet50
         network.weights=resnet50.safetensors
     """
-    rule = f"output must end in .safetensors, got {output!r}"
+    rule = f"output must end in .safetensors, got {quoted(output)}"
     require(Path(output).suffix == ".safetensors", rule, ConfigError)
     from embasis.networks.foreign import import_weights as converted
-    from embasis.storage import write_output
+    from embasis.storage import require_apart, write_output
 
+    require_apart(output, {"the input": file})
     data, tensors = converted(file, key)
     write_output(output, data)
     say(f"wrote {output}: {counted(tensors, 'tensor')}, {len(data):,} bytes")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from embasis.cli.pictures import given_flags, image_flags, is_image_side
-from embasis.cli.terminal import say
-from embasis.errors import ConfigError, require
+from embasis.cli.terminal import Work, say
+from embasis.errors import ConfigError, ResourceError, require
 
 if TYPE_CHECKING:
     from embasis.data.tables import Finding
@@ -25,7 +25,7 @@ BUILT_ON = (
 )
 
 
-@click.command()
+@click.command(cls=Work)
 @click.argument("labelled")
 @click.argument("unlabelled")
 @click.option("--label", default="label", show_default=True, metavar="COLUMN", help="The column of classes.")
@@ -65,6 +65,12 @@ def check(
       embasis check photos paintings
       embasis check photos paintings -o unreadable.jsonl
     """
+    if output is not None:
+        from embasis.storage import require_apart
+
+        require_apart(
+            output, {"the labelled side": labelled, "the unlabelled side": unlabelled, "the classes": classes}
+        )
     what = "images" if is_image_side(labelled) or is_image_side(unlabelled) else "tables"
     if what == "images":
         from embasis.data.image.folders import ImageOptions, check_images
@@ -114,33 +120,39 @@ def counted(number: int, unit: str) -> str:
     return f"{number or 'no'} {unit}{'' if number == 1 else 's'}"
 
 
-@click.command()
+@click.command(cls=Work)
 @click.argument("run")
-def report(run: str) -> None:
+@click.option("-o", "--output", metavar="FILE", help="Write the page there.  [default: RUN/report.html]")
+def report(run: str, output: str | None) -> None:
     """Write RUN/report.html again and print the last rounds.
 
-    Works while the run goes on, too.
+    Works while the run goes on, too. The run of another user, who lets you read
+    it but not write there, is reported with -o.
 
     \b
     Examples:
       embasis report run
+      embasis report /home/ada/run -o ada.html
     """
-    from embasis.experiment.folder import view_of
+    from embasis.experiment.view import view_of
     from embasis.report.page import run_page
     from embasis.storage import write_output
 
     view = view_of(Path(run))
-    path = Path(run) / "report.html"
-    write_output(path, run_page(view))
+    path = Path(run) / "report.html" if output is None else Path(output)
     for record in view.rounds[-LAST_ROUNDS:]:
         say(round_line(record))
+    try:
+        write_output(path, run_page(view))
+    except ResourceError as error:
+        raise ResourceError(f"{error}{'' if output else '; -o FILE writes the page elsewhere'}") from error
     kept = f"round {view.best_round} of {view.rounds[-1].round} is kept" if view.rounds else "no round has ended"
     say(f"{view.status}: {kept}; wrote {path}")
 
 
 def round_line(record: RoundRecord) -> str:
     """One round in under 80 columns; accuracy only where true labels were given."""
-    from embasis.engine.validate import SELECTION_SCORE
+    from embasis.engine.model_selection import SELECTION_SCORE
 
     share = record.trusted / record.unlabelled if record.unlabelled else 0.0
     line = f"round {record.round:2d}  trusted {record.trusted:,} ({share:.0%})"

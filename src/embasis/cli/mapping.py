@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from embasis.cli.pictures import MOST_NAMED, files_of, options_of
 from embasis.cli.terminal import progress_bar, say, warn
-from embasis.errors import ConfigError, InputDataError, require
+from embasis.errors import ConfigError, InputDataError, quoted, require
 
 if TYPE_CHECKING:
     from embasis.data.maps.files import MapFile
     from embasis.data.maps.samples import MapFiles
-    from embasis.engine.verdict import Labelled
+    from embasis.engine.round_labels import LabelBatch
     from embasis.experiment.model import Model
     from embasis.experiment.precision import Promise
     from embasis.types import Problem
@@ -42,8 +42,8 @@ def scales_of(text: str) -> tuple[float, ...]:
     try:
         found = tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise ConfigError(f"scales must be numbers with commas between them, got {text!r}") from None
-    require(all(0.1 <= scale <= 10 for scale in found), f"scales must be in [0.1, 10], got {text!r}", ConfigError)
+        raise ConfigError(f"scales must be numbers with commas between them, got {quoted(text)}") from None
+    require(all(0.1 <= scale <= 10 for scale in found), f"scales must be in [0.1, 10], got {quoted(text)}", ConfigError)
     return found
 
 
@@ -61,7 +61,7 @@ def write_predictions(
     from embasis.methods.selectors import OneThreshold, TrustNothing
     from embasis.storage import MapFolder
 
-    rule = f"the run has label maps: output must be a folder for them, got {output!r}"
+    rule = f"the run has label maps: output must be a folder for them, got {quoted(output)}"
     require(Path(output).suffix not in (".csv", ".parquet"), rule, ConfigError)
     assert model.maps is not None
     folder = MapFolder(output, model.maps.table)
@@ -126,7 +126,7 @@ def pictures_of(path: str, follow_links: bool) -> tuple[list[MapFile], dict[str,
 
 def predicted(
     model: Model, samples: MapFiles, scales: Sequence[float], flip: bool, refused: dict[str, str]
-) -> Iterator[Labelled]:
+) -> Iterator[LabelBatch]:
     """The labels of the pictures that can be read, one by one; why others cannot goes to `refused`."""
     for found in model.pictures(samples, scales, flip):
         late = {item.name: item.reason for item in samples.refused}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
@@ -187,4 +186,4 @@ def refuse_images(data: dict[str, Any]) -> None:
 
 def named(path: str) -> str:
     """A path as a run folder may show it: its last part."""
-    return Path(path).resolve().name or "/"
+    return os.path.basename(os.path.realpath(path)) or "/"

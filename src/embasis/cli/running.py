@@ -12,7 +12,7 @@ import click
 
 from embasis.cli.looking import round_line
 from embasis.cli.pictures import read_images, say_notes
-from embasis.cli.terminal import STOOD, copied, facts_of, failure, progress_bar, say, shareable
+from embasis.cli.terminal import OTHER_FOLDER, STOOD, copied, facts_of, failure, progress_bar, say, shareable
 from embasis.errors import (
     CheckpointError,
     ConfigError,
@@ -29,7 +29,7 @@ MOST_EARLY = 1000
 
 if TYPE_CHECKING:
     from embasis.config import Config
-    from embasis.engine.progress import Progress
+    from embasis.engine.state import TrainState
     from embasis.experiment.folder import FolderRun
     from embasis.storage import RunFolder
     from embasis.types import Plan, Problem
@@ -41,8 +41,8 @@ def train(
     path: Path,
     allow_change: tuple[str, ...] = (),
     accept_data: bool = False,
-    conclude: Callable[[FolderRun, Progress], None] = lambda run, progress: None,
-) -> tuple[FolderRun, Progress]:
+    conclude: Callable[[FolderRun, TrainState], None] = lambda run, progress: None,
+) -> tuple[FolderRun, TrainState]:
     """The run in its folder, from wherever it stands to its end; a signal stops it after the step, saved.
 
     What is said, `conclude` included, is in the folder's log too.
@@ -51,6 +51,7 @@ def train(
     from embasis.experiment.folder import FolderRun
     from embasis.experiment.front import is_images, open_front
     from embasis.experiment.preflight import require_room
+    from embasis.resources import require_writable
     from embasis.storage import RunFolder
 
     refuse_foreign(path)
@@ -60,6 +61,7 @@ def train(
         if is_images(problem):
             front = open_front(config)
             refuse_other_settings(path, rehearse(problem, config, front), allow_change)
+            require_writable(path, OTHER_FOLDER)
             stop.before_training()
             problem = read_images(problem, front, config, stop)
         say_notes(problem)
@@ -68,13 +70,25 @@ def train(
         del problem  # its features are standardised in a copy
         require_room(run.prepare(), path)
         stop.before_training()
-        with run.folder:
+        with run.folder, told_gone(run.folder):
             run.open()  # what is refused here leaves the folder as it was, its log too
             stop.before_training()
             with log.into(run.folder):
                 progress = go_on(run, stop)
                 conclude(run, progress)
     return run, progress
+
+
+@contextmanager
+def told_gone(folder: RunFolder) -> Iterator[None]:
+    """Whatever fails in a folder that was deleted or moved, that is what is said."""
+    try:
+        yield
+    except Exception as error:
+        gone = folder.gone()
+        if gone is None or isinstance(error, Interrupted):
+            raise
+        raise gone from error
 
 
 class RunLog:
@@ -106,7 +120,7 @@ class RunLog:
             self._folder = None
 
 
-def go_on(run: FolderRun, stop: Stop) -> Progress:
+def go_on(run: FolderRun, stop: Stop) -> TrainState:
     """All that is left of the run; saved and left when the user wants to stop."""
     path, built = run.folder.path, run.prepare()
     progress, known = run.open(), len(run.resumed.facts.get("changes", ())) if run.resumed else 0
@@ -115,29 +129,40 @@ def go_on(run: FolderRun, stop: Stop) -> Progress:
         say(f"{change}; the run is no longer bit-identical to one without the change")
     try:
         with progress_bar("training", epochs_of(built.plan, built.plan.rounds + 1)) as show:
-            for moment in run.moments():
-                progress = moment.progress
+            for event in run.moments():
+                progress = event.state
+                say_damage(run)
                 words = f"round {progress.round}" if progress.status == "running" else "writing the report"
                 show(epochs_of(built.plan, progress.round) + progress.epoch, words)
-                if moment.record is not None:
-                    say(round_line(moment.record))
+                if event.record is not None:
+                    say(round_line(event.record))
                 if stop.code:
-                    if moment.record is None:
+                    if event.record is None:
                         run.save(progress)
                     where = f"round {progress.round} epoch {progress.epoch} step {progress.step} in {path}"
                     raise Interrupted(f"interrupted; saved {where}; the same command goes on", stop.code)
+        say_damage(run)
         refuse_collapse(progress, path)
     except Interrupted:
         raise
     except Exception as error:
-        note_error(run, error, progress)
+        note_error(run, run.folder.gone() or error, progress)
         raise
     settle_error(run)
     return progress
 
 
+def say_damage(run: FolderRun) -> None:
+    """Which files were damaged, once."""
+    while run.repaired:
+        say(run.repaired.pop(0))
+
+
 def refuse_foreign(path: Path) -> None:
     """A run folder is new, empty, or one of ours."""
+    from embasis.storage.files import refuse_lost_link
+
+    refuse_lost_link(path)
     if path.exists():
         require(path.is_dir(), f"output {path} is a file; name a folder for the run", ConfigError)
         names = {entry.name for entry in os.scandir(path)}
@@ -147,11 +172,12 @@ def refuse_foreign(path: Path) -> None:
 
 def refuse_other_settings(path: Path, resolved: dict[str, Any], allowed: tuple[str, ...]) -> None:
     """A run folder that was begun with other settings is refused before minutes of reading."""
+    from embasis.config import upgrade
     from embasis.experiment.changes import refuse_changed_config
     from embasis.experiment.facts import read_run
 
     with suppress(CheckpointError):  # no generation yet, or a damaged one: opening the folder says more
-        refuse_changed_config(read_run(path).facts["config"], resolved, allowed)
+        refuse_changed_config(upgrade(read_run(path).facts["config"]), resolved, allowed)
 
 
 def epochs_of(plan: Plan, rounds: int) -> int:
@@ -159,7 +185,7 @@ def epochs_of(plan: Plan, rounds: int) -> int:
     return plan.source_epochs + (rounds - 1) * plan.epochs if rounds else 0
 
 
-def opening(run: FolderRun, progress: Progress) -> str:
+def opening(run: FolderRun, progress: TrainState) -> str:
     """What goes in, or where the run goes on."""
     path, found = run.folder.path, run.resumed
     built = run.prepare()
@@ -178,14 +204,14 @@ def opening(run: FolderRun, progress: Progress) -> str:
     return f"resumed round {progress.round} from generation {found.number}; {at}{ignored}"
 
 
-def refuse_collapse(progress: Progress, path: Path) -> None:
+def refuse_collapse(progress: TrainState, path: Path) -> None:
     """A collapsed run is kept and reported, and is not a success."""
     if progress.status == "collapsed":
         notes = "; ".join(progress.records[-1].notes)
         raise NumericalError(f"{notes}; everything is in {path}, its report says more")
 
 
-def note_error(run: FolderRun, error: Exception, progress: Progress) -> None:
+def note_error(run: FolderRun, error: Exception, progress: TrainState) -> None:
     """The same facts as on stderr, for machines, if the disk still allows it."""
     facts = facts_of(error, run.folder.path)
     if isinstance(error, ReportError):

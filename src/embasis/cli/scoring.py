@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from embasis.cli.pictures import label_files, read_beforehand
-from embasis.cli.terminal import progress_bar, require_folder, say, warn, write_into
-from embasis.errors import ConfigError, CorruptError, require
+from embasis.cli.terminal import Work, progress_bar, require_folder, say, warn, write_into
+from embasis.errors import ConfigError, CorruptError, quoted, require
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FIVE = ("source_only", "pseudo_label", "cbst", "mrkld_lrent", "em_basis")
 
 
-@click.command()
+@click.command(cls=Work)
 @click.argument("run")
 @click.argument("input_", metavar="INPUT")
 @click.option("-o", "--output", required=True, metavar="FILE", help=".csv or .parquet; for label maps a folder.")
@@ -83,14 +83,18 @@ def predict(
     if precision is not None:
         check_precision(precision)
     from embasis.experiment.facts import read_run
-    from embasis.storage import table_bytes, write_output
+    from embasis.storage import require_apart, table_bytes, write_output
 
+    require_apart(output, {"the run folder": run, "the input": input_}, folder=suffix not in (".csv", ".parquet"))
     found = read_run(run, generation)
     require(found.facts.get("records"), f"{run}: no round has ended yet; go on with embasis fit", CorruptError)
+    warn(collapse(run, found.facts))
     if not found.facts.get("maps"):
-        require(suffix in (".csv", ".parquet"), f"output must end in .csv or .parquet, got {output!r}", ConfigError)
+        require(
+            suffix in (".csv", ".parquet"), f"output must end in .csv or .parquet, got {quoted(output)}", ConfigError
+        )
         require(sizes == (1.0,) and not flip, "--scales and --flip are for runs with label maps", ConfigError)
-    model = stored(found.facts, found.tensors, Path(run))
+    model = stored(found.facts, found.tensors, Path(run), sealed=found.sealed)
     if model.maps is not None:
         require(sort is None, "--sort is for tables; maps.csv has mean_variance to sort by", ConfigError)
         model.maps.reader.workers = 1 if workers is None else workers
@@ -100,7 +104,7 @@ def predict(
         model.front.reader.workers = 1 if workers is None else workers
         columns = label_files(model, input_, follow_links)
     else:
-        x, ids = read_input(run, found.facts, input_, label, id_)
+        x, ids = read_input(run, found.facts, input_, label, id_, model.wide)
         columns = label_columns(model.verdict(x, ids), range(len(x)) if ids is None else ids.tolist(), model.schema)
     if sort == "uncertainty":
         columns = least_sure_first(columns)
@@ -113,6 +117,17 @@ def predict(
         return
     rows, trusted = len(columns["id"]), sum(columns["trusted"])
     say(f"wrote {output}: {rows:,} row{'' if rows == 1 else 's'}, {trusted:,} of them trusted ({trusted / rows:.0%})")
+
+
+def collapse(run: str, facts: dict[str, Any]) -> list[str]:
+    """What to know of a run whose training failed: which model labels here, and what to do."""
+    from embasis.experiment.view import kept_round
+
+    if facts["progress"]["status"] != "collapsed":
+        return []
+    last, kept = len(facts["records"]) - 1, kept_round(facts)
+    told = f"the run {run} collapsed in round {last}; its model is that of round {kept}, the best one before"
+    return [f"{told}; see its report, and train again with fewer rounds or a smaller plan.lr"]
 
 
 def keep_promise(columns: dict[str, list[Any]], precision: float, model: Model) -> Promise:
@@ -133,20 +148,22 @@ def least_sure_first(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
 
 
 def read_input(
-    run: str, facts: Mapping[str, Any], path: str, label: str | None, id_: str | None
+    run: str, facts: Mapping[str, Any], path: str, label: str | None, id_: str | None, wide: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Features in the order of the run's columns, and ids if there are any."""
+    """Features in the order of the run's columns, in float64 if `wide`, and ids if there are any."""
     import torch
 
-    from embasis.data.tables import in_order, read_table
+    from embasis.data.readers import read_exact, read_table
+    from embasis.data.tables import in_order
 
     data = facts["config"].get("data", {})
-    table = read_table(path, label or data.get("label", "label"), id_ or data.get("id"))
+    read = read_exact if wide else read_table
+    table = read(path, label or data.get("label", "label"), id_ or data.get("id"))
     ids = None if table.ids is None else torch.from_numpy(table.ids)
     return torch.from_numpy(in_order(table, facts.get("columns"), run)), ids
 
 
-@click.command()
+@click.command(cls=Work)
 @click.argument("dataset")
 @click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--methods", default=",".join(FIVE), show_default=True, metavar="A,B,…", help="Names, or `all`.")
@@ -178,6 +195,7 @@ def compare(
       embasis compare office31 --root DIR --preset paper-office31
     """
     from embasis import config as settings
+    from embasis.data.domain_sets import where
     from embasis.experiment.compare import compare as outcomes
     from embasis.experiment.compare import count_pairs
     from embasis.report.paper_layout import paper_table
@@ -190,7 +208,7 @@ def compare(
         "network": {"name": backbone},
     }
     config = settings.load(None, words, preset=preset, **tables)
-    require_folder(output)
+    require_folder(output, {"the folder of data packs": where(root or config.data.get("root"))})
     total = len(names) * seeds * count_pairs(dataset, config.data)
     rows: list[RunScore] = []
     read_beforehand(dataset, config, root)

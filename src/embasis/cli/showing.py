@@ -13,12 +13,12 @@ import click
 
 from embasis.cli.running import train
 from embasis.cli.scoring import FIVE, comparison_files
-from embasis.cli.terminal import progress_bar, require_folder, say, write_into
+from embasis.cli.terminal import Work, progress_bar, require_folder, say, write_into
 from embasis.errors import ConfigError, InputDataError
 
 if TYPE_CHECKING:
     from embasis.config import Config
-    from embasis.engine.progress import Progress
+    from embasis.engine.state import TrainState
     from embasis.experiment.compare import Outcome
     from embasis.experiment.folder import FolderRun
     from embasis.report.records import RunView
@@ -38,7 +38,7 @@ TASKS: dict[str, tuple[str, tuple[str, ...], dict[str, Any], str]] = {
 COUNTED = {2: "Two", 5: "Five"}
 
 
-@click.command()
+@click.command(cls=Work)
 @click.option("--task", type=click.Choice([*TASKS]), default="digits", show_default=True, help="Which data to show.")
 @click.option("-o", "--output", metavar="DIR", help="Folder for the results.  [default: demo-run or demo-scenes]")
 @click.option("--seed", type=int, default=0, show_default=True)
@@ -57,7 +57,7 @@ def demo(task: str, output: str | None, seed: int) -> None:
     """
     from embasis import config as settings
     from embasis.experiment.compare import compare, one_problem, score_of
-    from embasis.experiment.folder import view_of
+    from embasis.experiment.view import view_of
     from embasis.report.tables import as_text, summarise
 
     network, names, plan, words = TASKS[task]
@@ -80,7 +80,7 @@ def demo(task: str, output: str | None, seed: int) -> None:
     with one_thread():
         run, progress = train_somewhere(problem, config, out, mine)
     seconds = sum(float(row["seconds"]) for row in run.timings)
-    rows.append(score_of(task, "", mine, seed, progress.outcome, seconds, problem.schema.names))
+    rows.append(score_of(task, "", mine, seed, progress.final_record, seconds, problem.schema.names))
     views.append(view_of(run.folder.path))
     write_into(out, comparison_files(f"{COUNTED[len(names)]} methods on {task}", rows, views))
     say(f"\n{as_text(summarise(rows))}")
@@ -113,7 +113,7 @@ def methodless(config: Config) -> Config:
     return msgspec.structs.replace(config, method={})
 
 
-def train_somewhere(problem: Problem, config: Config, out: Path, name: str) -> tuple[FolderRun, Progress]:
+def train_somewhere(problem: Problem, config: Config, out: Path, name: str) -> tuple[FolderRun, TrainState]:
     """In out/name, or in out/name-2 … where the folder before belongs to another seed or an older embasis."""
     for number in itertools.count(2):
         path = out / name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import traceback
 import warnings
@@ -13,14 +14,15 @@ from typing import Any, TextIO
 
 import click
 
-from embasis.errors import ConfigError, EmbasisError, EmbasisWarning, Interrupted, require
+from embasis.errors import ConfigError, EmbasisError, EmbasisWarning, Interrupted, require, shortened
 from embasis.report.records import public, visible
-from embasis.resources import is_short
+from embasis.resources import MORE_THREADS, is_short, lacks_threads, require_threads, require_writable
 
 DEBUG, STOOD = "embasis.debug", "embasis.stood"
 """What a command keeps in its context: whether tracebacks are wanted, and the facts of a run that has failed."""
 LAUNCHER = "TORCHELASTIC_ERROR_FILE"
 """The variable by which torchrun says where a failure is to be written; it makes 1 of every exit code."""
+OTHER_FOLDER = "name another folder with -o"
 BUG = "this is a bug in embasis; run again with --debug"
 
 
@@ -66,10 +68,25 @@ def warn(texts: Sequence[str]) -> None:
         say(f"warning: {text}", err=True)
 
 
-def require_folder(output: str | Path | None) -> None:
-    """Refuse an output that is a file where files are to be written into a folder."""
-    there = output is not None and Path(output).exists() and not Path(output).is_dir()
-    require(not there, f"output {output} is a file; name a folder", ConfigError)
+def require_folder(output: str | Path | None, inputs: Mapping[str, Path] | None = None) -> None:
+    """Refuse an output for several files that is a file, lies in one of these folders or in a run, or is closed."""
+    if output is not None:
+        from embasis.storage import refuse_lost_link, require_apart
+
+        refuse_lost_link(Path(output))
+        there = os.path.exists(output) and not os.path.isdir(output)
+        require(not there, f"output {output} is a file; name a folder", ConfigError)
+        require_apart(output, inputs or {})
+        require_writable(Path(output), OTHER_FOLDER)
+
+
+class Work(click.Command):
+    """A command that needs what a machine has, and asks for it before it imports the libraries that cannot."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Ask, and run."""
+        require_threads()
+        return super().invoke(ctx)
 
 
 class Commands(click.Group):
@@ -85,13 +102,28 @@ class Commands(click.Group):
         ctx.meta[DEBUG] = "--debug" in own
         return super().parse_args(ctx, [word for word in own if word != "--debug"] + args[len(own) :])
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """As usual; what was typed is quoted in part if it is long."""
+        with brief_usage():
+            return super().make_context(*args, **extra)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command and its words; none of them is read as what it is not meant for."""
+        name, command, words = super().resolve_command(ctx, args)
+        if command is not None:
+            refuse_dashes(command, words)
+        return name, command, words
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; warnings of ours are printed, errors become sentences."""
         with warnings.catch_warnings():
             warnings.simplefilter("always", EmbasisWarning)
             warnings.showwarning = show_warning(warnings.showwarning)
             try:
-                return super().invoke(ctx)
+                with brief_usage():
+                    return super().invoke(ctx)
             except (click.ClickException, click.exceptions.Exit, click.Abort):
                 raise
             except (Exception, KeyboardInterrupt) as error:
@@ -101,6 +133,40 @@ class Commands(click.Group):
                     say("".join(traceback.format_exception(error)).rstrip(), err=True)
                 say(f"embasis: {visible(sentence)}", err=True)
                 ctx.exit(code)
+
+
+@contextmanager
+def brief_usage() -> Iterator[None]:
+    """What click says of words that it cannot use has a length, too."""
+    try:
+        yield
+    except click.ClickException as error:
+        vars(error)["message"] = shortened(error.message)  # it is final for type checkers
+        raise
+
+
+def refuse_dashes(command: click.Command, words: Sequence[str]) -> None:
+    """An option whose value was forgotten must not swallow the next one; a file named like an option is not one."""
+    options = [item for item in command.params if isinstance(item, click.Option)]
+    names = {"-h", "--help", *(name for item in options for name in item.opts)}
+    valued = {name for item in options if not item.is_flag for name in item.opts}
+    before = ""
+    for word in words:
+        if before in valued:
+            rule = f"{before} needs a value, got the option {word!r}; write ./{word} for a file of that name"
+            require(word not in {*names, "--"}, rule, ConfigError)
+            before = ""
+            continue
+        if word == "--":
+            return
+        odd = word.startswith("-") and word.partition("=")[0] not in names and os.path.lexists(word)
+        require(not odd, f"{word!r} is read as an option; write ./{word} for the file of that name", ConfigError)
+        before = word
+
+
+def typed(path: Path) -> str:
+    """A path as it can be typed in a command."""
+    return shlex.quote(f"./{path}" if str(path).startswith("-") else str(path))
 
 
 def show_warning(usual: Callable[..., None]) -> Callable[..., None]:
@@ -115,7 +181,7 @@ def show_warning(usual: Callable[..., None]) -> Callable[..., None]:
         line: str | None = None,
     ) -> None:
         if issubclass(category, EmbasisWarning):
-            say(f"warning: {visible(str(message))}", err=True)
+            say(f"warning: {visible(shortened(str(message)))}", err=True)
         else:
             usual(message, category, filename, lineno, file, line)
 
@@ -128,12 +194,15 @@ def failure(error: BaseException) -> tuple[str, int]:
         return str(error), error.exit_code
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", 130
+    if lacks_threads(error):
+        return f"no more threads can be started; {MORE_THREADS}, or free some memory", 5
     if is_short(error):
         return "not enough memory; fewer rows, fewer features or a smaller plan.batch need less", 5
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or error}", 5
-    return f"{type(error).__name__}: {error}; {BUG}", 1
+        denied = "cannot use " if where and isinstance(error, PermissionError) else ""
+        return shortened(f"{denied}{where}{error.strerror or error}"), 5
+    return shortened(f"{type(error).__name__}: {error}; {BUG}"), 1
 
 
 def facts_of(error: BaseException, path: Path | None = None) -> dict[str, Any]:

@@ -12,19 +12,24 @@ from embasis.cli.looking import counted
 from embasis.cli.mapping import load_mapped
 from embasis.cli.pictures import given_flags, image_flags, is_image_side, named, options_of, refuse_images
 from embasis.cli.running import train
-from embasis.cli.terminal import say
-from embasis.errors import ConfigError, InputDataError, known, require
+from embasis.cli.terminal import Work, say, typed
+from embasis.errors import ConfigError, InputDataError, known, quoted, require
 
 if TYPE_CHECKING:
     from embasis.config import Config
-    from embasis.engine.progress import Progress
+    from embasis.engine.state import TrainState
     from embasis.experiment.folder import FolderRun
     from embasis.types import Problem
 
 TABLES = ("labelled", "unlabelled", "test")
+INPUTS = {
+    "labelled": "the labelled side", "unlabelled": "the unlabelled side", "test": "the test side",
+    "corrections": "the corrections", "classes": "the classes",
+}  # fmt: skip
+"""What a run reads and never writes to, in words."""
 
 
-@click.command()
+@click.command(cls=Work)
 @click.argument("labelled", required=False)
 @click.argument("unlabelled", required=False)
 @click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
@@ -108,7 +113,7 @@ def fit(
     if dataset is not None or (preset is not None and all("=" in word for word in given)):
         words = (*given, *words)
     elif len(given) == 1:
-        raise click.UsageError(f"two are needed, LABELLED and UNLABELLED; got one: {labelled!r}")
+        raise click.UsageError(f"two are needed, LABELLED and UNLABELLED; got one: {quoted(labelled)}")
     else:
         tables |= {"labelled": labelled, "unlabelled": unlabelled}
     tables |= {"test": test, "label": label, "id": id_, "classes": classes, "corrections": corrections}
@@ -122,8 +127,24 @@ def fit(
         network={"name": backbone},
         data=tables,
     )
+    refuse_places(config, output)
     problem, config = load_data(config)
     train(problem, config, Path(output), allow_change, accept_data_change, conclude)
+
+
+def refuse_places(config: Config, output: str) -> None:
+    """Neither the run nor a feature cache that was named goes where the data are."""
+    from embasis.data.domain_sets import where
+    from embasis.storage import require_apart
+
+    data = config.data
+    inputs = {words: str(data[key]) for key, words in INPUTS.items() if key in data}
+    if "dataset" in data and "labelled" not in data:
+        inputs = {"the folder of data packs": str(where(data.get("root")))}
+    require_apart(output, inputs, folder=True, run=True)
+    cache = str(config.images.get("cache") or os.environ.get("EMBASIS_CACHE") or "")
+    if cache:
+        require_apart(cache, inputs, what="feature cache")
 
 
 def load_data(config: Config) -> tuple[Problem, Config]:
@@ -144,7 +165,7 @@ def load_data(config: Config) -> tuple[Problem, Config]:
         return problem, msgspec.structs.replace(config, data=data)
     names = (*TABLES, "label", "id", "classes", "corrections", *IMAGE_DATA)
     for key in data:
-        require(key in names, f"unknown data setting {key!r}; known: {known(names)}", ConfigError)
+        require(key in names, f"unknown data setting {quoted(key)}; known: {known(names)}", ConfigError)
     require(
         "labelled" in data and "unlabelled" in data,
         "name two tables or folders, LABELLED and UNLABELLED, or --dataset",
@@ -152,14 +173,15 @@ def load_data(config: Config) -> tuple[Problem, Config]:
     )
     paths = (*TABLES, "classes", "corrections")
     plain = {key: named(str(value)) if key in paths else value for key, value in data.items()}
-    return two_sides(data), msgspec.structs.replace(config, data=plain)
+    return two_sides(data, config), msgspec.structs.replace(config, data=plain)
 
 
-def two_sides(data: dict[str, Any]) -> Problem:
+def two_sides(data: dict[str, Any], config: Config) -> Problem:
     """The problem of two tables, or of two folders or lists of images."""
     from embasis.data.image.folders import load_images, without_folders
     from embasis.data.maps.folders import are_map_folders
     from embasis.data.tables import load_pair
+    from embasis.experiment.preflight import require_cache_place
 
     sides = {key: str(data[key]) for key in TABLES if key in data}
     label, id_ = str(data.get("label", "label")), data.get("id")
@@ -179,6 +201,7 @@ def two_sides(data: dict[str, Any]) -> Problem:
         require(not odd, f"label maps have no columns, so none can be named: {', '.join(odd)}", ConfigError)
         return load_mapped(data, sides)
     require("classes" not in data, "classes are for label maps, the images have none", ConfigError)
+    require_cache_place(config)
     problem = load_images(**sides, label=label, options=options_of(data))
     return without_folders(corrected(problem, data), *sides.values(), data.get("corrections"))
 
@@ -194,9 +217,9 @@ def corrected(problem: Problem, data: dict[str, Any]) -> Problem:
     return corrected_problem(problem, path, unlabelled, label, None if id_ is None else str(id_))
 
 
-def conclude(run: FolderRun, progress: Progress) -> None:
+def conclude(run: FolderRun, progress: TrainState) -> None:
     """What was written, and how to go on."""
-    path, last, maps = run.folder.path, progress.outcome, run.prepare().maps is not None
+    path, last, maps = run.folder.path, progress.final_record, run.prepare().maps is not None
     for note in progress.records[-1].notes:
         say(note)
     if progress.kept is not None:
@@ -205,5 +228,6 @@ def conclude(run: FolderRun, progress: Progress) -> None:
     what, suffix = ("sites", "") if maps else ("labels", ".parquet")
     say(f"done: {counted(progress.records[-1].round, 'round')}, {last.trusted:,} of {last.unlabelled:,} {what} trusted")
     say(f"wrote {path / 'report.html'} and {path / 'labels' / f'round-{last.round:03d}{suffix}'}")
-    others = f"pictures with: embasis predict {path} PICTURES -o maps"
-    say(f"label other {others if maps else f'rows with: embasis predict {path} INPUT -o labels.csv'}")
+    command = f"embasis predict {typed(path)}"
+    what = f"pictures with: {command} PICTURES -o maps" if maps else f"rows with: {command} INPUT -o labels.csv"
+    say(f"label other {what}")

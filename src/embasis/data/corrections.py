@@ -17,7 +17,7 @@ from embasis.data.image.files import ImageFile
 from embasis.data.image.samples import Images
 from embasis.data.problem import listed
 from embasis.errors import require
-from embasis.types import Arrays, Problem, Samples
+from embasis.types import Arrays, Fine, Problem, Samples
 
 FEW = 5
 """Ids that a sentence names."""
@@ -85,14 +85,19 @@ def _joined(labelled: Samples, unlabelled: Samples, rows: Tensor, classes: Tenso
     assert isinstance(labelled, Arrays)
     assert isinstance(unlabelled, Arrays)
     ids = torch.cat([labelled.ids, other_ids(unlabelled.ids[rows], labelled.ids)])
-    return Arrays.of(torch.cat([labelled.x, unlabelled.x[rows]]), torch.cat([labelled.labels, classes]), ids)
+    x, fine = torch.cat([labelled.x, unlabelled.x[rows]]), None
+    if labelled.fine is not None and unlabelled.fine is not None:  # they have the same columns
+        values = torch.cat([labelled.fine.values, unlabelled.fine.values[rows]])
+        fine = Fine(labelled.fine.columns, values)
+    return Arrays.of(x, torch.cat([labelled.labels, classes]), ids, fine)
 
 
 def _taken(samples: Samples, rows: Tensor) -> Samples:
     if isinstance(samples, Images):
         return samples.take(rows)
     assert isinstance(samples, Arrays)
-    return Arrays(samples.x[rows], samples.labels[rows], samples.ids[rows])
+    fine = None if samples.fine is None else samples.fine.take(rows)
+    return Arrays(samples.x[rows], samples.labels[rows], samples.ids[rows], fine)
 
 
 def renamed(files: Sequence[ImageFile], taken: Iterable[str]) -> list[ImageFile]:

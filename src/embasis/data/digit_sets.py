@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from embasis.data.readers import read_array
-from embasis.errors import ConfigError, InputDataError, require
+from embasis.data.npy import read_array, require_single_names
+from embasis.errors import ConfigError, InputDataError, quoted, require
 from embasis.randomness import permutation
 from embasis.types import Arrays, LabelSchema, Problem
 
@@ -70,7 +70,7 @@ def _enlarged(x: Tensor) -> Tensor:
 def _entry(archive: zipfile.ZipFile, key: str, path: Path) -> NDArray[Any]:
     entry = archive.getinfo(f"{key}.npy")
     with archive.open(entry) as stream:
-        return read_array(stream, entry.file_size, f"{path}: array {key!r}", LARGEST_PACK)
+        return read_array(stream, entry.file_size, f"{path}: array {quoted(key)}", LARGEST_PACK)
 
 
 def _arrays(root: Path, name: str) -> dict[str, NDArray[np.uint8]]:
@@ -79,6 +79,7 @@ def _arrays(root: Path, name: str) -> dict[str, NDArray[np.uint8]]:
     require(path.is_file(), f"mnist_usps: no file {path.name} in {root}; set --root or EMBASIS_DATA")
     try:
         with zipfile.ZipFile(path) as archive:
+            require_single_names(archive, path)
             size = sum(entry.file_size for entry in archive.infolist())
             require(size <= LARGEST_PACK, f"{path}: takes {size} bytes unpacked, at most {LARGEST_PACK} are read")
             arrays = {key: _entry(archive, key, path) for key in ("train_x", "train_y", "test_x", "test_y")}

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from embasis.data.mat import read_mat
-from embasis.errors import ConfigError, InputDataError, lookup, require
+from embasis.errors import ConfigError, InputDataError, lookup, quoted, require
 from embasis.types import Arrays, LabelSchema, Problem
 
 Floats = NDArray[np.float32]
@@ -82,7 +82,7 @@ def _problem(
     name: str, domains: dict[str, str], root: str | os.PathLike[str] | None, source: str, target: str, prepare: bool
 ) -> Problem:
     members = [lookup(domains, domain, f"domain of {name}") for domain in (source, target)]
-    require(source != target, f"{name}: source and target must differ, got {source!r} twice", ConfigError)
+    require(source != target, f"{name}: source and target must differ, got {quoted(source)} twice", ConfigError)
     sides = [_features(name, where(root), member) for member in members]
     (x_source, y_source), (x_target, y_target) = ((unit_scores(x) if prepare else x, y) for x, y in sides)
     return Problem(

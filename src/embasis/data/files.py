@@ -20,7 +20,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from torch import Tensor
 
-from embasis.errors import InputDataError, require
+from embasis.data.text import open_regular
+from embasis.errors import InputDataError, quoted, require
 
 CHUNK_BYTES = 2**24
 """Bytes of the file in one chunk of an iteration."""
@@ -71,7 +72,7 @@ class ArrayFile:
 
     def _read_header(self) -> tuple[tuple[int, ...], np.dtype[Any], int, int]:
         """Shape, type, where the rows begin, and the size of the file that all of them need."""
-        with self.path.open("rb") as stream:
+        with open_regular(self.path) as stream:
             try:
                 version = npy.read_magic(stream)
                 if version not in READ:
@@ -82,7 +83,7 @@ class ArrayFile:
             offset, held = stream.tell(), os.fstat(stream.fileno()).st_size
         require(not dtype.hasobject, f"{self.path}: holds Python objects (a pickle); only plain numbers are read")
         plain = dtype.kind in "biuf" and dtype.itemsize <= 8
-        require(plain, f"{self.path}: only numbers of up to 8 bytes are read, got dtype {dtype.str!r}")
+        require(plain, f"{self.path}: only numbers of up to 8 bytes are read, got dtype {quoted(dtype.str)}")
         require(
             len(shape) >= 2 and min(shape) > 0,
             f"{self.path}: 2 or more dimensions (rows, features) without a zero are needed, got shape {shape}",
@@ -98,7 +99,7 @@ class ArrayFile:
         """The bytes at `position` into `raw`; the file must still be as long as it was."""
         target = raw.reshape(-1).view(np.uint8).data
         try:
-            with self.path.open("rb", buffering=0) as stream:
+            with open_regular(self.path) as stream:
                 held = os.fstat(stream.fileno()).st_size
                 require(
                     held == self._size, f"{self.path}: had {self._size} bytes when it was opened, now it has {held}"

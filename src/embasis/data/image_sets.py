@@ -22,7 +22,7 @@ from embasis.data.domain_sets import CLASSES, SURF, where
 from embasis.data.image.scan import Scan, has_members, scan_folder, scan_tar
 from embasis.data.image.sides import ImageOptions, ImageSide, assemble, repeats_text, require_budget, top_folder
 from embasis.data.image.visda_list import VISDA_CLASSES, listed_only
-from embasis.errors import ConfigError, InputDataError, known, lookup, require
+from embasis.errors import ConfigError, InputDataError, known, lookup, quoted, require
 from embasis.types import Problem
 
 PathLike = str | os.PathLike[str]
@@ -133,7 +133,7 @@ def _pair(kind: ImageSet, root: Path, source: str, target: str) -> Problem:
     """All images of the source are labelled, all of the target are not; its true labels are hidden."""
     for domain in (source, target):
         lookup(kind.counts, domain, f"domain of {kind.name}")
-    require(source != target, f"{kind.name}: source and target must differ, got {source!r} twice", ConfigError)
+    require(source != target, f"{kind.name}: source and target must differ, got {quoted(source)} twice", ConfigError)
     sides = _side(kind, root, source), _side(kind, root, target)
     refused = [item for side in sides for item in side.scan.refused]
     require_budget(refused, sum(side.seen for side in sides), ImageOptions().budget)

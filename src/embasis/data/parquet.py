@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from embasis.errors import InputDataError, require
+from embasis.data.problem import AGAIN
+from embasis.errors import InputDataError, quoted, require, shortened
 from embasis.resources import require_memory
 
 LARGEST = 4 * 2**30
@@ -24,20 +25,24 @@ LARGEST = 4 * 2**30
 
 @contextmanager
 def opened(path: Path, largest: int = LARGEST) -> Iterator[Any]:
-    """The file, whose size is known to be fitting; texts are read as dictionaries."""
+    """The file, whose size is known to be fitting; texts are read as dictionaries.
+
+    Neither `pre_buffer` nor `use_threads`: after a damaged file, threads of arrow may abort the process as it ends."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, pre_buffer=False) as file:
             texts = [field.name for field in file.schema_arrow if _is_text(field.type)]
             size = _size(file.metadata, len(file.schema_arrow.names))
         require(size <= largest, f"{path}: takes {size} bytes unpacked, at most {largest} are read")
         require_memory(size, str(path), "take fewer rows or columns")
-        with pq.ParquetFile(path, read_dictionary=texts) as file:
+        with pq.ParquetFile(path, read_dictionary=texts, pre_buffer=False) as file:
             yield file
-    except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise InputDataError(f"{path}: not a readable .parquet file: {error}") from error
+    except UnicodeDecodeError as error:
+        raise InputDataError(f"{path}: a name in it is not UTF-8 text: {error}; {AGAIN}") from error
+    except pa.ArrowException as error:
+        raise InputDataError(f"{path}: not a readable .parquet file: {shortened(str(error))}") from error
 
 
 def _is_text(kind: Any) -> bool:
@@ -78,11 +83,19 @@ def values_of(column: Any) -> list[Any]:
     found: list[Any] = []
     for chunk in column.chunks:
         if hasattr(chunk, "dictionary"):
-            known = chunk.dictionary.to_pylist()
+            known = _texts(chunk.dictionary)
             found += [None if place is None else known[place] for place in chunk.indices.to_pylist()]
         else:
-            found += chunk.to_pylist()
+            found += _texts(chunk)
     return found
+
+
+def _texts(values: Any) -> list[Any]:
+    """The values; those of a text column as bytes if one of them is not UTF-8, so that its row can be named."""
+    try:
+        return list(values.to_pylist())
+    except UnicodeDecodeError:
+        return list(values.cast("large_binary").to_pylist())
 
 
 def columns_of(path: Path, names: Sequence[str] | None = None) -> dict[str, list[Any]]:
@@ -91,6 +104,6 @@ def columns_of(path: Path, names: Sequence[str] | None = None) -> dict[str, list
         kinds = kinds_of(file)
         wanted = [name for name, kind in kinds.items() if is_flat(kind)] if names is None else list(names)
         for name in wanted:
-            require(is_flat(kinds[name]), f"{path}: column {name!r} must have one value a row, got {kinds[name]}")
+            require(is_flat(kinds[name]), f"{path}: column {quoted(name)} must have one value a row, got {kinds[name]}")
         table = file.read(columns=wanted, use_threads=False)
         return {name: values_of(table.column(name)) for name in wanted}

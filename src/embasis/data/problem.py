@@ -12,19 +12,23 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from embasis.errors import EmbasisWarning, InputDataError, require
-from embasis.types import Arrays, LabelSchema, Problem
+from embasis.data.fine import fine_columns, met_columns, settled
+from embasis.data.numbers import checked, narrow
+from embasis.errors import EmbasisWarning, InputDataError, quoted, require
+from embasis.types import Arrays, Fine, LabelSchema, Problem
 
 Values = ArrayLike | Tensor
 UNKNOWN = ""
+AGAIN = "write the table again, with text in UTF-8"
 _MISSING = frozenset({"", "-1", "nan", "NaN"})
 _WHOLE = re.compile(r"-?\d+\.0+")
 
@@ -37,6 +41,8 @@ class Side:
     x: Tensor
     labels: list[str] | None = None
     ids: Tensor | None = None
+    fine: Fine | None = None
+    """Columns of x that float32 may lose."""
 
     def __post_init__(self) -> None:
         rows = len(self.x)
@@ -66,17 +72,21 @@ def from_arrays(
     `hidden` holds true labels of the unlabelled rows, for evaluation only; `names` fixes the classes and their order.
     """
     known = None if hidden is None else label_names(hidden, "hidden")
-    rows = matrix(unlabelled, "unlabelled")
+    rows = checked(unlabelled, "unlabelled")
     require(
         known is None or len(known) == len(rows), f"hidden: {len(known or [])} labels, unlabelled has {len(rows)} rows"
     )
-    return join(
-        Side("labelled", matrix(x, "labelled"), label_names(y, "labelled")),
-        Side("unlabelled", rows, known),
-        test=None if test is None else Side("test", matrix(test[0], "test"), label_names(test[1], "test")),
-        names=names,
-        shared=shared,
-    )
+    one = side_of("labelled", checked(x, "labelled"), label_names(y, "labelled"))
+    two, last = side_of("unlabelled", rows, known), None
+    if test is not None:
+        always = met_columns((one.fine, two.fine))
+        last = side_of("test", checked(test[0], "test"), label_names(test[1], "test"), always)
+    return join(one, two, test=last, names=names, shared=shared)
+
+
+def side_of(name: str, rows: NDArray[Any], labels: list[str] | None, always: Collection[int] = ()) -> Side:
+    """A side of checked rows; the columns of `always` are those that another side has fine."""
+    return Side(name, narrow(rows), labels, fine=fine_columns(rows, always))
 
 
 def join(
@@ -108,11 +118,13 @@ def join(
     if unlabelled.classes:
         hidden = _numbers(unlabelled, schema)
         hidden = hidden if unlabelled.ids is None else hidden[torch.argsort(unlabelled.ids)]
+    sides = (labelled, unlabelled) if test is None else (labelled, unlabelled, test)
+    one, two, *last = settled([(side.x, side.fine) for side in sides])
     return Problem(
-        labelled=Arrays.of(labelled.x, _numbers(labelled, schema), labelled.ids),
-        unlabelled=Arrays.of(unlabelled.x, None, unlabelled.ids),
+        labelled=Arrays.of(labelled.x, _numbers(labelled, schema), labelled.ids, one),
+        unlabelled=Arrays.of(unlabelled.x, None, unlabelled.ids, two),
         schema=schema,
-        test=None if test is None else Arrays.of(test.x, _numbers(test, schema), test.ids),
+        test=None if test is None else Arrays.of(test.x, _numbers(test, schema), test.ids, *last),
         hidden=hidden,
         shared=shared,
     )
@@ -169,7 +181,7 @@ def listed(names: Iterable[str], most: int = 10) -> str:
     """Names for a sentence: quoted, in order, at most ten of them."""
     names = order(names)
     rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(repr(name) for name in names[:most]) + rest
+    return ", ".join(quoted(name) for name in names[:most]) + rest
 
 
 def label_names(labels: object, what: str) -> list[str]:
@@ -180,15 +192,37 @@ def label_names(labels: object, what: str) -> list[str]:
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     require(array.ndim == 1, f"{what}: labels must be one column, got shape {array.shape}")
-    known: dict[str, str] = {}  # rows share their texts, which may be long
+    _require_characters(array, what)
+    known: dict[str | bytes, str] = {}  # rows share their texts, which may be long
     names = []
-    for label in array.tolist():
-        if isinstance(label, str):
-            name = known[label] if label in known else known.setdefault(label, _label_name(label, what))
+    for row, label in enumerate(array.tolist()):
+        if not isinstance(label, str | bytes):
+            names.append(_label_name(label, what))
+        elif label in known:
+            names.append(known[label])
         else:
-            name = _label_name(label, what)
-        names.append(name)
+            names.append(known.setdefault(label, _label_name(text_of(label, what, row), what)))
     return names
+
+
+def _require_characters(array: NDArray[Any], what: str) -> None:
+    """Numpy keeps texts as numbers of characters: refuse those that are none, over 0x10FFFF or half of a pair."""
+    if array.dtype.kind != "U" or not array.size:
+        return
+    codes = np.ascontiguousarray(array).view(np.dtype("u4").newbyteorder(array.dtype.byteorder)).reshape(len(array), -1)
+    bad = (codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))
+    if bad.any():
+        row, place = (int(index) for index in np.argwhere(bad)[0])
+        rule = f"row {row}: labels must be text, got the character number {codes[row, place]:#x}, which is none"
+        raise InputDataError(f"{what}: {rule}; {AGAIN}")
+
+
+def text_of(value: str | bytes, what: str, row: int) -> str:
+    """Text that UTF-8 can hold. Other bytes are refused: replaced by a sign, two names could become one."""
+    try:
+        return value.decode() if isinstance(value, bytes) else value.encode().decode()
+    except UnicodeError as error:
+        raise InputDataError(f"{what}: row {row}: {quoted(value)} is not UTF-8 text; {AGAIN}") from error
 
 
 def _label_name(label: object, what: str) -> str:
@@ -196,8 +230,6 @@ def _label_name(label: object, what: str) -> str:
         return UNKNOWN
     if isinstance(label, np.generic):
         label = label.item()
-    if isinstance(label, bytes):
-        label = label.decode("utf-8", "replace")
     if isinstance(label, float):
         require(
             math.isnan(label) or label.is_integer(), f"{what}: labels must be classes, got the continuous value {label}"
@@ -208,53 +240,3 @@ def _label_name(label: object, what: str) -> str:
     if _WHOLE.fullmatch(name):
         name = name.partition(".")[0]
     return UNKNOWN if name in _MISSING else name
-
-
-def matrix(values: object, what: str, columns: Sequence[str] | None = None) -> Tensor:
-    """Numbers as a float32 tensor (N, …), all finite; `columns` gives their names for messages."""
-    array = _plain(values, what)
-    require(
-        array.ndim >= 2, f"{what}: 2 or more dimensions (rows, features) are needed, got shape {tuple(array.shape)}"
-    )
-    require(0 not in array.shape[1:], f"{what}: at least one feature is needed, got shape {tuple(array.shape)}")
-    flat = array.reshape(len(array), math.prod(array.shape[1:]))
-    bad = ~np.isfinite(flat)
-    if bad.any():
-        count = {"NaN": int(np.isnan(flat).sum()), "inf": int(np.isinf(flat).sum())}
-        found = " and ".join(f"{number} {kind}" for kind, number in count.items() if number)
-        spread = f"{_share(bad, 1, 'row')} and {_share(bad, 0, 'column')}"
-        raise InputDataError(f"{what}: values must be finite, got {found} in {spread}; first at {_first(bad, columns)}")
-    limit = float(np.finfo(np.float32).max)
-    over = np.abs(flat) > limit if flat.dtype.itemsize > 4 else np.zeros_like(bad)
-    if over.any():
-        raise InputDataError(
-            f"{what}: values must fit in float32 (up to {limit:.1e}), {int(over.sum())} do not; "
-            f"first at {_first(over, columns)}: {flat[over][0]:.3g}"
-        )
-    return torch.from_numpy(np.array(array, dtype=np.float32, order="C"))
-
-
-def _plain(values: object, what: str) -> NDArray[np.generic]:
-    """A numpy array of real numbers."""
-    if isinstance(values, Tensor):
-        require(values.layout == torch.strided, f"{what}: a dense tensor is needed, got layout {values.layout}")
-        values = values.detach().cpu()
-        values = (values.float() if values.dtype == torch.bfloat16 else values).resolve_neg().resolve_conj().numpy()
-    require(not np.ma.is_masked(values), f"{what}: masked values must be filled or their rows left out")
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise InputDataError(f"{what}: rows must have one length: {error}") from error
-    require(array.dtype.kind in "biuf", f"{what}: values must be real numbers, got dtype {array.dtype}")
-    return array
-
-
-def _share(bad: NDArray[np.bool_], axis: int, unit: str) -> str:
-    lines = np.asarray(bad.any(axis))
-    return f"{int(lines.sum())} of {len(lines)} {unit}{'s' if len(lines) > 1 else ''}"
-
-
-def _first(bad: NDArray[np.bool_], columns: Sequence[str] | None) -> str:
-    """Where it begins; rows and columns count from 0, as arrays do."""
-    row, column = (int(index) for index in np.argwhere(bad)[0])
-    return f"row {row}, column {column if columns is None else repr(columns[column])}"

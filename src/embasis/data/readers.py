@@ -9,33 +9,32 @@
 
 from __future__ import annotations
 
-import ast
-import csv
 import itertools
-import math
 import os
-import re
 import stat
 import struct
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from embasis.data.csv_text import csv_rows, header_of
+from embasis.data.fine import fine_columns
+from embasis.data.npy import read_array, require_single_names
+from embasis.data.numbers import checked, narrow
 from embasis.data.parquet import LARGEST, is_flat, kinds_of, opened, values_of
-from embasis.data.problem import label_names, listed, matrix
-from embasis.errors import InputDataError, ResourceError, require
-from embasis.resources import require_memory
+from embasis.data.problem import label_names, listed
+from embasis.data.text import open_regular
+from embasis.errors import InputDataError, ResourceError, quoted, require, shortened
+from embasis.types import Fine
 
 PathLike = str | os.PathLike[str]
-LONGEST_HEADER = 10_000
-NUMBERS = "numbers and text are read"
 FEATURES, LABELS, IDS = ("x", "X", "features", "data"), ("y", "label", "labels"), ("id", "ids")
 
 
@@ -48,12 +47,26 @@ class Table:
     columns: tuple[str, ...] | None = None
     labels: list[str] | None = None
     ids: NDArray[np.int64] | None = None
+    fine: Fine | None = None
+    """Columns of x that float32 may lose, where x is float32."""
 
 
 def read_table(path: PathLike, label: str = "label", id: str | None = None, *, largest: int = LARGEST) -> Table:
     """A table with finite float32 features; an InputDataError says what is wrong with the file, and where in it."""
-    table = read_raw(path, label, id, largest=largest)
-    return replace(table, x=matrix(table.x, str(table.path), table.columns).numpy())
+    return narrowed(read_raw(path, label, id, largest=largest))
+
+
+def read_exact(path: PathLike, label: str = "label", id: str | None = None) -> Table:
+    """A table with finite features in float64, none too large for float32."""
+    table = read_raw(path, label, id)
+    rows = checked(table.x, str(table.path), table.columns)
+    return replace(table, x=np.require(rows, np.float64, ["C", "W"]))
+
+
+def narrowed(table: Table, always: Collection[int] = ()) -> Table:
+    """A raw table with finite float32 features, and its fine columns, of which `always` are if float32 changes them."""
+    rows = checked(table.x, str(table.path), table.columns)
+    return replace(table, x=narrow(rows).numpy(), fine=fine_columns(rows, always))
 
 
 def read_raw(path: PathLike, label: str = "label", id: str | None = None, *, largest: int = LARGEST) -> Table:
@@ -62,7 +75,7 @@ def read_raw(path: PathLike, label: str = "label", id: str | None = None, *, lar
     kind = path.suffix.lower()
     try:
         require(stat.S_ISREG(mode := path.stat().st_mode), f"{path}: {_kind(mode)}; {EXPECTED}")
-        require(kind in READERS, f"{path}: unknown kind of file {kind!r}; {EXPECTED}")
+        require(kind in READERS, f"{path}: unknown kind of file {quoted(kind)}; {EXPECTED}")
         require(path.stat().st_size > 0, f"{path}: the file is empty")
         table = READERS[kind](path, label, id, largest)
     except ResourceError:  # is an OSError, too, and no fault of the file
@@ -91,13 +104,14 @@ def _kind(mode: int) -> str:
 
 
 def _read_npy(path: Path, label: str, id: str | None, largest: int) -> Table:
-    with path.open("rb") as stream:
-        return Table(path, read_array(stream, path.stat().st_size, str(path), largest))
+    with open_regular(path) as stream:
+        return Table(path, read_array(stream, os.fstat(stream.fileno()).st_size, str(path), largest))
 
 
 def _read_npz(path: Path, label: str, id: str | None, largest: int) -> Table:
     try:
         with zipfile.ZipFile(path) as archive:
+            require_single_names(archive, path)
             size = sum(entry.file_size for entry in archive.infolist())
             require(size <= largest, f"{path}: takes {size} bytes unpacked, at most {largest} are read")
             names = [entry.filename.removesuffix(".npy") for entry in archive.infolist()]
@@ -111,7 +125,7 @@ def _read_npz(path: Path, label: str, id: str | None, largest: int) -> Table:
                     return None
                 entry = archive.getinfo(f"{found[0]}.npy")
                 with archive.open(entry) as stream:
-                    return read_array(stream, entry.file_size, f"{path}: array {found[0]!r}", largest)
+                    return read_array(stream, entry.file_size, f"{path}: array {quoted(found[0])}", largest)
 
             x = read(FEATURES, "features", needed=True)
             y = read(tuple(dict.fromkeys((label, *LABELS))), "labels", needed=False)
@@ -125,52 +139,14 @@ def _read_npz(path: Path, label: str, id: str | None, largest: int) -> Table:
     return Table(path, x, None, labels, None if ids is None else _integers(ids, path))
 
 
-def read_array(stream: IO[bytes], size: int, what: str, largest: int) -> NDArray[Any]:
-    """One array in numpy's format, whose header must agree with the bytes that follow."""
-    try:
-        shape, fortran, descr = _array_header(stream)
-        plain = isinstance(descr, str) and "O" not in descr
-        require(plain or "O" not in str(descr), f"{what}: holds Python objects (a pickle); only plain {NUMBERS}")
-        require(plain and re.fullmatch(r"[<>|=]?[biufcSU]\d+", descr), f"{what}: only {NUMBERS}, got dtype {descr!r}")
-        dtype = np.dtype(descr)
-    except InputDataError:
-        raise
-    except (ValueError, SyntaxError, TypeError, KeyError, MemoryError, RecursionError, struct.error) as error:
-        raise InputDataError(f"{what}: not a readable numpy array: {error}") from error
-    claimed, held = math.prod(shape) * dtype.itemsize, size - stream.tell()
-    require(claimed > 0 and min(shape, default=1) > 0, f"{what}: no rows, got shape {shape}")
-    require(claimed == held, f"{what}: its header claims {claimed} bytes as shape {shape}, the file holds {held}")
-    require(claimed <= largest, f"{what}: takes {claimed} bytes, at most {largest} are read")
-    require_memory(2 * claimed, what, "take fewer rows, or numbers of fewer bytes")
-    content = stream.read(claimed)
-    require(len(content) == claimed, f"{what}: the file ends after {len(content)} of {claimed} bytes")
-    array: NDArray[Any] = np.frombuffer(content, dtype)
-    return array.reshape(shape, order="F" if fortran else "C")
-
-
-def _array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, Any]:
-    """Shape, column order and type. Our own reader: numpy's takes headers of Python 2 too, by way of a tokenizer."""
-    magic, version = stream.read(6), tuple(stream.read(2))
-    if magic != b"\x93NUMPY" or version not in ((1, 0), (2, 0)):
-        raise ValueError(f"it begins with {magic!r}, version {version}")
-    (length,) = struct.unpack("<H", stream.read(2)) if version == (1, 0) else struct.unpack("<I", stream.read(4))
-    if length > LONGEST_HEADER:
-        raise ValueError(f"its header has {length} bytes, at most {LONGEST_HEADER} are read")
-    header = ast.literal_eval(stream.read(length).decode("latin-1").strip())
-    shape = header["shape"]
-    if not isinstance(shape, tuple) or not all(type(count) is int for count in shape):
-        raise ValueError(f"its shape is {shape!r}")
-    return shape, bool(header["fortran_order"]), header["descr"]
-
-
 def _read_csv(path: Path, label: str, id: str | None, largest: int) -> Table:
     import pyarrow as pa
     import pyarrow.csv as pacsv
 
-    names = header_of(path)
-    features, has_label, id_column = _roles(path, names, label, id)
     size = path.stat().st_size
     require(size <= largest, f"{path}: has {size} bytes, at most {largest} are read")
+    names = header_of(path)
+    features, has_label, id_column = _roles(path, names, label, id)
     types = {name: pa.float64() for name in features} | {label: pa.string()}
     if id_column is not None:
         types[id_column] = pa.int64()
@@ -184,33 +160,8 @@ def _read_csv(path: Path, label: str, id: str | None, largest: int) -> Table:
         require(table.column_names == names, f"{path}: header cannot be read; columns: {listed(table.column_names)}")
     except (pa.ArrowException, UnicodeDecodeError) as error:
         _point_out(path, names, features, id_column, set(pacsv.ConvertOptions().null_values))
-        raise InputDataError(f"{path}: not a readable .csv file: {error}") from error
+        raise InputDataError(f"{path}: not a readable .csv file: {shortened(str(error))}") from error
     return _from_arrow(path, table, features, label if has_label else None, id_column)
-
-
-def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(line number, cells) of each record, by a plain and slow reader; bytes that are not UTF-8 become surrogates."""
-    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
-        reader = csv.reader(stream)
-        try:
-            for cells in reader:
-                if cells:
-                    text = "".join(cells)
-                    require(text.isprintable() or _utf8(text), f"{path}: line {reader.line_num} is not UTF-8 text")
-                    yield reader.line_num, cells
-        except csv.Error as error:
-            raise InputDataError(f"{path}: line {reader.line_num}: {error}") from error
-
-
-def _utf8(text: str) -> bool:
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
-
-
-def header_of(path: Path) -> list[str]:
-    """The cells of a .csv file's first line; none when there is no line."""
-    for _, cells in csv_rows(path):
-        return list(cells)
-    raise InputDataError(f"{path}: no rows")
 
 
 def _point_out(path: Path, names: list[str], features: list[str], id_column: str | None, empty: set[str]) -> None:
@@ -225,7 +176,9 @@ def _point_out(path: Path, names: list[str], features: list[str], id_column: str
                 kind(0 if cell in empty else cell)
             except ValueError as error:
                 rule = "an integer" if kind is int else "a number"
-                raise InputDataError(f"{path}: line {line}, column {name!r}: {cell!r} is not {rule}") from error
+                raise InputDataError(
+                    f"{path}: line {line}, column {quoted(name)}: {quoted(cell)} is not {rule}"
+                ) from error
 
 
 def _read_parquet(path: Path, label: str, id: str | None, largest: int) -> Table:
@@ -237,7 +190,7 @@ def _read_parquet(path: Path, label: str, id: str | None, largest: int) -> Table
         for name in features:
             kind = kinds[name]
             numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
-            require(numeric, f"{path}: column {name!r} must be numbers, got {kind}")
+            require(numeric, f"{path}: column {quoted(name)} must be numbers, got {kind}")
         for name in (label,) if has_label else ():
             require(is_flat(kinds[name]), f"{path}: labels must be text or integers, got {kinds[name]}")
         if id_column is not None:
@@ -258,8 +211,8 @@ def _roles(path: Path, names: list[str], label: str, id: str | None) -> tuple[li
     """The feature columns, whether there is a label column, and the id column."""
     require_different(names, path)
     nameless = next((name for name in names if not name.strip() or name.startswith("__index_level_")), None)
-    require(nameless is None, f"{path}: column {nameless!r} looks like a row index; write the table without it")
-    require(id is None or id in names, f"{path}: no id column {id!r}; columns: {listed(names)}")
+    require(nameless is None, f"{path}: column {quoted(nameless)} looks like a row index; write the table without it")
+    require(id is None or id in names, f"{path}: no id column {quoted(id)}; columns: {listed(names)}")
     id = "id" if id is None and "id" in names else id
     features = [name for name in names if name not in (label, id)]
     require(features, f"{path}: no feature columns; columns: {listed(names)}")

@@ -1,1 +1,1 @@
-"""The engine: one story (rounds), one training loop (train), and what they need to see and to judge."""
+"""The engine: one story (self_train), the end of a round (round), one training loop (train), and what they need."""

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from embasis.methods.em_basis import EMBasisLabeller
 from embasis.types import Features, Labeller, State
 
 NEAREST = 5
@@ -40,19 +39,20 @@ class BasisLook:
 @torch.no_grad()
 def look_at_basis(labeller: Labeller, chunks: Sequence[Features], state: State, many_sites: bool) -> BasisLook | None:
     """None where the labeller has no basis, or there is nothing to look at."""
-    if not isinstance(labeller, EMBasisLabeller) or "mu" not in state or not any(len(chunk) for chunk in chunks):
+    p = labeller.component_probability(state)
+    if p is None or not any(len(chunk) for chunk in chunks):
         return None
-    components = len(state["mu"])
+    components = len(p)
     mass, total = torch.zeros(components, dtype=torch.float64), 0.0
     score, ids = torch.empty(0, components), torch.empty(0, components, dtype=torch.int64)
     for chunk in chunks:
-        near = labeller.nearness(chunk, state)
+        near = labeller.component_scores(chunk, state)
         weight = chunk.shares.double()
         mass += weight @ near.softmax(1).double()
         total += float(weight.sum())
         if not many_sites:
             score, ids = nearest_of(torch.cat([score, near]), torch.cat([ids, beside(chunk.ids, components)]))
-    return BasisLook(state["p"].float(), (mass / total).float(), ids.T.contiguous())
+    return BasisLook(p.float(), (mass / total).float(), ids.T.contiguous())
 
 
 def beside(ids: Tensor, count: int) -> Tensor:

@@ -72,7 +72,7 @@ def sites_of(rows: Tensor, sites: int) -> Tensor:
     return (rows.unsqueeze(1) * sites + torch.arange(sites, device=rows.device)).flatten()
 
 
-def look(network: nn.Module, inputs: Tensor, side: int) -> Output:
+def forward(network: nn.Module, inputs: Tensor, side: int) -> Output:
     """What the network says of rows of one side; a module of the user's own does not know sides."""
     output: Output = network(inputs, side) if isinstance(network, Network) else network(inputs)
     return output

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from embasis.engine.verdict import Labelled
+from embasis.engine.round_labels import LabelBatch
 from embasis.functional import calibration, metrics, ranking
 from embasis.types import Evaluation, Truth
 
@@ -94,7 +94,7 @@ class Tally:
         self.own = torch.zeros_like(self.bins)
         self.spread = torch.zeros(ranking.SPREAD, 2, dtype=torch.int64)
 
-    def add(self, part: Labelled, truth: Tensor) -> None:
+    def add(self, part: LabelBatch, truth: Tensor) -> None:
         """Take in the sites whose true label is known."""
         self.grids |= bool(part.grid)
         known, mean = calibration.nonzero(truth >= 0), part.distribution.mean
@@ -176,7 +176,7 @@ def class_ious(confusion: Tensor) -> tuple[float | None, ...]:
     return tuple(value if there else None for value, there in zip(found, present, strict=True))
 
 
-def evaluate(parts: Iterable[Labelled], truth: Truth, classes: int) -> Evaluation | None:
+def evaluate(parts: Iterable[LabelBatch], truth: Truth, classes: int) -> Evaluation | None:
     """All figures over the sites whose true label is known, at the resolution of the true labels."""
     tally = Tally(classes)
     for part in parts:
@@ -185,7 +185,7 @@ def evaluate(parts: Iterable[Labelled], truth: Truth, classes: int) -> Evaluatio
     return tally.evaluation()
 
 
-def beside(part: Labelled, truth: Truth) -> Iterator[tuple[Labelled, Tensor]]:
+def beside(part: LabelBatch, truth: Truth) -> Iterator[tuple[LabelBatch, Tensor]]:
     """A part and its true labels: as it is where rows have one label each, else enlarged to the true maps."""
     if isinstance(truth, Tensor):
         yield part, truth[part.rows].flatten()

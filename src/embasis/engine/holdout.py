@@ -19,7 +19,7 @@ from torch import Tensor
 
 from embasis.errors import InputDataError, require
 from embasis.randomness import uniforms
-from embasis.types import Aim, Draw, Plan, Problem, Samples, Truth, View
+from embasis.types import Aim, Draw, Fine, Plan, Problem, Samples, Truth, View, fine_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +42,12 @@ class Subset:
     def labels(self) -> Tensor:
         """Those of the rows."""
         return self.samples.labels[self.rows]
+
+    @property
+    def fine(self) -> Fine | None:
+        """Those of the rows."""
+        found = fine_of(self.samples)
+        return None if found is None else found.take(self.rows)
 
     @property
     def truth(self) -> Truth:
@@ -94,7 +100,7 @@ def held_rows(samples: Samples, plan: Plan) -> Tensor:
     return held
 
 
-def trained_on(problem: Problem, plan: Plan) -> Problem:
+def training_part(problem: Problem, plan: Plan) -> Problem:
     """The problem without the labelled rows that are held out; itself if there are none."""
     held = held_rows(problem.labelled, plan)
     if not bool(held.any()):
@@ -102,11 +108,11 @@ def trained_on(problem: Problem, plan: Plan) -> Problem:
     return replace(problem, labelled=Subset(problem.labelled, torch.nonzero(~held).squeeze(1)))
 
 
-def parted(problem: Problem, plan: Plan) -> tuple[Problem, Samples | None]:
+def split_holdout(problem: Problem, plan: Plan) -> tuple[Problem, Samples | None]:
     """What training sees, and the labelled rows that are held out; None = there are to be none."""
     if not plan.holdout:
         return problem, None
     rows = torch.nonzero(held_rows(problem.labelled, plan)).squeeze(1)
     none = f"plan.holdout = {plan.holdout} can hold out no row: each class must keep one, got {len(problem.labelled)}"
     require(len(rows) > 0, f"{none} labelled rows in all", InputDataError)
-    return trained_on(problem, plan), Subset(problem.labelled, rows)
+    return training_part(problem, plan), Subset(problem.labelled, rows)

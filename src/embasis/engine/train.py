@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from embasis.engine.batch import Batch, Part, autocast, device_of, look, moved
-from embasis.engine.progress import Progress, Pseudo
+from embasis.engine.batch import Batch, Part, autocast, device_of, forward, moved
+from embasis.engine.state import Pseudo, TrainState
 from embasis.errors import NumericalError, require
 from embasis.functional import warp
 from embasis.methods.retraining import labelled_loss
@@ -25,7 +25,7 @@ LBFGS_STEPS = 20
 """Inner iterations of one L-BFGS step."""
 
 
-def train_round(problem: Problem, method: Method, plan: Plan, progress: Progress) -> Iterator[None]:
+def train_round(problem: Problem, method: Method, plan: Plan, progress: TrainState) -> Iterator[None]:
     """The rest of the current round, from the cursor on; pauses after every step with the cursor moved."""
     epochs = plan.epochs if progress.round else plan.source_epochs
     rate = plan.lr if progress.round else plan.source_lr
@@ -67,7 +67,7 @@ def make_optimiser(network: nn.Module, plan: Plan, lr: float) -> torch.optim.Opt
     )
 
 
-def rows_of_epoch(problem: Problem, method: Method, plan: Plan, progress: Progress) -> list[tuple[Tensor, Tensor]]:
+def rows_of_epoch(problem: Problem, method: Method, plan: Plan, progress: TrainState) -> list[tuple[Tensor, Tensor]]:
     """Row numbers of both sides for each step; the shorter side is gone through again."""
     labelled, pseudo = len(problem.labelled), progress.pseudo
     if progress.round == 0 or pseudo is None:
@@ -103,7 +103,9 @@ def samples_of(problem: Problem, rows: tuple[Tensor, Tensor]) -> str:
     return f"samples of the step: {'; '.join(named)}"
 
 
-def batches_of(problem: Problem, plan: Plan, progress: Progress, pairs: list[tuple[Tensor, Tensor]]) -> Iterator[Batch]:
+def batches_of(
+    problem: Problem, plan: Plan, progress: TrainState, pairs: list[tuple[Tensor, Tensor]]
+) -> Iterator[Batch]:
     """What each step sees, read ahead where the data are files."""
     draw, device, pseudo = (plan.seed, progress.round, progress.epoch), device_of(progress.network), progress.pseudo
     rare = wanted_classes(problem, progress)
@@ -130,7 +132,7 @@ def changed(view: View, ids: Tensor, plan: Plan, draw: Draw, side: str) -> Tenso
     return warp.warped(x, torch.stack(u, 1), plan.warp)
 
 
-def wanted_classes(problem: Problem, progress: Progress) -> Tensor:
+def wanted_classes(problem: Problem, progress: TrainState) -> Tensor:
     """(C) how much training wants to see each class: 1 / √ of how often the last round labelled it.
 
     Before the first round that is how often the labelled side has it. A class that is hardly there counts as a
@@ -150,7 +152,9 @@ def aim_at(pseudo: Pseudo | None, batches: list[Tensor], rare: Tensor, draw: Dra
     return Aim(rare, found) if found else None
 
 
-def take_step(method: Method, plan: Plan, progress: Progress, optimiser: torch.optim.Optimizer, batch: Batch) -> float:
+def take_step(
+    method: Method, plan: Plan, progress: TrainState, optimiser: torch.optim.Optimizer, batch: Batch
+) -> float:
     """One step of the optimiser; the loss before it. A loss or gradient that is not finite ends the run."""
     network, cursor = progress.network, (progress.round, progress.epoch, progress.step)
 
@@ -190,8 +194,8 @@ def hint_for(plan: Plan) -> str:
 def loss_of(network: nn.Module, method: Method, plan: Plan, part: Part, first_stage: bool) -> Tensor:
     """The loss of a part of a batch, as its share of the whole."""
     with autocast(network, plan):
-        output = look(network, part.inputs, 0)
-        other = None if part.others is None else look(network, part.others, 1)
+        output = forward(network, part.inputs, 0)
+        other = None if part.others is None else forward(network, part.others, 1)
     loss = part.share * labelled_loss(output, part.y)
     if other is not None and part.pseudo is not None:
         loss = loss + part.other_share * method.loss(other, part.pseudo)

@@ -13,15 +13,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from embasis.engine.batch import look
+from embasis.engine.batch import forward
 from embasis.types import Output
 
 
-def look_over(network: nn.Module, inputs: Tensor, side: int) -> Output:
+def forward_windowed(network: nn.Module, inputs: Tensor, side: int) -> Output:
     """What the network says of inputs of any size."""
     window = int(getattr(network, "window", 0))
     if not window or inputs.ndim != 4 or max(inputs.shape[2:]) <= window:
-        return look(network, inputs, side)
+        return forward(network, inputs, side)
     return stitched(network, inputs, side, window)
 
 
@@ -33,7 +33,7 @@ def stitched(network: nn.Module, inputs: Tensor, side: int, window: int) -> Outp
     counts = torch.zeros(height, width, device=inputs.device)
     for top in starts(inputs.shape[2], window, multiple):
         for left in starts(inputs.shape[3], window, multiple):
-            output = look(network, inputs[:, :, top : top + window, left : left + window], side)
+            output = forward(network, inputs[:, :, top : top + window, left : left + window], side)
             maps = (output.features, output.logits)
             if not sums:
                 sums = [part.new_zeros(*part.shape[:2], height, width, dtype=torch.float32) for part in maps]

@@ -7,13 +7,12 @@ probabilities, its share of the unlabelled side, and the names of the rows neare
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from embasis.engine.basis_look import BasisLook
-from embasis.errors import CorruptError, require
+from embasis.errors import CorruptError
 from embasis.report.records import Component
-from embasis.storage import read_json
+from embasis.storage import SealedFiles
 from embasis.types import Problem
 
 CLASSES = 3
@@ -56,16 +55,15 @@ def basis_facts(look: BasisLook, problem: Problem) -> dict[str, Any]:
     }
 
 
-def basis_of(path: Path, number: int, pictures: Mapping[str, bytes]) -> tuple[Component, ...]:
+def basis_of(files: SealedFiles, number: int, pictures: Mapping[str, bytes]) -> tuple[Component, ...]:
     """The components of a round of a run folder, with small pictures of their nearest rows; none where none are."""
-    file = path / basis_name(number)
-    if not file.is_file():
+    name = basis_name(number)
+    if name not in files or not (files.path / name).exists():  # a user may have deleted it
         return ()
-    require(file.stat().st_size <= LARGEST, f"{file} has more than {LARGEST:,} bytes", CorruptError)
     try:
-        return tuple(component(row, pictures) for row in read_json(file)["components"])
+        return tuple(component(row, pictures) for row in files.json(name, LARGEST)["components"])
     except (ValueError, TypeError, KeyError) as error:
-        raise CorruptError(f"{file} is not a basis: {error}") from error
+        raise CorruptError(f"{files.path / name} is not a basis: {error}") from error
 
 
 def component(row: Mapping[str, Any], pictures: Mapping[str, bytes]) -> Component:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,16 +12,18 @@ from torch import nn
 
 from embasis import config as settings
 from embasis.config import Config
+from embasis.data.problem import listed
 from embasis.data.standard import Standardiser
-from embasis.engine.holdout import trained_on
-from embasis.engine.recalibrate import refuse_unheld
-from embasis.errors import ConfigError, known, require
+from embasis.engine.calibration import refuse_unheld
+from embasis.engine.holdout import training_part
+from embasis.errors import ConfigError, EmbasisWarning, known, quoted, require
 from embasis.experiment.front import Front
 from embasis.experiment.mapped import SMALL, MapFront, is_maps, make_mapped
+from embasis.methods.parts import part_of, replace_parts
 from embasis.networks import BACKBONES, PRETRAINED
 from embasis.networks.model import Network
 from embasis.randomness import seeded
-from embasis.types import Arrays, Method, Plan, Problem, Samples
+from embasis.types import Arrays, Method, Plan, Problem, Samples, fine_of
 
 PLANS: Mapping[str, Mapping[str, Any]] = {
     "linear": {"optimiser": "lbfgs", "batch": 0, "source_epochs": 4, "epochs": 2, "weight_decay": 0.1},
@@ -43,6 +46,8 @@ PLANS: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 """What each network trains well with ("images": a backbone, in part or in full; "maps": one for label maps); a plan's
 own keys win."""
+CENTRING = "labeller.mixture.centring"
+"""The field of a part that hangs on the data."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,16 +86,28 @@ def build(problem: Problem, config: Config, front: Front | None = None) -> Built
     rule = f"plan.warp = {plan.warp} is for pictures in arrays, (channels, height, width){files}"
     refused = f"{rule}; the rows here have shape {shape}"
     require(not plan.warp or (len(shape) == 3 and front is None), refused, ConfigError)
-    standardiser = Standardiser.fit(trained_on(problem, plan), mode)
+    standardiser = Standardiser.fit(training_part(problem, plan), mode)
     resolved |= {
         "standardise": mode,
         "network": network_settings,
         "images": front.resolved() if front is not None else {},
         "maps": {},
     }
+    if standardiser is None:
+        warn_of_loss(problem)
     prepared = standardiser.transform(problem) if standardiser else problem
     network = network.to(device_for(plan, front is not None and front.plan.depth != "frozen"))
     return Built(prepared, network, method, plan, standardiser, resolved, shape, front)
+
+
+def warn_of_loss(problem: Problem) -> None:
+    """Rows that are not centred lose what float32 cannot hold of them."""
+    if (fine := fine_of(problem.labelled)) is None:
+        return
+    names = [str(column) if problem.columns is None else problem.columns[column] for column in fine.columns.tolist()]
+    what = f"float32 loses the differences of {len(names)} of the columns, which are small beside their size"
+    cure = "leave standardise out, or subtract a number near their size from them"
+    warnings.warn(EmbasisWarning(f"standardise = none: {what}: {listed(names)}; {cure}"), stacklevel=3)
 
 
 def build_mapped(problem: Problem, config: Config) -> Built:
@@ -130,12 +147,12 @@ def make_method_and_plan(problem: Problem, config: Config, kind: str) -> tuple[M
     """The method and the plan, and the settings that they were made from."""
     name, classes = str(config.method.get("name", "em_basis")), len(problem.schema)
     method_settings = bound("method", name, without_name(config.method))
-    if method_settings.get("centring") == "domain" and "centring" not in config.method and problem.shared:
-        method_settings["centring"] = "joint"
     plan_keys = [key for key in Plan.__dataclass_fields__ if key != "seed"]
     plan_settings = settings.bind("plan", Plan, {**PLANS[kind], **config.plan}, plan_keys)
     plan = Plan(**plan_settings, seed=config.seed)
-    method = settings.entry_of("method", name)(classes, **method_settings)
+    recipe = settings.entry_of("method", name)(classes, **method_settings)
+    parts = parts_for(recipe, config.parts, problem.shared)
+    method = replace_parts(recipe, parts)
     refuse_unheld(method, plan)
     return method, plan, {
         "seed": config.seed,
@@ -145,7 +162,14 @@ def make_method_and_plan(problem: Problem, config: Config, kind: str) -> tuple[M
         "method": {"name": name, **method_settings},
         "network": {},
         "plan": plan_settings,
+        **({"parts": parts} if parts else {}),
     }  # fmt: skip
+
+
+def parts_for(method: Method, given: Mapping[str, Any], same_domain: bool) -> dict[str, Any]:
+    """The parts of the recipe that are changed: those that are given; two sides of one domain are centred together."""
+    together = same_domain and CENTRING not in given and part_of(method, CENTRING) == "domain"
+    return {**given, **({CENTRING: "joint"} if together else {})}
 
 
 def rehearse(problem: Problem, config: Config, front: Front) -> dict[str, Any]:
@@ -168,7 +192,7 @@ def make_network(
     family = settings.family(name)
     entry, plain = settings.entry_of("network", name), [name for name in BACKBONES if name != SMALL]
     kind = "image files" if entry in PRETRAINED.values() else "pictures with label maps"
-    require(family in plain, f"network {name!r} is for {kind}; known for arrays: {known(plain)}", ConfigError)
+    require(family in plain, f"network {quoted(name)} is for {kind}; known for arrays: {known(plain)}", ConfigError)
     own = bound("network", name, given)
     with seeded(config.seed, "network"):
         network = BACKBONES[name](shape, classes, **own)

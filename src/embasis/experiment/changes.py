@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from embasis.engine.progress import Progress
-from embasis.errors import ConfigError, InputDataError, require
+from embasis.engine.state import TrainState
+from embasis.errors import ConfigError, InputDataError, quoted, require
 from embasis.types import Plan, PseudoLabels
 
 FREE = ("save_seconds", "data.")
@@ -22,7 +22,7 @@ FREE = ("save_seconds", "data.")
 NEWER = {"plan.warp": 0.0}
 """Settings that runs of older versions do not have, and the values that do what those did."""
 ROWS = "witness"
-"""How the names of a labeller's tensors begin that have a value for each row (engine/recalibrate.py)."""
+"""How the names of a labeller's tensors begin that have a value for each row (engine/calibration.py)."""
 MOST = 10
 """Rows that are named."""
 
@@ -35,7 +35,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             found |= differences(before, after, f"{prefix}{key}.")
         elif before != after and not (key not in old and NEWER.get(f"{prefix}{key}") == after):
-            found[f"{prefix}{key}"] = f"{before!r} → {after!r}"
+            found[f"{prefix}{key}"] = f"{quoted(before, 500)} → {quoted(after, 500)}"
     return found
 
 
@@ -55,7 +55,7 @@ def refuse_changed_config(
     return tuple(f"{key}: {words}" for key, words in found.items())
 
 
-def reopen(progress: Progress, plan: Plan, changes: Sequence[str]) -> None:
+def reopen(progress: TrainState, plan: Plan, changes: Sequence[str]) -> None:
     """A run that had ended goes on if it is allowed more rounds than it had."""
     more = any(line.startswith("plan.rounds: ") for line in changes) and plan.rounds >= progress.round
     if progress.status != "finished" or not more:
@@ -135,14 +135,14 @@ def refuse_other_kind(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         require(old.get(key) == new[key], rule, InputDataError)
 
 
-def forget_rows(progress: Progress) -> None:
+def forget_rows(progress: TrainState) -> None:
     """What the labeller knows of single rows is of the old ones; the next round finds it again."""
     progress.labeller = {name: value for name, value in progress.labeller.items() if not name.startswith(ROWS)}
     best = (f"labeller/{ROWS}",)
     progress.best = {name: value for name, value in progress.best.items() if not name.startswith(best)}
 
 
-def take_over(progress: Progress, before: Mapping[str, Sequence[Any]], now: Mapping[str, Sequence[Any]]) -> None:
+def take_over(progress: TrainState, before: Mapping[str, Sequence[Any]], now: Mapping[str, Sequence[Any]]) -> None:
     """Labels of the last round for the rows that are as they were; any other is not trusted until it is labelled."""
     pseudo, ended = progress.pseudo, f"the run had ended ({progress.status}) with the old data; use another folder"
     require(progress.status == "running", ended, InputDataError)

@@ -17,12 +17,12 @@ from embasis.config import Config
 from embasis.data.domain_sets import PAIRS
 from embasis.data.image.folders import ImageOptions, require_budget
 from embasis.data.street_sets import STARRED
-from embasis.engine.domains import begin_scales
-from embasis.engine.holdout import parted
-from embasis.engine.progress import Progress
-from embasis.engine.rounds import walk
+from embasis.engine.domain_norm import init_domain_norm
+from embasis.engine.holdout import split_holdout
+from embasis.engine.self_train import train_rounds
+from embasis.engine.state import TrainState
 from embasis.engine.train import train_round
-from embasis.errors import ConfigError, InputDataError, known, require
+from embasis.errors import ConfigError, InputDataError, known, quoted, require
 from embasis.experiment.build import Built, build
 from embasis.experiment.front import Front, is_images, open_front
 from embasis.report.tables import RunScore
@@ -40,17 +40,18 @@ class Outcome:
     """The round that is scored."""
     learned: frozenset[str]
     """Names of what the labeller knew at the end."""
-    progress: Progress
+    progress: TrainState
     """The run at its end: the network, the labeller and the thresholds that are kept."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A method under a name of its own, with settings of its own."""
+    """A method under a name of its own, with parts of its own."""
 
     name: str
     method: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    """Changes of the method's parts (methods/parts.py)."""
     needs: str = ""
     """What the first variant's labeller must have learned; else this one would not differ from it and is left out."""
 
@@ -74,21 +75,23 @@ def run_variants(
     given = {key: value for key, value in config.method.items() if key != "name"}
     names = {key for variant in variants for key in known_settings(variant.method)}
     for key in given:
-        require(key in names, f"unknown method setting {key!r}; known: {known(names) or 'none'}", ConfigError)
+        if key not in names:
+            settings.refuse_moved(key)
+        require(key in names, f"unknown method setting {quoted(key)}; known: {known(names) or 'none'}", ConfigError)
     for seed in seeds:
         front: Front | None = None
         for pair, found in problems(dataset, seed, root, config.data):
             front = front or open_front(msgspec.structs.replace(config, seed=seed)) if is_images(found) else None
             problem = found if front is None else read(found, front)
-            sources: dict[bool, tuple[nn.Module, Progress, float]] = {}
+            sources: dict[bool, tuple[nn.Module, TrainState, float]] = {}
             learned: frozenset[str] | None = None
             for variant in variants:
                 if variant.needs and learned is not None and variant.needs not in learned:
                     continue
                 own = {key: value for key, value in given.items() if key in known_settings(variant.method)}
-                method = {"name": variant.method, **own, **variant.settings}
+                method = {"name": variant.method, **own}
                 run = Config(seed, config.standardise, config.save_seconds, {}, method, config.network,
-                             config.plan, config.images, config.maps)  # fmt: skip
+                             config.plan, config.images, config.maps, {**config.parts, **variant.parts})  # fmt: skip
                 outcome = run_one(dataset, pair, variant.name, seed, build(problem, run, front), sources)
                 learned = outcome.learned if learned is None else learned
                 yield outcome
@@ -131,7 +134,11 @@ def one_problem(dataset: str, seed: int, root: str | None, given: Mapping[str, A
     if root is not None and "root" in names:
         arguments["root"] = root
     bound = settings.bind("data", entry, arguments, names)
-    return f"{bound.get('source', '')}→{bound.get('target', '')}".strip("→"), entry(**bound)
+    try:
+        return f"{bound.get('source', '')}→{bound.get('target', '')}".strip("→"), entry(**bound)
+    except PermissionError as error:
+        closed = f"{dataset}: {error.filename}: cannot be read: {error.strerror}"
+        raise InputDataError(f"{closed}; set --root or EMBASIS_DATA") from error
 
 
 def run_one(
@@ -140,7 +147,7 @@ def run_one(
     method: str,
     seed: int,
     built: Built,
-    sources: dict[bool, tuple[nn.Module, Progress, float]],
+    sources: dict[bool, tuple[nn.Module, TrainState, float]],
 ) -> Outcome:
     """One run in memory, from the shared source model if its training does not depend on the method."""
     shareable, start = built.method.basis is None, time.perf_counter()
@@ -154,23 +161,23 @@ def run_one(
         progress = copy.copy(done)
         progress.network, progress.records = built.network, []
     records = []
-    for moment in walk(built.problem, built.network, built.method, built.plan, progress):
-        if moment.record is not None:
-            records.append(moment.record)
-            progress = moment.progress
+    for event in train_rounds(built.problem, built.network, built.method, built.plan, progress):
+        if event.record is not None:
+            records.append(event.record)
+            progress = event.state
     seconds = before + time.perf_counter() - start
     assert progress is not None
-    kept = records[progress.best_round] if progress.status == "collapsed" else progress.outcome
+    kept = records[progress.best_round] if progress.status == "collapsed" else progress.final_record
     score = score_of(dataset, pair, method, seed, kept, seconds, built.problem.schema.names)
     return Outcome(score, tuple(records), built, kept.round, frozenset(progress.labeller), progress)
 
 
-def train_source(built: Built) -> tuple[nn.Module, Progress, float]:
+def train_source(built: Built) -> tuple[nn.Module, TrainState, float]:
     """The network after source training, with the cursor at its end."""
     start, network = time.perf_counter(), copy.deepcopy(built.network)
-    progress = Progress(network)
-    training, _ = parted(built.problem, built.plan)
-    begin_scales(network, training, built.plan)
+    progress = TrainState(network)
+    training, _ = split_holdout(built.problem, built.plan)
+    init_domain_norm(network, training, built.plan)
     for _ in train_round(training, built.method, built.plan, progress):
         pass
     progress.optimiser = None

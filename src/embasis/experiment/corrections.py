@@ -12,17 +12,20 @@ a .csv file that begin with an apostrophe and the sign of a formula lose the apo
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from embasis.data.corrections import with_corrections
+from embasis.data.csv_text import csv_rows
 from embasis.data.image.files import shown
-from embasis.data.parquet import columns_of, names_of
-from embasis.data.problem import label_names, listed
-from embasis.data.readers import csv_rows, require_different
-from embasis.errors import InputDataError, ResourceError, require
+from embasis.data.parquet import LARGEST, columns_of, names_of
+from embasis.data.problem import label_names, listed, text_of
+from embasis.data.readers import require_different
+from embasis.errors import InputDataError, ResourceError, quoted, require
+from embasis.resources import require_memory
 from embasis.storage import restore_cell
 from embasis.types import Problem
 
@@ -56,7 +59,7 @@ def read_corrections(
     labels = _names(columns.get(own, [None] * len(columns[key])), classes, where)
     if CORRECTED in columns:
         labels = _chosen(columns[CORRECTED], labels, classes, where)
-    ids = _texts(columns[key])
+    ids = _texts(columns[key], where)
     ids = [_WHOLE.sub(r"\1", name.strip()) for name in ids] if numbered else ids
     filled = [(name, mark) for name, mark in zip(ids, labels, strict=True) if mark]
     what = f"no row has column {CORRECTED!r} filled" if CORRECTED in columns else "no row has a label"
@@ -71,13 +74,13 @@ def _names(cells: list[Any], classes: Sequence[str], where: str) -> list[str]:
     known = {*classes}
     return [
         text if text in known else name
-        for text, name in zip(_texts(cells), label_names(list(cells), where), strict=True)
+        for text, name in zip(_texts(cells, where), label_names(list(cells), where), strict=True)
     ]
 
 
 def _chosen(cells: list[Any], labels: list[str], classes: Sequence[str], where: str) -> list[str]:
     """The label of each row by its cell in the column `corrected`, "" where that is empty."""
-    marks = [text.strip().lower() for text in _texts(cells)]
+    marks = [text.strip().lower() for text in _texts(cells, where)]
     given, known = {*marks} - {""}, {name.lower() for name in classes}
     if not given <= YES | NO:
         return _names(cells, classes, where)
@@ -99,13 +102,14 @@ def _once(rows: list[tuple[str, str]], where: str) -> dict[str, str]:
     labels: dict[str, str] = {}
     for name, label in rows:
         other = labels.setdefault(name, label)
-        require(other == label, f"{where}: {name!r} has two labels, {other!r} and {label!r}")
+        require(other == label, f"{where}: {quoted(name)} has two labels, {quoted(other)} and {quoted(label)}")
     return labels
 
 
-def _texts(cells: list[Any]) -> list[str]:
+def _texts(cells: list[Any], where: str) -> list[str]:
     """Cells as text; nothing for None and NaN, 12 for 12.0."""
-    whole = (int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in cells)
+    plain = (text_of(cell, where, row) if isinstance(cell, bytes) else cell for row, cell in enumerate(cells))
+    whole = (int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in plain)
     return ["" if cell is None or cell != cell else str(cell) for cell in whole]
 
 
@@ -113,9 +117,12 @@ def _read(path: Path) -> Columns:
     """All columns of the table."""
     where, kind = shown(path), path.suffix.lower()
     rule = f"{where}: corrections must be a .csv or .parquet file with columns {ID} and {LABEL}"
-    require(kind in (".csv", ".parquet") and not path.is_dir(), rule)
+    require(kind in (".csv", ".parquet") and not os.path.isdir(path), rule)
     try:
-        require(path.stat().st_size > 0, f"{where}: the file is empty")
+        size = path.stat().st_size
+        require(size > 0, f"{where}: the file is empty")
+        require(size <= LARGEST, f"{where}: has {size} bytes, at most {LARGEST} are read")
+        require_memory(size, where, "keep the rows that were corrected")
         columns = _csv(path) if kind == ".csv" else _parquet(path)
     except ResourceError:  # is an OSError, too
         raise

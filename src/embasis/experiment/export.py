@@ -14,18 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embasis.data.image.files import name_bytes, shown
+from embasis.data.image.files import name_bytes, shown, why
 from embasis.data.image.lists import is_list, listed_paths
 from embasis.data.image.sniff import Unreadable
 from embasis.data.maps.png import png_numbers
 from embasis.data.problem import listed
-from embasis.errors import ConfigError, CorruptError, InputDataError, UntrustedError, require
+from embasis.errors import CorruptError, InputDataError, UntrustedError, quoted, require
 from embasis.experiment.facts import read_run
-from embasis.experiment.folder import kept_round
-from embasis.storage import read_table
+from embasis.experiment.view import kept_round, labels_name
+from embasis.storage import SealedFiles, StoredMaps, open_maps
 from embasis.storage.coco import Picture, regions_of
 from embasis.storage.link_folder import Item
-from embasis.storage.map_folder import read_map, read_marker
 
 COLUMNS = ("id", "label", "probability", "between", "within", "uncertainty", "trusted")
 MAP_COLUMNS = ("id", "file", "width", "height")
@@ -39,7 +38,7 @@ TRUSTED = 255
 class Finished:
     """A run that has ended, and the round whose model it keeps."""
 
-    path: Path
+    files: SealedFiles
     kind: str
     """A key of KINDS."""
     round: int
@@ -47,19 +46,17 @@ class Finished:
     pictures: int = 0
     """Unlabelled ones of a run on label maps."""
 
-    @property
-    def labels(self) -> Path:
-        """The labels of the round that is kept: a folder of maps, or a table."""
-        return self.path / "labels" / f"round-{self.round:03d}{'' if self.kind == 'maps' else '.parquet'}"
-
 
 def finished_run(path: Path) -> Finished:
     """The run in a folder; refused while it goes on."""
-    facts = read_run(path).facts
+    newest = read_run(path)
+    facts = newest.facts
     try:
         kind = "maps" if facts.get("maps") else "images" if facts.get("backbone") else "table"
         pictures = int((facts.get("maps") or {}).get("pictures", 0))
-        found = Finished(path, kind, kept_round(facts), tuple(map(str, facts["classes"])), pictures)
+        found = Finished(
+            SealedFiles(path, newest.sealed), kind, kept_round(facts), tuple(map(str, facts["classes"])), pictures
+        )
         running = facts["progress"]["status"] == "running"
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptError(f"{path}: the run's facts do not describe a run: {error}") from error
@@ -67,19 +64,13 @@ def finished_run(path: Path) -> Finished:
     return found
 
 
-def require_outside(run: Path, out: Path) -> None:
-    """An export never writes into the run."""
-    home, place = os.path.realpath(run), os.path.realpath(out)
-    outside = os.path.commonpath([home, place]) != home
-    require(outside, f"output {out} lies in the run folder {run}; name a place outside of it", ConfigError)
-
-
 def label_table(run: Finished, everything: bool) -> dict[str, list[Any]]:
     """The rows of the labels, in the order of the run."""
-    columns = read_table(run.labels)
-    _require_columns(columns, COLUMNS, run.labels)
+    name = labels_name(run.round)
+    columns, path = run.files.table(name), run.files.path / name
+    _require_columns(columns, COLUMNS, path)
     strange = {str(label) for label in columns["label"]} - {*run.classes}
-    require(not strange, f"{run.labels}: labels that are no class of the run: {listed(strange)}", CorruptError)
+    require(not strange, f"{path}: labels that are no class of the run: {listed(strange)}", CorruptError)
     rows = [row for row, trusted in enumerate(columns["trusted"]) if trusted is True or everything]
     require(rows, NONE_TRUSTED, InputDataError)
     return {name: [columns[name][row] for row in rows] for name in COLUMNS}
@@ -92,15 +83,28 @@ def _require_columns(columns: Mapping[str, list[Any]], wanted: tuple[str, ...], 
 
 def image_items(columns: Mapping[str, list[Any]], images: str) -> list[Item]:
     """Each labelled image with its file below the folder `images`, or in that list; all of them are there."""
-    require(os.path.exists(images), f"{shown(images)}: no such folder or list", InputDataError)
+    require(is_there(images), f"{shown(images)}: no such folder or list", InputDataError)
     folder = os.path.isdir(images)
     require(folder or is_list(images), f"{shown(images)}: is no folder and no list of images", InputDataError)
+    open_ = not folder or os.access(images, os.R_OK | os.X_OK)
+    require(open_, f"{shown(images)}: cannot be read: permission denied", InputDataError)
     where = below(images) if folder else listed_paths(images).get
     found = [(str(id), where(str(id))) for id in columns["id"]]
-    lacking = [id for id, path in found if path is None or not os.path.isfile(path)]
+    lacking = [id for id, path in found if path is None or not (is_there(path) and os.path.isfile(path))]
     count = f"{len(lacking):,} of {len(found):,} images of the run are not there"
     require(not lacking, f"{shown(images)}: {count}: {listed(lacking, 3)}", InputDataError)
     return [Item(id, str(label), str(path)) for (id, path), label in zip(found, columns["label"], strict=True)]
+
+
+def is_there(path: str) -> bool:
+    """Whether there is such a file or folder; that nobody lets us look is another matter, and said."""
+    try:
+        os.stat(path)
+    except PermissionError as error:
+        raise InputDataError(f"{shown(path)}: cannot be read: {why(error)}") from error
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def below(root: str) -> Callable[[str], str]:
@@ -110,59 +114,49 @@ def below(root: str) -> Callable[[str], str]:
     def path_of(name: str) -> str:
         parts = os.fsdecode(name_bytes(name)).split("/")
         inside = not any(part in ("", ".", "..") or "\0" in part for part in parts)
-        require(inside, f"path escapes the folder of images: {name!r}", UntrustedError)
+        require(inside, f"path escapes the folder of images: {quoted(name)}", UntrustedError)
         return os.path.join(top, *parts)
 
     return path_of
 
 
-def require_other_folder(images: str, out: Path) -> None:
-    """An export never writes among the images."""
-    if os.path.isdir(images):
-        top, place = os.path.realpath(images), os.path.realpath(out)
-        rule = f"output {out} lies in the folder of images {shown(images)}; name a place outside of it"
-        require(os.path.commonpath([top, place]) != top, rule, ConfigError)
-
-
 def labelled_pictures(run: Finished, everything: bool) -> Iterator[Picture]:
     """Each picture with the regions of its labels, in the order of the run's table."""
-    home = run.labels
-    marker = read_marker(home)
-    numbers = class_numbers(marker, run)
-    table = read_table(home / "maps.parquet")
+    maps = open_maps(run.files, run.round)
+    numbers, table, home = class_numbers(maps, run.classes), maps.table(), maps.home
     _require_columns(table, MAP_COLUMNS, home / "maps.parquet")
     for id, file, width, height in zip(*(table[name] for name in MAP_COLUMNS), strict=True):
-        labels = _plane(home, "labels", str(file), (height, width))
+        labels = _plane(maps, "labels", str(file), (height, width))
         classes = numbers[labels]
         require((classes != STRANGE).all(), f"{home / 'labels' / str(file)}: a number that is no class", CorruptError)
         if not everything:
-            classes = np.where(_plane(home, "trusted", str(file), (height, width)) == TRUSTED, classes, UNKNOWN)
+            classes = np.where(_plane(maps, "trusted", str(file), (height, width)) == TRUSTED, classes, UNKNOWN)
         yield Picture(str(id), int(height), int(width), regions_of(classes))
 
 
 UNKNOWN, STRANGE = -1, -2
 
 
-def class_numbers(marker: Mapping[str, Any], run: Finished) -> NDArray[np.int64]:
+def class_numbers(maps: StoredMaps, classes: tuple[str, ...]) -> NDArray[np.int64]:
     """The class of each number that a label map may have."""
     numbers = np.full(2**16, STRANGE, np.int64)
     try:
-        numbers[int(marker["unknown"])] = UNKNOWN
-        names = [str(entry["name"]) for entry in marker["classes"]]
-        for place, entry in enumerate(marker["classes"]):
+        numbers[int(maps.marker["unknown"])] = UNKNOWN
+        names = [str(entry["name"]) for entry in maps.marker["classes"]]
+        for place, entry in enumerate(maps.marker["classes"]):
             numbers[int(entry["value"])] = place
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise CorruptError(f"{run.labels}: maps.json does not name the classes: {error}") from error
-    require(tuple(names) == run.classes, f"{run.labels}: maps.json has other classes than the run", CorruptError)
+        raise CorruptError(f"{maps.home}: maps.json does not name the classes: {error}") from error
+    require(tuple(names) == classes, f"{maps.home}: maps.json has other classes than the run", CorruptError)
     return numbers
 
 
-def _plane(home: Path, kind: str, name: str, size: tuple[Any, Any]) -> NDArray[Any]:
+def _plane(maps: StoredMaps, kind: str, name: str, size: tuple[Any, Any]) -> NDArray[Any]:
     """The numbers of one map."""
+    path = maps.home / kind / name
     try:
-        found = png_numbers(read_map(home, kind, name))
+        found = png_numbers(maps.map(kind, name))
     except Unreadable as error:
-        raise CorruptError(f"{home / kind / name}: {error}") from error
-    same = found.shape == size
-    require(same, f"{home / kind / name}: has another size than maps.parquet says", CorruptError)
+        raise CorruptError(f"{path}: {error}") from error
+    require(found.shape == size, f"{path}: has another size than maps.parquet says", CorruptError)
     return found

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from embasis.config import Config
 from embasis.errors import CorruptError, require
-from embasis.storage import Generation, read_generation, read_newest
+from embasis.storage import Generation, read_generation, read_json, read_jsonl, read_newest
 from embasis.types import Method
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -26,7 +26,7 @@ LARGEST_INPUT = 2**24
 
 
 class ProgressFacts(msgspec.Struct):
-    """Where a run stands; see engine/progress.py."""
+    """Where a run stands; see engine/state.py."""
 
     round: Count
     epoch: Count
@@ -48,8 +48,30 @@ class MapFacts(msgspec.Struct):
     pictures: Count = 0
 
 
+class TimingFacts(msgspec.Struct):
+    """The seconds that a stage of a round took."""
+
+    round: Count
+    stage: str
+    seconds: Annotated[float, msgspec.Meta(ge=0)]
+
+
+class RefusedFacts(msgspec.Struct):
+    """A file that could not be used."""
+
+    name: str
+    reason: str
+    phase: str
+    side: str = ""
+    kind: str = ""
+
+
+Plain = str | int | float | bool | None
+EnvironmentFacts = dict[str, Plain | dict[str, Plain]]
+
+
 class Facts(msgspec.Struct):
-    """All facts of a generation; see experiment/folder.py, `contents`."""
+    """All facts of a generation; see experiment/generation.py, `contents`."""
 
     classes: Annotated[list[str], msgspec.Meta(min_length=1)]
     shape: list[Count]
@@ -59,11 +81,13 @@ class Facts(msgspec.Struct):
     backbone: str | None
     progress: ProgressFacts
     records: list[dict[str, Any]]
-    timings: list[dict[str, Any]]
+    timings: list[TimingFacts]
     notes: list[str] = []
     changes: list[str] = []
     corrected: Count = 0
     maps: MapFacts | None = None
+    refused: list[RefusedFacts] = []
+    environment: EnvironmentFacts | None = None
 
 
 def read_run(path: Path | str, number: int | None = None) -> Generation:
@@ -82,6 +106,30 @@ def check_facts(facts: Mapping[str, Any], path: Path | str) -> None:
     rounds, kept = len(known.records), known.progress.kept
     fits = kept is None or kept < rounds
     require(fits, f"{path}: the run's facts are damaged: round {kept} of {rounds} is kept", CorruptError)
+
+
+def read_environment(path: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Versions and machine of the run: facts of its generation, in runs of 0.1.0 a file beside it."""
+    if facts.get("environment") is not None:
+        return dict(facts["environment"])
+    return dict(_convert(read_json(path / "environment.json"), EnvironmentFacts, path / "environment.json"))
+
+
+def read_refused(path: Path, facts: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    """The files that could not be used: facts of the generation, in runs of 0.1.0 a file beside it."""
+    file = path / "quarantine.jsonl"
+    if "refused" in facts or not file.exists():
+        return tuple(facts.get("refused", ()))
+    rows = read_jsonl(file)
+    _convert(rows, list[RefusedFacts], file)
+    return tuple(rows)
+
+
+def _convert(value: Any, kind: Any, path: Path) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise CorruptError(f"{path} is damaged: {error}") from error
 
 
 def refuse_sizes(shape: tuple[int, ...], tensors: Mapping[str, Tensor]) -> None:

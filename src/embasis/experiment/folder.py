@@ -10,21 +10,19 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from embasis.config import Config
+from embasis.config import Config, upgrade
 from embasis.data.image.folders import DEFAULTS, require_budget
 from embasis.data.image.samples import Images
 from embasis.data.image.sides import tolerated
 from embasis.data.ledger import Account, ledger
 from embasis.data.maps.samples import MapArrays, MapFiles
-from embasis.engine.holdout import parted
-from embasis.engine.progress import Progress
-from embasis.engine.rounds import Moment, begin, walk
-from embasis.engine.validate import SELECTION_SCORE
-from embasis.engine.verdict import Shelved
-from embasis.errors import CheckpointError, ConfigError, CorruptError, EmbasisError, ReportError, ResourceError, require
+from embasis.engine.holdout import split_holdout
+from embasis.engine.round_labels import MapLabels, RowLabels
+from embasis.engine.self_train import TrainingEvent, begin, train_rounds
+from embasis.engine.state import TrainState
+from embasis.errors import CheckpointError, ConfigError, EmbasisError, ReportError, ResourceError, require
 from embasis.experiment.basis_view import basis_facts, basis_name, basis_of
 from embasis.experiment.build import Built, build
 from embasis.experiment.changes import (
@@ -36,18 +34,19 @@ from embasis.experiment.changes import (
     shifts,
     take_over,
 )
-from embasis.experiment.facts import check_facts, read_run
+from embasis.experiment.facts import check_facts, read_environment, read_run
 from embasis.experiment.fingerprint import Marks, fingerprint, marks_of, rows_of
 from embasis.experiment.front import Front
-from embasis.experiment.gallery import gallery_files, gallery_of, map_row_names, palette_of
-from embasis.experiment.generation import backbone_of, begin_folder, contents, restored, rows_name
+from embasis.experiment.gallery import gallery_files, map_row_names
+from embasis.experiment.generation import backbone_of, begin_folder, contents, environment_of, restored, rows_name
 from embasis.experiment.map_output import write_maps
 from embasis.experiment.model import Model, finished, label_columns
-from embasis.experiment.thumbnails import ROW_GALLERY, row_gallery, stored_gallery
-from embasis.methods.em_basis import EMBasisLabeller
+from embasis.experiment.restore import name_damage, restore_files
+from embasis.experiment.thumbnails import row_gallery, row_gallery_name
+from embasis.experiment.view import kept_round, labels_name, labels_of, shown_round, view_of
 from embasis.report.page import run_page
-from embasis.report.records import RunView, record_from_json, record_to_json
-from embasis.storage import Generation, RunFolder, read_json, read_jsonl, read_table
+from embasis.report.records import record_to_json
+from embasis.storage import Generation, RunFolder, SealedFiles
 from embasis.types import Problem, Refusal
 
 Changed = tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]
@@ -72,72 +71,81 @@ class FolderRun:
     """Number of the last generation that is on disk."""
     changes: list[str] = field(default_factory=list)
     """What was changed since the run began, in words."""
+    environment: dict[str, Any] = field(default_factory=dict)
+    """What the run's bits depend on beside data, config and seed; that of its first start."""
+    repaired: list[str] = field(default_factory=list)
+    """Files of an earlier command that were damaged, in words: those of a run that had ended are made again."""
     _built: Built | None = None
     _data: dict[str, str] = field(default_factory=dict)
     _marks: dict[str, Marks] = field(default_factory=dict)
-    _progress: Progress | None = None
+    _progress: TrainState | None = None
 
     def prepare(self) -> Built:
         """Build everything; what is wrong with config or data is said here, before the folder is touched."""
         if self._built is None:
             self._built = build(self.problem, self.config, self.front)
             self._data, self._marks = fingerprint(self.problem), marks_of(self.problem)
-            training, _ = parted(self.problem, self._built.plan)
-            labeller = self._built.method.labeller
-            if isinstance(labeller, EMBasisLabeller) and self._built.maps is None:  # refuses more components than rows
-                labeller.centres_of_a_class(len(training.labelled) + len(training.unlabelled))
+            training, _ = split_holdout(self.problem, self._built.plan)
+            if self._built.maps is None:  # a picture has many sites; how many is not known yet
+                self._built.method.labeller.require_rows(len(training.labelled) + len(training.unlabelled))
             self.problem = self._built.problem  # the rows as they came are not needed any more
             ledger(self.problem, {}, None)  # a file that nobody accounts for is found before hours of training
         return self._built
 
-    def open(self) -> Progress:
+    def open(self) -> TrainState:
         """Where the run stands: at its start, or where the folder's newest generation is."""
         if self._progress is None:
             self._progress = self._open(self.prepare(), self._data)
-            self._marks = {}
+            if self._progress.status == "running":
+                self._marks = {}  # a run that has ended may have to write the table of its rows again
         return self._progress
 
-    def moments(self) -> Iterator[Moment]:
+    def moments(self) -> Iterator[TrainingEvent]:
         """The whole run, saved after every round and every `save_seconds`; ends at once if it had ended before."""
         built, progress = self.prepare(), self.open()
+        self.repaired = name_damage(self) if progress.status == "running" else restore_files(self, progress)
         last_save = last_moment = time.monotonic()
         shelf = self.folder.shelf() if built.maps is not None else None
-        for moment in walk(built.problem, built.network, built.method, built.plan, progress, shelf):
+        for event in train_rounds(built.problem, built.network, built.method, built.plan, progress, shelf):
             now = time.monotonic()
-            self._count(moment, now - last_moment)
+            self._count(event, now - last_moment)
             last_moment = now
-            progress = moment.progress
+            progress = event.state
             self._refuse_losses()
-            if moment.record is not None:
-                self._write_round(moment)
-            if moment.record is not None or now - last_save >= self.config.save_seconds:
+            if event.record is not None:
+                self._write_round(event)
+            if event.record is not None or now - last_save >= self.config.save_seconds:
                 self.save(progress)
                 last_save = time.monotonic()
-            yield moment
+            yield event
         self.model = finished(built, progress)
         if built.maps is not None:
             built.maps.reader.close()
         self._write_report(progress)
 
-    def save(self, progress: Progress) -> None:
+    def save(self, progress: TrainState) -> None:
         """Publish everything that is needed to go on; callers may do so at any moment."""
         built = self._built
         require(built is not None, "nothing has been built yet: iterate over moments() first", EmbasisError)
         assert built is not None
-        tensors, facts = contents(built, self.problem, self._data, progress, self.timings, self.changes)
+        kept = {"timings": self.timings, "changes": self.changes, "environment": self.environment}
+        kept["refused"] = [asdict(item) for item in self.refused()]
+        tensors, facts = contents(built, self.problem, self._data, progress, kept)
         self.saved = self.folder.publish(tensors, facts)
 
-    def _open(self, built: Built, data: dict[str, str]) -> Progress:
+    def _open(self, built: Built, data: dict[str, str]) -> TrainState:
         """A fresh start, or where the newest generation stands."""
         progress = begin(built.network, built.method, built.plan)
         self.resumed = self.folder.newest()
         if self.resumed is None:
+            self.environment = environment_of(built)
             begin_folder(self.folder, built)
             self.folder.write_table(rows_name(data), rows_of(self.problem, self._marks))
             return progress
         facts = self.resumed.facts
         check_facts(facts, self.folder.path)
-        settings = refuse_changed_config(facts["config"], built.resolved, self.allow_change)
+        self.environment = read_environment(self.folder.path, facts)
+        settings = refuse_changed_config(upgrade(facts["config"]), built.resolved, self.allow_change)
         same = backbone_of(built) == facts["backbone"]
         rule = "the run folder was begun with other weights of the backbone; use another folder, or the old weights"
         require(same, rule, ConfigError)
@@ -157,7 +165,9 @@ class FolderRun:
         """The rows before, the rows now, and what has changed, unless the user does not accept it."""
         before: dict[str, Any] = {}
         with suppress(CheckpointError):  # a folder of an older release has no such table
-            before = known_rows(read_table(self.folder.path / rows_name(facts["data"])))
+            assert self.resumed is not None
+            files = SealedFiles(self.folder.path, self.resumed.sealed)
+            before = known_rows(files.table(rows_name(facts["data"])))
         now = rows_of(self.problem, self._marks)
         changed = refuse_changed_data(shifts(facts["data"], data, before, now), self.accept_data)
         columns = None if self.problem.columns is None else list(self.problem.columns)
@@ -165,40 +175,47 @@ class FolderRun:
         refuse_other_kind(facts, {"classes": names, "columns": columns, "shape": shape})
         return before, now, changed
 
-    def _note_changes(self, built: Built, changes: list[str], progress: Progress) -> None:
+    def _note_changes(self, built: Built, changes: list[str], progress: TrainState) -> None:
         """From here on the folder belongs to the new settings and data."""
         self.changes += [f"from generation {self.saved + 1} on, {change}" for change in changes]
         self.folder.write_json("config.json", built.resolved)
         self.folder.write_jsonl("changes.jsonl", self.changes)
         self.save(progress)
 
-    def _count(self, moment: Moment, seconds: float) -> None:
+    def _count(self, event: TrainingEvent, seconds: float) -> None:
         """Add the time to its stage: a pause with a record ends labelling, any other one a training step."""
-        number = moment.record.round if moment.record is not None else moment.progress.round
-        stage = "train" if moment.record is None else "label"
+        number = event.record.round if event.record is not None else event.state.round
+        stage = "train" if event.record is None else "label"
         for row in self.timings:
             if row["round"] == number and row["stage"] == stage:
                 row["seconds"] += seconds
                 return
         self.timings.append({"round": number, "stage": stage, "seconds": seconds})
 
-    def _write_round(self, moment: Moment) -> None:
-        record, verdict = moment.record, moment.verdict
+    def _write_round(self, event: TrainingEvent) -> None:
+        record, verdict = event.record, event.labels
         if record is None or verdict is None:
             return
-        if isinstance(verdict, Shelved):
-            self._write_maps(record.round, verdict, moment.stands)
+        if isinstance(verdict, MapLabels):
+            self.write_maps(record.round, verdict, event.is_kept)
         else:
-            ids = self.problem.row_names or self.problem.unlabelled.ids.tolist()
-            name = f"labels/round-{record.round:03d}.parquet"
-            self.folder.write_table(name, label_columns(verdict, ids, self.problem.schema))
-        if moment.basis is not None:
-            self.folder.write_json(basis_name(record.round), basis_facts(moment.basis, self.problem))
-        self.folder.write_jsonl("rounds.jsonl", [record_to_json(row) for row in moment.progress.records])
+            self.write_labels(record.round, verdict)
+        if event.basis is not None:
+            self.folder.write_json(basis_name(record.round), basis_facts(event.basis, self.problem))
+        self.folder.write_jsonl("rounds.jsonl", [record_to_json(row) for row in event.state.records])
         self.folder.write_jsonl("timings.jsonl", self.timings)
         self._write_ledger(record.trusted)
 
-    def _write_maps(self, number: int, verdict: Shelved, stands: bool) -> None:
+    def row_table(self) -> dict[str, Any]:
+        """The table of the rows that the run has, with their marks."""
+        return rows_of(self.problem, self._marks)
+
+    def write_labels(self, number: int, verdict: RowLabels) -> None:
+        """The labels of a round, one for each row."""
+        ids = self.problem.row_names or self.problem.unlabelled.ids.tolist()
+        self.folder.write_table(labels_name(number), label_columns(verdict, ids, self.problem.schema))
+
+    def write_maps(self, number: int, verdict: MapLabels, is_kept: bool) -> None:
         """The label maps of a round; small copies of a few with their pictures, if the report is to show this one."""
         built, samples = self.prepare(), self.problem.unlabelled
         assert built.maps is not None
@@ -207,21 +224,24 @@ class FolderRun:
         grey = {item.name for item in samples.refused} if isinstance(samples, MapFiles) else set()
         parts = (part for part in verdict.parts() if names[int(part.rows[0])] not in grey)  # a row each
         written = write_maps(folder, parts, samples.sizes, self.problem.schema, names, ".parquet")
-        if not stands:
+        if not is_kept:
             return
         variance = {str(line["id"]): float(line["mean_variance"]) for line in written}
-        for name, data in gallery_files(self.problem, verdict, built.maps.table, variance, names).items():
+        for name, data in gallery_files(self.problem, verdict, built.maps.table, variance, number).items():
             self.folder.write_bytes(name, data)
 
-    def _write_report(self, progress: Progress) -> None:
+    def _write_report(self, progress: TrainState) -> None:
         """The page; where it cannot be written, model and labels are there all the same."""
         path = self.folder.path
         try:
-            self._write_ledger(progress.records[min(progress.judging, len(progress.records) - 1)].trusted)
-            view = view_of(path)
-            if (pictures := row_gallery(self.problem, self.front, view.labels, view.basis)) is not None:
-                self.folder.write_json(ROW_GALLERY, pictures)
-            self.folder.write_text("report.html", run_page(view_of(path) if pictures else view))
+            self._write_ledger(progress.records[min(progress.model_round, len(progress.records) - 1)].trusted)
+            newest = read_run(path)
+            facts, files, number = newest.facts, SealedFiles(path, newest.sealed), shown_round(newest.facts)
+            labels, basis = labels_of(files, number), basis_of(files, kept_round(facts), {})
+            if (pictures := row_gallery(self.problem, self.front, labels, basis)) is not None:
+                origin = {"labels": files.seal(labels_name(number))}
+                self.folder.write_sealed_json(row_gallery_name(number), {**pictures, **origin})
+            self.folder.write_text("report.html", run_page(view_of(path)))
         except ResourceError as error:
             rest = "model and labels are kept; the same command, or embasis report, writes the report again"
             raise ReportError(f"{str(error).partition('; ')[0]}; {rest}") from error
@@ -258,42 +278,3 @@ class FolderRun:
         if late + len(self.problem.refused) > tolerated(seen, budget):
             self.folder.write_jsonl("quarantine.jsonl", [asdict(item) for item in self.refused()])
         require_budget(self.refused(), seen, budget)
-
-
-def view_of(path: Path) -> RunView:
-    """A run folder as the report reads it."""
-    facts = read_run(path).facts
-    rounds = tuple(record_from_json(row) for row in facts["records"])
-    scored = all(SELECTION_SCORE in record.scores for record in rounds)
-    require(scored, f"{path}: the run's facts are damaged: a round has no score {SELECTION_SCORE!r}", CorruptError)
-    timings = read_jsonl(path / "timings.jsonl") if (path / "timings.jsonl").exists() else facts["timings"]
-    items, pictures = stored_gallery(path)
-    number = len(rounds) - 1 if facts["progress"].get("kept") is None else int(facts["progress"]["kept"])
-    last = path / "labels" / f"round-{number:03d}.parquet"  # there is none for label maps
-    return RunView(
-        config=facts["config"],
-        environment=read_json(path / "environment.json"),
-        rounds=rounds,
-        timings=timings,
-        labels=read_table(last) if last.exists() else None,
-        status=str(facts["progress"]["status"]),
-        best_round=kept_round(facts),
-        classes=tuple(facts["classes"]),
-        notes=tuple(str(note) for note in facts.get("notes", ())),
-        corrected=int(facts.get("corrected", 0)),
-        gallery=gallery_of(path),
-        palette=palette_of(facts),
-        pictures=int((facts.get("maps") or {}).get("pictures", 0)),
-        items=items,
-        basis=basis_of(path, kept_round(facts), pictures),
-        refused=tuple(read_jsonl(path / "quarantine.jsonl")) if (path / "quarantine.jsonl").exists() else (),
-    )
-
-
-def kept_round(facts: dict[str, Any]) -> int:
-    """The round whose model is kept: the last one, the one that was chosen, or the best one after a collapse."""
-    if facts["progress"].get("kept") is not None:
-        return int(facts["progress"]["kept"])
-    if facts["progress"]["status"] == "collapsed":
-        return int(facts["progress"]["best_round"])
-    return max(len(facts["records"]) - 1, 0)

@@ -28,14 +28,15 @@ from embasis.data.image.files import ImageFile
 from embasis.data.image.loading import Reader
 from embasis.data.image.samples import Images
 from embasis.data.problem import listed
-from embasis.engine.extract import fill
-from embasis.errors import ConfigError, InputDataError, NumericalError, require
+from embasis.engine.features import fill
+from embasis.errors import ConfigError, InputDataError, NumericalError, ResourceError, quoted, require
 from embasis.functional.metrics import class_counts
 from embasis.networks import PRETRAINED
 from embasis.networks.backbone import Backbone
 from embasis.networks.model import Network
 from embasis.randomness import seeded
 from embasis.storage import FeatureCache, cache_folder
+from embasis.storage.cache import ADVICE as CACHE_HINT
 from embasis.types import Aim, Arrays, Draw, ImagePlan, Problem, Refusal, Truth, View
 
 DEFAULT = "efficientnet_lite0"
@@ -146,6 +147,8 @@ class Front:
         for side in sides:
             files |= {file.digest: file for file in side.files} if isinstance(side, Images) else {}
         todo = [file for digest, file in files.items() if self.cache is None or digest not in self.cache]
+        if self.cache is not None and todo:
+            self.cache.require_writable()
         done, waiting = len(files) - len(todo), list[tuple[list[bytes], Tensor]]()
         yield done, len(files)
         try:
@@ -223,17 +226,27 @@ def open_front(config: Config, backbone: Backbone | None = None, kept: bool = Tr
     chosen = replace(chosen, depth=depth)
     trained = chosen.stages if depth == "partial" else 0
     stem = None if depth == "full" else backbone.stem(trained)
-    cache = FeatureCache(cache_folder(chosen.cache), key(backbone, trained)) if kept and stem is not None else None
+    cache = open_cache(chosen.cache, key(backbone, trained)) if kept and stem is not None else None
     if stem is not None and torch.cuda.is_available():
         stem = stem.cuda()
     return Front(backbone, chosen, network, Reader(chosen.workers), stem, cache)
+
+
+def open_cache(given: str, key: str) -> FeatureCache:
+    """The feature cache in the folder that is given, else in the usual one."""
+    try:
+        return FeatureCache(cache_folder(given), key)
+    except PermissionError as error:
+        raise ResourceError(f"cannot read {error.filename}: {error.strerror}; {CACHE_HINT}") from error
 
 
 def backbone_settings(config: Config) -> dict[str, Any]:
     """Name and settings of the backbone, with no default left out."""
     name = str(config.network.get("name", DEFAULT))
     entry = settings.entry_of("network", name)
-    rule = f"network {name!r} is not for image files; known for them: {', '.join(PRETRAINED)} (timm as timm:MODEL)"
+    rule = (
+        f"network {quoted(name)} is not for image files; known for them: {', '.join(PRETRAINED)} (timm as timm:MODEL)"
+    )
     require(settings.family(name) in PRETRAINED, rule, ConfigError)
     given = {key: value for key, value in config.network.items() if key != "name"}
     bound = settings.bind("network", entry, given, settings.settings_of(entry))

@@ -2,15 +2,14 @@
 
 | file in the run folder | content |
 | --- | --- |
-| gallery/index.json | a list of name, why, and the names of the files |
-| gallery/NN-KIND.png | small copies: the picture, its labels, variance, trust, and true labels where they are known |
+| gallery/round-003/index.json | a list of name, why, and the names of the files |
+| gallery/round-003/NN-KIND.png | small copies: picture, labels, variance, trust, and true labels where they are known |
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,11 +17,11 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 — its usual name
 
 from embasis.data.maps.samples import MapArrays, MapFiles
-from embasis.engine.verdict import Shelved
+from embasis.engine.round_labels import MapLabels
 from embasis.errors import CorruptError, require
 from embasis.experiment.map_output import label_map
 from embasis.report.records import Shown
-from embasis.storage import grey_png, label_png, rgb_png
+from embasis.storage import SealedFiles, grey_png, label_png, rgb_png
 from embasis.types import ClassTable, Problem
 
 EACH = 4
@@ -30,8 +29,12 @@ EACH = 4
 LARGEST = 320
 """Pixels of the long side."""
 KINDS = ("picture", "labels", "variance", "trusted", "truth")
-INDEX = "gallery/index.json"
+INDEX = "index.json"
+OLD_HOME = "gallery"
+"""Where runs by 0.1.0 have the files of their last round."""
 LONGEST_INDEX = 2**20
+LARGEST_PICTURE = 2**22
+"""Bytes of a small copy that are read."""
 
 
 def map_row_names(problem: Problem) -> tuple[str, ...]:
@@ -40,22 +43,28 @@ def map_row_names(problem: Problem) -> tuple[str, ...]:
 
 
 def gallery_files(
-    problem: Problem, verdict: Shelved, table: ClassTable, variance: Mapping[str, float], names: Sequence[str]
+    problem: Problem, verdict: MapLabels, table: ClassTable, variance: Mapping[str, float], number: int
 ) -> dict[str, bytes]:
-    """The files of a run's gallery: the pictures of the largest and of the smallest mean variance (by name)."""
+    """The files of a round's gallery: the pictures of the largest and of the smallest mean variance (by name)."""
+    names, home = map_row_names(problem), gallery_home(number)
     order = sorted((row for row, name in enumerate(names) if name in variance), key=lambda row: -variance[names[row]])
     few = min(EACH, len(order) // 2 or len(order))
     chosen = [(row, "least sure") for row in order[:few]]
     chosen += [(row, "surest") for row in order[len(order) - min(few, len(order) - few) :]]
     found, index = dict[str, bytes](), list[dict[str, str]]()
-    for number, (row, why) in enumerate(chosen):
+    for place, (row, why) in enumerate(chosen):
         pictures = small_copies(problem, verdict, table, row)
-        index.append({"name": names[row], "why": why, **{kind: f"{number:02d}-{kind}.png" for kind in pictures}})
-        found |= {f"gallery/{number:02d}-{kind}.png": data for kind, data in pictures.items()}
-    return {**found, INDEX: json.dumps(index).encode("ascii")}
+        index.append({"name": names[row], "why": why, **{kind: f"{place:02d}-{kind}.png" for kind in pictures}})
+        found |= {f"{home}/{place:02d}-{kind}.png": data for kind, data in pictures.items()}
+    return {**found, f"{home}/{INDEX}": json.dumps(index).encode("ascii")}
 
 
-def small_copies(problem: Problem, verdict: Shelved, table: ClassTable, row: int) -> dict[str, bytes]:
+def gallery_home(number: int) -> str:
+    """The folder of a round's gallery in the run folder."""
+    return f"gallery/round-{number:03d}"
+
+
+def small_copies(problem: Problem, verdict: MapLabels, table: ClassTable, row: int) -> dict[str, bytes]:
     """All pictures of one row as PNG."""
     samples = problem.unlabelled
     assert isinstance(samples, MapFiles | MapArrays)
@@ -87,22 +96,22 @@ def nearest(truth: Tensor, height: int, width: int) -> Tensor:
     return torch.where(small < 0, 255, small).to(torch.uint8)
 
 
-def gallery_of(path: Path) -> tuple[Shown, ...]:
-    """The gallery of a run folder, if it has one; names in it lead nowhere but to its own files."""
-    index = path / INDEX
-    if not index.is_file() or index.stat().st_size > LONGEST_INDEX:
+def gallery_of(files: SealedFiles, number: int) -> tuple[Shown, ...]:
+    """The gallery of a round, if it has one; names in it lead nowhere but to its own files."""
+    home = next((home for home in (gallery_home(number), OLD_HOME) if f"{home}/{INDEX}" in files), None)
+    if home is None or not (files.path / home).exists():  # a user may have deleted it
         return ()
     try:
-        rows = json.loads(index.read_bytes())
-        return tuple(shown(path, number, row) for number, row in enumerate(rows))
-    except (ValueError, TypeError, KeyError, OSError) as error:
-        raise CorruptError(f"{index}: {error}") from error
+        rows = files.json(f"{home}/{INDEX}", LONGEST_INDEX)
+        return tuple(shown(files, home, place, row) for place, row in enumerate(rows))
+    except (ValueError, TypeError, KeyError) as error:
+        raise CorruptError(f"{files.path / home / INDEX}: {error}") from error
 
 
-def shown(path: Path, number: int, row: Mapping[str, Any]) -> Shown:
+def shown(files: SealedFiles, home: str, place: int, row: Mapping[str, Any]) -> Shown:
     """One line of the index with its pictures."""
-    require(number < 2 * EACH, f"{INDEX} names more than {2 * EACH} pictures", CorruptError)
-    parts = {kind: (path / "gallery" / f"{number:02d}-{kind}.png").read_bytes() for kind in KINDS if kind in row}
+    require(place < 2 * EACH, f"{home}/{INDEX} names more than {2 * EACH} pictures", CorruptError)
+    parts = {kind: files.read(f"{home}/{place:02d}-{kind}.png", LARGEST_PICTURE) for kind in KINDS if kind in row}
     return Shown(str(row["name"]), str(row["why"]), **parts)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from embasis.engine.batch import device_of
-from embasis.engine.progress import Progress
+from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, CorruptError, require
 from embasis.experiment.build import Built
 from embasis.experiment.environment import environment
@@ -23,11 +23,12 @@ def contents(
     built: Built,
     problem: Problem,
     data: dict[str, str],
-    progress: Progress,
-    timings: list[dict[str, Any]],
-    changes: Sequence[str] = (),
+    progress: TrainState,
+    kept: Mapping[str, Any],
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and facts of a generation: everything that is needed to go on, or to label other rows."""
+    """Tensors and facts of a generation: everything that is needed to go on, or to label other rows.
+
+    `kept` are the facts that the run itself keeps: timings, changes, refused, environment."""
     tensors = progress.tensors()
     if built.standardiser is not None:
         tensors |= {"input/centre": built.standardiser.centre, "input/scale": built.standardiser.scale}
@@ -37,23 +38,23 @@ def contents(
         "columns": None if problem.columns is None else list(problem.columns),
         "config": built.resolved,
         "data": data,
-        "notes": [*problem.notes, *refused_note(problem), *changes],
-        "changes": list(changes),
+        "notes": [*problem.notes, *refused_note(problem), *kept.get("changes", ())],
         "corrected": problem.corrected,
         "backbone": backbone_of(built),
         "maps": None if built.maps is None else {**built.maps.facts(), "pictures": len(problem.unlabelled)},
         "progress": progress.facts(),
         "records": [record_to_json(record) for record in progress.records],
-        "timings": timings,
+        "timings": [],
+        **kept,
     }
 
 
-def restored(fresh: Progress, found: Generation, changes: Sequence[str]) -> Progress:
+def restored(fresh: TrainState, found: Generation, changes: Sequence[str]) -> TrainState:
     """The run as the generation left it; settings that give another network cannot change."""
     facts = found.facts
     records = [record_from_json(row) for row in facts["records"]]
     try:
-        return Progress.restore(fresh.network, found.tensors, facts["progress"], records)
+        return TrainState.restore(fresh.network, found.tensors, facts["progress"], records)
     except CorruptError as error:
         rule = f"these settings cannot change within a run: {'; '.join(changes)}; use another folder"
         require(not changes, rule, ConfigError)
@@ -80,9 +81,14 @@ def refused_note(problem: Problem) -> list[str]:
     return [f"{what} not used; quarantine.jsonl names each with its reason"] if count else []
 
 
+def environment_of(built: Built) -> dict[str, Any]:
+    """What bit-identical results of this run depend on."""
+    return environment(built.plan.seed, device_of(built.network).type)
+
+
 def begin_folder(folder: RunFolder, built: Built) -> None:
     """What a run folder has before its first generation."""
     folder.write_json("config.json", built.resolved)
-    folder.write_json("environment.json", environment(built.plan.seed, device_of(built.network).type))
+    folder.write_json("environment.json", environment_of(built))
     if built.front is not None and built.front.stem is not None:
         folder.write_tensors(BACKBONE, built.front.backbone.state())

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from embasis.engine.pixels import Pixels
-from embasis.engine.verdict import Labelled
+from embasis.engine.round_labels import LabelBatch
 from embasis.storage import MapFolder, confidence_values, map_names, variance_values
 from embasis.types import LabelSchema
 
@@ -38,7 +38,7 @@ class LabelMap:
     line: dict[str, Any]
 
 
-def label_map(wide: Labelled, row: int, schema: LabelSchema) -> LabelMap:
+def label_map(wide: LabelBatch, row: int, schema: LabelSchema) -> LabelMap:
     """The maps of a row that has a site at each pixel."""
     found, size, classes = wide.distribution, wide.grid, len(schema)
     assert isinstance(found, Pixels)
@@ -72,7 +72,7 @@ def name_of_column(name: str, line: dict[str, Any]) -> str:
 
 def write_maps(
     folder: MapFolder,
-    parts: Iterable[Labelled],
+    parts: Iterable[LabelBatch],
     sizes: Tensor,
     schema: LabelSchema,
     names: Sequence[str],
@@ -83,7 +83,7 @@ def write_maps(
     Maps are drawn and written by two threads beside the one that labels. `sizes` (N, 2) are those of the pictures."""
     files, lines = map_names(names), list[dict[str, Any]]()
 
-    def written(part: Labelled, number: int, row: int) -> dict[str, Any]:
+    def written(part: LabelBatch, number: int, row: int) -> dict[str, Any]:
         height, width = (int(size) for size in sizes[row])
         found = label_map(part.enlarged(number, (height, width)), row, schema)
         folder.write(files[row], found.labels, found.confidence, found.variance, found.trusted)

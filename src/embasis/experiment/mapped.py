@@ -18,7 +18,7 @@ from embasis.config import OF_BACKBONE, Config
 from embasis.data.image.loading import Reader
 from embasis.data.maps.classes import colours_for
 from embasis.data.maps.samples import MapArrays, MapFiles
-from embasis.errors import ConfigError, CorruptError, known, require
+from embasis.errors import ConfigError, CorruptError, known, quoted, require
 from embasis.experiment.front import backbone_settings, make_backbone
 from embasis.networks import BACKBONES, SEGMENTERS
 from embasis.networks.model import Network
@@ -113,7 +113,7 @@ def network_for(front: MapFront, classes: int, config: Config, in_memory: bool) 
     """The network by its name; its settings, resolved, and its backbone's identity go to the front."""
     name = str(config.network.get("name", SMALL if in_memory else DEFAULT))
     entry = settings.entry_of("network", name)
-    rule = f"network {name!r} is not for label maps; known for them: {known((SMALL, *SEGMENTERS))}"
+    rule = f"network {quoted(name)} is not for label maps; known for them: {known((SMALL, *SEGMENTERS))}"
     require(name in SEGMENTERS or name == SMALL, rule, ConfigError)
     given = {key: value for key, value in config.network.items() if key != "name"}
     base = {key: given.pop(key) for key in OF_BACKBONE if key in given} if name in SEGMENTERS else {}

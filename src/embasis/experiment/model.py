@@ -11,16 +11,16 @@ import msgspec
 import torch
 from torch import Tensor
 
-from embasis.config import Config
+from embasis.config import Config, upgrade
 from embasis.data.image.files import ImageFile
 from embasis.data.maps.files import MapFile
 from embasis.data.maps.samples import MapArrays, MapFiles
 from embasis.data.standard import Standardiser
-from embasis.engine.extract import CHUNK
-from embasis.engine.label import verdict_on
-from embasis.engine.progress import Progress
-from embasis.engine.rounds import begin
-from embasis.engine.verdict import Labelled, Verdict
+from embasis.engine.features import CHUNK
+from embasis.engine.labels import label_rows
+from embasis.engine.round_labels import LabelBatch, RowLabels
+from embasis.engine.self_train import begin
+from embasis.engine.state import TrainState
 from embasis.errors import CorruptError, InputDataError, require
 from embasis.experiment.build import Built, build, finished_mapped, make_method_and_plan, make_network
 from embasis.experiment.facts import refuse_large_basis, refuse_other_network, refuse_sizes, without_memory
@@ -29,6 +29,7 @@ from embasis.experiment.mapped import MapFront, stored_mapped
 from embasis.experiment.scales import seen_at
 from embasis.networks.backbone import Backbone
 from embasis.networks.model import Network
+from embasis.storage import SealedFiles
 from embasis.types import Arrays, LabelSchema, Method, Plan, Problem
 
 BACKBONE = "backbone.safetensors"
@@ -39,7 +40,7 @@ BACKBONE = "backbone.safetensors"
 class Model:
     """Network, labeller and selector as the round that is kept left them."""
 
-    progress: Progress
+    progress: TrainState
     method: Method
     plan: Plan
     schema: LabelSchema
@@ -54,13 +55,20 @@ class Model:
         assert self.maps is not None
         return MapFiles.of(files, self.maps.table, labelled=False)
 
-    def pictures(self, samples: MapFiles, scales: Sequence[float] = (1.0,), flip: bool = False) -> Iterator[Labelled]:
+    def pictures(self, samples: MapFiles, scales: Sequence[float] = (1.0,), flip: bool = False) -> Iterator[LabelBatch]:
         """Labels of all sites of pictures, one by one; each is seen at all scales, and turned over if `flip`."""
         assert self.maps is not None
-        return seen_at(self.maps, samples, self.method, self.plan, self.progress, self.progress.judging, scales, flip)
+        return seen_at(
+            self.maps, samples, self.method, self.plan, self.progress, self.progress.model_round, scales, flip
+        )
 
-    def verdict(self, x: Tensor, ids: Tensor | None = None) -> Verdict:
-        """Label distribution, trust and scores of the rows of x, in their order."""
+    @property
+    def wide(self) -> bool:
+        """Whether a column must come in float64, because float32 loses its differences."""
+        return self.standardiser is not None and bool(self.standardiser.wide(1).any())
+
+    def verdict(self, x: Tensor, ids: Tensor | None = None) -> RowLabels:
+        """Label distribution, trust and scores of the rows of x, in their order; float64 rows if it is `wide`."""
         shape = tuple(x.shape[1:])
         require(
             shape == self.shape,
@@ -70,10 +78,10 @@ class Model:
         prepared = x if self.standardiser is None else self.standardiser.apply(x, 1)
         order = torch.arange(len(x)) if ids is None else torch.argsort(ids)
         samples = Arrays.of(prepared[order], ids=None if ids is None else ids[order])
-        verdict = verdict_on(samples, self.method, self.plan, self.progress, self.progress.judging)
+        verdict = label_rows(samples, self.method, self.plan, self.progress, self.progress.model_round)
         return verdict.rows(torch.argsort(order))
 
-    def files(self, files: Sequence[ImageFile]) -> Iterator[tuple[list[ImageFile], Verdict | None, dict[str, str]]]:
+    def files(self, files: Sequence[ImageFile]) -> Iterator[tuple[list[ImageFile], RowLabels | None, dict[str, str]]]:
         """Labels of image files, chunk by chunk: those that could be read, their verdict, and why not the others."""
         require(self.front is not None, "the run was trained on arrays, not on images", InputDataError)
         assert self.front is not None
@@ -90,20 +98,26 @@ class Model:
                 rows, good, broken = [], [], {}
 
 
-def finished(built: Built, progress: Progress) -> Model:
+def finished(built: Built, progress: TrainState) -> Model:
     """The model of a run that has just ended."""
     schema = built.problem.schema
     return Model(progress, built.method, built.plan, schema, built.standardiser, built.shape, built.front, built.maps)
 
 
 def stored(
-    facts: Mapping[str, Any], tensors: Mapping[str, Tensor], home: Path, backbone: Backbone | None = None
+    facts: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    home: Path,
+    backbone: Backbone | None = None,
+    sealed: Mapping[str, Any] | None = None,
 ) -> Model:
-    """The model of a run folder's generation; `home` is the folder, for the backbone's weights."""
+    """The model of a run folder's generation; `home` is the folder, for the backbone's weights, whose file must be the
+    one that is `sealed`."""
+    files = SealedFiles(home, sealed)
     try:
         schema = LabelSchema(tuple(str(name) for name in facts["classes"]))
         shape = tuple(int(size) for size in facts["shape"])
-        resolved = dict(facts["config"])
+        resolved = upgrade(facts["config"])
         resolved["data"] = {}
         if not torch.cuda.is_available():  # a model that was trained on a GPU labels without one, too
             resolved["plan"] = {**resolved["plan"], "device": "auto"}
@@ -114,12 +128,12 @@ def stored(
     built = (
         stored_maps(facts, config, schema)
         if facts.get("maps")
-        else stored_rows(facts, config, schema, shape, home, backbone, tensors)
+        else stored_rows(facts, config, schema, shape, files, backbone, tensors)
     )
     if isinstance(built.network, Network):  # no other one gets a basis block
         refuse_large_basis(built.method, tensors)
     progress = begin(built.network, built.method, built.plan)
-    progress = Progress.restore(progress.network, tensors, facts["progress"], [])
+    progress = TrainState.restore(progress.network, tensors, facts["progress"], [])
     standardiser = None
     if "input/centre" in tensors:
         standardiser = Standardiser(tensors["input/centre"], tensors["input/scale"])
@@ -131,7 +145,7 @@ def stored_rows(
     config: Config,
     schema: LabelSchema,
     shape: tuple[int, ...],
-    home: Path,
+    files: SealedFiles,
     backbone: Backbone | None,
     tensors: Mapping[str, Tensor],
 ) -> Built:
@@ -141,7 +155,7 @@ def stored_rows(
             refuse_other_network(make_network(shape, len(schema), config, None)[1], tensors)
     side = Arrays.of(torch.zeros(1, *shape), torch.zeros(1, dtype=torch.int64))
     problem = Problem(side, Arrays.of(torch.zeros(0, *shape)), schema)
-    front = stored_front(facts, config, home, backbone) if facts.get("backbone") else None
+    front = stored_front(facts, config, files, backbone) if facts.get("backbone") else None
     return build(problem, config, front)
 
 
@@ -155,8 +169,9 @@ def stored_maps(facts: Mapping[str, Any], config: Config, schema: LabelSchema) -
     return finished_mapped(problem, front, network, method, plan, resolved)
 
 
-def stored_front(facts: Mapping[str, Any], config: Config, home: Path, backbone: Backbone | None) -> Front:
+def stored_front(facts: Mapping[str, Any], config: Config, files: SealedFiles, backbone: Backbone | None) -> Front:
     """The front of a stored run. A frozen part has its first weights; those of full depth are in the tensors."""
+    home = files.path
     frozen = config.images.get("depth") != "full"
     if config.network.get("name") == "own module":
         rule = f"{home}: the run was made with a module of your own; give it again: load({str(home)!r}, backbone=…)"
@@ -165,7 +180,8 @@ def stored_front(facts: Mapping[str, Any], config: Config, home: Path, backbone:
         other = f"{home}: the module that is given is not the one the run was made with: its weights differ"
         require(not frozen or front.backbone.identity == facts["backbone"], other, InputDataError)
         return front
-    require(not frozen or (home / BACKBONE).is_file(), f"{home / BACKBONE} is missing", CorruptError)
+    if frozen:
+        files.check(BACKBONE)
     given = {**config.network, "weights": str(home / BACKBONE) if frozen else ""}
     if not frozen and "pretrained" in given:
         given["pretrained"] = False
@@ -180,7 +196,7 @@ def describe(shape: Sequence[int]) -> str:
     return f"{shape[0]} features" if len(shape) == 1 else f"shape {'×'.join(str(size) for size in shape)}"
 
 
-def label_columns(verdict: Verdict, ids: Sequence[object], schema: LabelSchema) -> dict[str, list[object]]:
+def label_columns(verdict: RowLabels, ids: Sequence[object], schema: LabelSchema) -> dict[str, list[object]]:
     """The table that users get: id, label, probability, between, within, trusted, drawn."""
     label = verdict.distribution.label
     at = label.unsqueeze(1)

@@ -1,6 +1,6 @@
 """Which labels are right with a probability that the user names, how many errors that leaves, and how far it holds.
 
-The estimate is the labels' own probability, as recalibrated by the run (engine/recalibrate.py). It is believed where
+The estimate is the labels' own probability, as recalibrated by the run (engine/calibration.py). It is believed where
 the run has something to show for it; where not, the sentences here say why.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from embasis.engine.progress import Progress
+from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, require
 from embasis.functional.witness import least_confidence
 
@@ -46,7 +46,7 @@ def check_precision(precision: float) -> None:
     require(0 < precision < 1, f"precision must be between 0 and 1, got {precision:g}", ConfigError)
 
 
-def promise(values: Sequence[float], counts: Sequence[int] | None, precision: float, progress: Progress) -> Promise:
+def promise(values: Sequence[float], counts: Sequence[int] | None, precision: float, progress: TrainState) -> Promise:
     """The labels that keep it; `counts`: how many labels have each of the probabilities (None: one each)."""
     check_precision(precision)
     confidence = torch.tensor(values, dtype=torch.float64)
@@ -58,7 +58,7 @@ def promise(values: Sequence[float], counts: Sequence[int] | None, precision: fl
     return Promise(threshold, labels, rows, errors, tuple(doubts(progress, threshold, precision, mean)))
 
 
-def doubts(progress: Progress, threshold: float, precision: float, mean: float) -> list[str]:
+def doubts(progress: TrainState, threshold: float, precision: float, mean: float) -> list[str]:
     """Why the estimate should not be believed, if there is a reason."""
     state = progress.labeller
     if "power" not in state:

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import torch
 
+from embasis.config import Config
 from embasis.experiment.build import Built
 from embasis.experiment.front import PIECE, Front
-from embasis.resources import require_disk, require_memory
+from embasis.resources import require_disk, require_memory, require_writable
+from embasis.storage import cache_folder, require_place
+from embasis.storage.cache import ADVICE as CACHE_HINT
 
 GENERATIONS = 3
 """Two that stay and one that is being written."""
@@ -31,10 +34,18 @@ def require_room(built: Built, folder: Path) -> None:
         require_memory(copies, f"training {weights:,} bytes of weights by {built.plan.optimiser}", hint)
 
 
+def require_cache_place(config: Config) -> None:
+    """A feature cache that is empty and cannot be written to is found before the images are even looked for."""
+    depth = config.images.get("depth", "auto")
+    if depth in ("frozen", "partial") or (depth == "auto" and not torch.cuda.is_available()):
+        require_place(cache_folder(str(config.images.get("cache", ""))))
+
+
 def require_cache(front: Front, images: int) -> None:
     """The feature cache has room for so many more images; features of a frozen backbone fit into memory."""
     if front.cache is None or not images:
         return
+    require_writable(front.cache.path, CACHE_HINT)
     shape = (3, front.backbone.preparation.size, front.backbone.preparation.size)
     one = front.through(torch.zeros(PIECE, *shape, dtype=torch.uint8))[0].numel()
     need = images * one * (2 if front.trained else 4)

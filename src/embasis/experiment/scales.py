@@ -18,9 +18,9 @@ from torch import Tensor
 
 from embasis.data.maps.samples import MapFiles
 from embasis.data.maps.views import places_of
-from embasis.engine.label import labelled_parts
-from embasis.engine.progress import Progress
-from embasis.engine.verdict import Labelled, mixed
+from embasis.engine.labels import labelled_parts
+from embasis.engine.round_labels import LabelBatch, mixed
+from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, require
 from embasis.experiment.mapped import MapFront
 from embasis.functional import maps
@@ -77,11 +77,11 @@ def seen_at(
     samples: MapFiles,
     method: Method,
     plan: Plan,
-    progress: Progress,
+    progress: TrainState,
     round_number: int,
     scales: Sequence[float],
     flip: bool,
-) -> Iterator[Labelled]:
+) -> Iterator[LabelBatch]:
     """The labels of pictures, each the mixture over all scales; the first scale's grid is that of the result."""
     rule = f"scales must be numbers in [0.1, 10], got {list(scales)}"
     require(scales and all(0.1 <= scale <= 10 for scale in scales), rule, ConfigError)
@@ -105,7 +105,7 @@ def scaled(preparation: MapPreparation, samples: MapFiles, scale: float) -> MapP
     return replace(preparation, plan=plan)
 
 
-def together(parts: Sequence[Labelled], turned: Sequence[bool]) -> Labelled:
+def together(parts: Sequence[LabelBatch], turned: Sequence[bool]) -> LabelBatch:
     """One row's views as one: on the grid of the first, with equal shares."""
     first = parts[0]
     height, width = first.grid
@@ -119,7 +119,7 @@ def together(parts: Sequence[Labelled], turned: Sequence[bool]) -> Labelled:
     return replace(first, distribution=mixed(whole, index, torch.full((sites, count), 1 / count)))
 
 
-def moved(part: Labelled, places: Tensor, turned: bool) -> LabelDistribution:
+def moved(part: LabelBatch, places: Tensor, turned: bool) -> LabelDistribution:
     """A view's label distributions at places of the picture."""
     at = torch.stack([places[:, 0], 1 - places[:, 1]], 1) if turned else places
     height, width = part.grid

@@ -1,7 +1,8 @@
 """Small pictures of a run's rows for its report: the surest and the least sure of each class, and those of the basis.
 
-`gallery/rows.json` has `items` (name, label, why, probability, trusted, and the true class where it is known) and
+`gallery/rows-003.json` has `items` (name, label, why, probability, trusted, and the true class where it is known) and
 `pictures`, base64 by name. Pictures are decoded and encoded anew: no byte of the user's files goes into a page.
+The file is sealed, and `labels` in it is the hash of the labels that it shows (those of round 3).
 
 | limit | value |
 | --- | --- |
@@ -16,6 +17,7 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,16 +26,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 — its usual name
 
+from embasis.data.image.asked import asked_of, content
 from embasis.data.image.decode import Unreadable, decode
 from embasis.errors import CorruptError, require
 from embasis.experiment.basis_view import row_ids
 from embasis.experiment.front import Front
 from embasis.report.gallery import BASIS_BYTES, BYTES, COMPONENTS, EACH
 from embasis.report.records import Component, Item
-from embasis.storage import read_json, rgb_png
+from embasis.storage import SealedFiles, read_sealed_json, rgb_png
 from embasis.types import Arrays, Problem
 
-ROW_GALLERY = "gallery/rows.json"
+OLD_GALLERY = "gallery/rows.json"
+"""Of runs by 0.1.0, not sealed."""
 SIDE, TINY = 96, 32
 MOST = 800
 QUALITY = 80
@@ -48,7 +52,7 @@ Pixels = Callable[[int], Tensor | None]
 def pixels_of(problem: Problem, front: Front | None) -> Pixels | None:
     """How the pictures of the unlabelled rows are had; None where rows are no pictures."""
     if front is not None and front.unlabelled:
-        return lambda row: decoded(front.unlabelled[row].read)
+        return lambda row: decoded(lambda: content(asked_of(front.unlabelled[row])))
     side = problem.unlabelled
     if not isinstance(side, Arrays) or side.x.ndim != 4 or side.x.shape[1] not in (1, 3) or not side.x.numel():
         return None
@@ -116,7 +120,7 @@ def row_gallery(
             items.append({"name": names[row], "why": why, "true": truth, **line})
     place = {name: row for row, name in enumerate(names)}
     for component in sorted(basis, key=lambda found: -found.share)[:COMPONENTS]:
-        for name, _ in component.nearest:
+        for name in (name for name, _ in component.nearest if name in place):
             pictures.add(name, place[name], BYTES)
     return {"items": items, "pictures": pictures.encoded()}
 
@@ -142,13 +146,25 @@ class Pictures:
         return {name: base64.b64encode(data).decode() for name, data in self.found.items()}
 
 
-def stored_gallery(path: Path) -> tuple[tuple[Item, ...], dict[str, bytes]]:
-    """The items of a run folder and all its small pictures; none where it has none."""
-    file = path / ROW_GALLERY
-    if not file.is_file():
-        return (), {}
-    require(file.stat().st_size <= LARGEST, f"{file} has more than {LARGEST:,} bytes", CorruptError)
-    facts = read_json(file)
+def row_gallery_name(number: int) -> str:
+    """Where the small pictures of the rows lie that round labelled."""
+    return f"gallery/rows-{number:03d}.json"
+
+
+def stored_gallery(files: SealedFiles, number: int, labels: str | None) -> tuple[tuple[Item, ...], dict[str, bytes]]:
+    """The items that show a round's labels, which have that hash, and all small pictures; none where none are."""
+    file = files.path / row_gallery_name(number)
+    if not os.path.lexists(file):
+        old = files.path / OLD_GALLERY
+        return parse_gallery(files.json(OLD_GALLERY, LARGEST), old) if OLD_GALLERY in files else ((), {})
+    facts = read_sealed_json(file, LARGEST)
+    rule = f"{file} shows other labels than those of the run; the fit command that made the run makes it again"
+    require(facts.get("labels") == labels, rule, CorruptError)
+    return parse_gallery(facts, file)
+
+
+def parse_gallery(facts: Any, file: Path) -> tuple[tuple[Item, ...], dict[str, bytes]]:
+    """The items and pictures of a gallery that was read from that file."""
     try:
         pictures = {str(name): base64.b64decode(data, validate=True) for name, data in facts["pictures"].items()}
         return tuple(item(row, pictures) for row in facts["items"]), pictures

@@ -80,14 +80,12 @@ def label_moments(
 def scalar_uncertainty(
     mean: Float[Tensor, "n c"], between: Float[Tensor, "n c"], within: Float[Tensor, "n c"], kind: str
 ) -> Float[Tensor, " n"]:
-    """Var(y) as one number: the sum over classes ("sum") or the predicted class's ("label"), of a part of the variance.
+    """The one number by which sites are ranked.
 
-    kind: "total_sum", "between_sum", "total_label", "between_label", "confidence" (1 − the largest mean).
+    kind: "gini" = Σ_c between + within = 1 − Σ_c mean², the Gini index of the mean, whatever the components say;
+    "between" = Σ_c between, by which the components disagree: the paper's Var(y), repaired (method, section 3).
     """
-    if kind == "confidence":
-        return 1 - mean.amax(1)
-    part = between + within if kind.startswith("total") else between
-    return part.sum(1) if kind.endswith("sum") else part.gather(1, mean.argmax(1, keepdim=True)).squeeze(1)
+    return (between + within if kind == "gini" else between).sum(1)
 
 
 def literal_moments(

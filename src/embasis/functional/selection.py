@@ -21,6 +21,8 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 BINS = 1 << 16
+ROWS = 16
+"""Classes whose counts are added up at once: beside the histograms themselves nothing of their size is made."""
 
 
 def order_key(score: Float[Tensor, " n"]) -> Int64[Tensor, " n"]:
@@ -52,10 +54,14 @@ def rank_bin(
     counts: Int64[Tensor, "c b"], rank: Int64[Tensor, " c"]
 ) -> tuple[Int64[Tensor, " c"], Int64[Tensor, " c"]]:
     """The bin that holds the `rank`-th smallest (from 1; 0 = none, bin 0), and how many lie in the bins before it."""
-    cumulative = counts.cumsum(1)
-    bins = (cumulative < rank.unsqueeze(1)).sum(1).clamp_max(counts.shape[1] - 1)
-    before = torch.where(bins > 0, cumulative.gather(1, (bins - 1).clamp_min(0).unsqueeze(1)).squeeze(1), 0)
-    return bins, before
+    found, before = torch.empty_like(rank), torch.empty_like(rank)
+    for first in range(0, len(counts), ROWS):
+        rows = slice(first, first + ROWS)
+        cumulative = counts[rows].cumsum(1)
+        bins = (cumulative < rank[rows].unsqueeze(1)).sum(1).clamp_max(counts.shape[1] - 1)
+        at = cumulative.gather(1, (bins - 1).clamp_min(0).unsqueeze(1)).squeeze(1)
+        found[rows], before[rows] = bins, torch.where(bins > 0, at, 0)
+    return found, before
 
 
 def ranks(counts: Int64[Tensor, "c b"], keep: float | Float64[Tensor, " c"]) -> Int64[Tensor, " c"]:

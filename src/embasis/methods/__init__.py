@@ -1,5 +1,5 @@
 """Self-training methods: labellers, selectors, losses, and the recipes that join them."""
 
-from embasis.methods.recipes import METHODS
+from embasis.methods.registry import METHODS
 
 __all__ = ["METHODS"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from embasis.errors import ConfigError, require
+from embasis.errors import ConfigError, quoted, require
 from embasis.functional import losses, sites
 from embasis.types import Output, PseudoLabels
 
@@ -26,19 +26,23 @@ def labelled_loss(output: Output, y: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class TrustedLabels:
-    """weight · Σ w (CE + α · r) / Σ w over trusted rows; r is the model regulariser."""
+    """unlabelled_weight · Σ w (CE + α · r) / Σ w over trusted rows; r is the model regulariser."""
 
-    weight: float = 1.0
+    unlabelled_weight: float = 1.0
     regulariser: str = "none"
     alpha: float = 0.1
     reads_untrusted: bool = False
 
     def __post_init__(self) -> None:
-        require(self.weight >= 0, f"weight must be at least 0, got {self.weight}", ConfigError)
+        require(
+            self.unlabelled_weight >= 0,
+            f"unlabelled_weight must be at least 0, got {self.unlabelled_weight}",
+            ConfigError,
+        )
         require(self.alpha >= 0, f"alpha must be at least 0, got {self.alpha}", ConfigError)
         require(
             self.regulariser in REGULARISERS,
-            f"regulariser must be one of {', '.join(REGULARISERS)}, got {self.regulariser!r}",
+            f"regulariser must be one of {', '.join(REGULARISERS)}, got {quoted(self.regulariser)}",
             ConfigError,
         )
 
@@ -50,7 +54,7 @@ class TrustedLabels:
         if self.regulariser != "none":
             extra = REGULARISERS[self.regulariser](logits)
             loss = loss + self.alpha * (pseudo.weight * extra).sum() / pseudo.weight.sum().clamp_min(1e-12)
-        return self.weight * loss
+        return self.unlabelled_weight * loss
 
     def mass(self, pseudo: PseudoLabels) -> float:
         """Σ w."""
@@ -59,17 +63,21 @@ class TrustedLabels:
 
 @dataclass(frozen=True)
 class MinimumEntropy:
-    """weight · mean entropy of all unlabelled rows."""
+    """unlabelled_weight · mean entropy of all unlabelled rows."""
 
-    weight: float = 0.1
+    unlabelled_weight: float = 0.1
     reads_untrusted: bool = True
 
     def __post_init__(self) -> None:
-        require(self.weight >= 0, f"weight must be at least 0, got {self.weight}", ConfigError)
+        require(
+            self.unlabelled_weight >= 0,
+            f"unlabelled_weight must be at least 0, got {self.unlabelled_weight}",
+            ConfigError,
+        )
 
     def __call__(self, unlabelled: Output, pseudo: PseudoLabels) -> Tensor:
         """A scalar to minimise."""
-        return self.weight * losses.entropy(sites.to_sites(unlabelled.logits)).mean()
+        return self.unlabelled_weight * losses.entropy(sites.to_sites(unlabelled.logits)).mean()
 
     def mass(self, pseudo: PseudoLabels) -> float:
         """The number of rows."""

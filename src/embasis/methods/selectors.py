@@ -10,14 +10,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from embasis.distributed import all_sum
-from embasis.errors import ConfigError, require
+from embasis.errors import ConfigError, quoted, require
 from embasis.functional import losses, moments, selection
 from embasis.randomness import uniforms
 from embasis.types import LabelDistribution, PseudoLabels, State
@@ -25,6 +25,8 @@ from embasis.types import LabelDistribution, PseudoLabels, State
 LABELS = ("mode", "draw", "soft", "entropy", "l2")
 WEIGHTS = ("equal", "inverse_variance")
 SELECTS = ("class", "all")
+AT_ONCE = 64
+"""Classes that are counted in one pass: their two histograms take 67 MB, and those of more classes no more."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,11 @@ class OneThreshold:
 
 @dataclass(frozen=True)
 class ClassBalanced:
-    """The surest share of each predicted class; the share grows from `keep` by `step` a round up to `cap`."""
+    """The surest share of each predicted class; the share grows from keep_first by keep_step up to keep_max."""
 
-    keep: float = 0.2
-    step: float = 0.05
-    cap: float = 0.5
+    keep_first: float = 0.2
+    keep_step: float = 0.05
+    keep_max: float = 0.5
     """0 = up to the share of the class's labels that is expected to be right (decision 0028)."""
     labels: str = "mode"
     weights: str = "equal"
@@ -86,40 +88,53 @@ class ClassBalanced:
         def check(rule: bool, text: str) -> None:
             require(rule, text, ConfigError)
 
-        check(0 < self.keep <= 1, f"keep must be in (0, 1], got {self.keep}")
-        check(self.step >= 0, f"step must be at least 0, got {self.step}")
-        check(
-            self.cap == 0 or self.keep <= self.cap <= 1,
-            f"cap must be 0 (what is expected to be right) or in [keep, 1] = [{self.keep}, 1], got {self.cap}",
-        )
-        check(self.labels in LABELS, f"labels must be one of {', '.join(LABELS)}, got {self.labels!r}")
-        check(self.weights in WEIGHTS, f"weights must be one of {', '.join(WEIGHTS)}, got {self.weights!r}")
-        check(self.selects in SELECTS, f"select must be one of {', '.join(SELECTS)}, got {self.selects!r}")
+        check(0 < self.keep_first <= 1, f"keep_first must be in (0, 1], got {self.keep_first}")
+        check(self.keep_step >= 0, f"keep_step must be at least 0, got {self.keep_step}")
+        most = f"keep_max must be 0 (what is expected to be right) or in [keep_first, 1] = [{self.keep_first}, 1]"
+        check(self.keep_max == 0 or self.keep_first <= self.keep_max <= 1, f"{most}, got {self.keep_max}")
+        check(self.labels in LABELS, f"labels must be one of {', '.join(LABELS)}, got {quoted(self.labels)}")
+        check(self.weights in WEIGHTS, f"weights must be one of {', '.join(WEIGHTS)}, got {quoted(self.weights)}")
+        check(self.selects in SELECTS, f"selects must be one of {', '.join(SELECTS)}, got {quoted(self.selects)}")
         check(self.temperature > 0, f"temperature must be positive, got {self.temperature}")
         check(self.alpha > 0, f"alpha must be positive, got {self.alpha}")
         check(self.floor > 0, f"floor must be positive, got {self.floor}")
 
     def share_of_round(self, round_number: int) -> float:
-        """`keep` for the first retraining, then growing."""
-        return min(self.keep + self.step * round_number, self.cap or 1.0)
+        """`keep_first` for the first retraining, then growing."""
+        return min(self.keep_first + self.keep_step * round_number, self.keep_max or 1.0)
 
     def fit(self, stream: Sequence[LabelDistribution], round_number: int) -> State:
         """The exact order statistic of each class, or of all sites, by two passes of counting."""
         classes, most = stream[0].mean.shape[1], self.share_of_round(round_number)
         groups = classes if self.selects == "class" else 1
-        keep = most if self.cap else self._expected(stream, groups).clamp_max(most)
-        high = torch.zeros(groups, selection.BINS, dtype=torch.int64)
-        for part in stream:
-            selection.high_counts(self._group(part), selection.order_key(part.uncertainty), groups, into=high)
-        high = all_sum(high)
-        chosen, _ = selection.rank_bin(high, selection.ranks(high, keep))
-        low = torch.zeros_like(high)
-        for part in stream:
-            selection.low_counts(self._group(part), selection.order_key(part.uncertainty), chosen, into=low)
-        low = all_sum(low)
-        threshold, share = (found.repeat(classes // groups) for found in selection.threshold_of(high, low, keep))
+        keep = most if self.keep_max else self._expected(stream, groups).clamp_max(most)
+        found = [self._thresholds(stream, range(groups)[first:][:AT_ONCE], keep) for first in range(0, groups, AT_ONCE)]
+        threshold, share = (torch.cat(parts).repeat(classes // groups) for parts in zip(*found, strict=True))
         weight = self._mean_weight(stream, threshold) if self.weights == "inverse_variance" else torch.ones(())
         return {"threshold": threshold, "share": share, "weight": weight}
+
+    def _thresholds(
+        self, stream: Sequence[LabelDistribution], groups: range, keep: float | Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """threshold and share of some groups; whole numbers are counted, so it does not matter which go together."""
+        keep = keep[groups.start : groups.stop] if isinstance(keep, Tensor) else keep
+        high, low = torch.zeros(2, len(groups), selection.BINS, dtype=torch.int64)
+        for group, key in self._keys(stream, groups):
+            selection.high_counts(group, key, len(groups), into=high)
+        high = all_sum(high)
+        chosen, _ = selection.rank_bin(high, selection.ranks(high, keep))
+        for group, key in self._keys(stream, groups):
+            selection.low_counts(group, key, chosen, into=low)
+        return selection.threshold_of(high, all_sum(low), keep)
+
+    def _keys(self, stream: Sequence[LabelDistribution], groups: range) -> Iterator[tuple[Tensor, Tensor]]:
+        """The sites of these groups, part by part: place of the group among them, and key of the uncertainty."""
+        for part in stream:
+            place, key = self._group(part) - groups.start, selection.order_key(part.uncertainty)
+            if self.selects == "class" and part.mean.shape[1] > len(groups):
+                here = (place >= 0) & (place < len(groups))
+                place, key = place[here], key[here]
+            yield place, key
 
     def _group(self, part: LabelDistribution) -> Tensor:
         """Which threshold each site is for."""
@@ -162,7 +177,9 @@ class ClassBalanced:
             )
         weight = torch.ones(len(mode))
         if self.weights == "inverse_variance":
-            weight = losses.inverse_variance(distribution.variance.sum(1), self.floor, mean=state["weight"])
+            # summed in float64: how float32 rounds depends on how many rows are beside each other
+            variance = distribution.variance.double().sum(1).float()
+            weight = losses.inverse_variance(variance, self.floor, mean=state["weight"])
         return PseudoLabels(
             torch.where(trusted, label, -1), torch.where(trusted, weight, 0.0), self._target(distribution, state)
         )

@@ -22,7 +22,8 @@ import zlib
 from importlib.metadata import version
 from pathlib import Path
 
-from embasis.errors import ConfigError, CorruptError, ResourceError, UntrustedError, require
+from embasis.errors import ConfigError, CorruptError, ResourceError, UntrustedError, quoted, require
+from embasis.resources import MORE_THREADS
 
 ENDINGS = (".bin", ".pt", ".pth")
 LARGEST = 8 * 2**30
@@ -114,7 +115,7 @@ def looked_through(path: str, data: bytes) -> bytes:
     refuse_names(path, io.BytesIO(parts[pickles[0]]))
     with zipfile.ZipFile(clean := io.BytesIO(), "w", zipfile.ZIP_STORED) as archive:
         for name, part in parts.items():
-            archive.writestr(name, part)
+            archive.writestr(zipfile.ZipInfo(name), part)  # of no time: archives know none before 1980
     return clean.getvalue()
 
 
@@ -140,7 +141,7 @@ def refuse_names(path: str, stream: io.BytesIO) -> None:
             made = str(argument) if code.name == "GLOBAL" else code.name if code.name in UNNAMED else ""
             safe = not made or made in NAMES
             name = made.replace(" ", ".")
-            require(safe, f"{path} names {name!r}; only tensors are imported, nothing is run", UntrustedError)
+            require(safe, f"{path} names {quoted(name)}; only tensors are imported, nothing is run", UntrustedError)
     except (ValueError, EOFError, IndexError, OverflowError, MemoryError, RecursionError) as error:
         raise CorruptError(f"{path}: its pickle of {rest:,} bytes cannot be read: {error}") from error
 
@@ -165,6 +166,9 @@ def read_elsewhere(path: str, archive: bytes, key: str) -> bytes:
             found = file.read()
     except subprocess.TimeoutExpired as error:
         raise ResourceError(f"{path}: not read within {4 * seconds} s") from error
+    except OSError as error:
+        told = f"{path}: the process that reads it cannot be started: {error.strerror}"
+        raise ResourceError(f"{told}; {MORE_THREADS}") from error
     finally:
         os.close(answer)
     words = done.stderr[-2000:].decode(errors="replace").strip()

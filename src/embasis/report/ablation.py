@@ -33,10 +33,11 @@ PLAIN = "em_basis"
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the method: what it does, and the settings that turn it off, or on where it is off by default."""
+    """A part of the method: what it does, and the change that turns it off, or on where it is off by default."""
 
     about: str
-    settings: Mapping[str, Any]
+    changes: Mapping[str, Any]
+    """Of the method's parts (methods/parts.py)."""
     adds: bool = False
     """It is off by default."""
     method: str = PLAIN
@@ -45,9 +46,15 @@ class Part:
 
     @property
     def words(self) -> str:
-        """What was changed, as settings are written."""
-        found = [f"{key}={str(value).lower()}" for key, value in self.settings.items()]
+        """What was changed, as fields of parts."""
+        names = {path: path.removeprefix("labeller.").removeprefix("selector.") for path in self.changes}
+        found = [f"{names[path]}={value_text(value)}" for path, value in self.changes.items()]
         return " ".join(found) or f"method={self.method}"
+
+
+def value_text(value: Any) -> str:
+    """As settings are written."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def run_name(name: str, part: Part) -> str:

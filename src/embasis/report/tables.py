@@ -151,7 +151,7 @@ def as_csv(summaries: Sequence[Summary]) -> str:
 
 def _inert(text: str) -> str:
     text = visible(text)
-    return "'" + text if text[:1] in tuple("=+-@'") else text
+    return "'" + text if text[:1] in tuple("=+-@'\uff1d\uff0b\uff0d\uff20") else text  # the last four are full-width
 
 
 def as_latex(summaries: Sequence[Summary]) -> str:

@@ -33,10 +33,33 @@ LONGEST_HEADER = 10_000
 BLOCK = 2**20
 
 
+ADVICE = "images.cache=DIR or EMBASIS_CACHE names another folder for features"
+
+
 def cache_folder(given: str = "") -> Path:
     """Where features are kept: as given, else EMBASIS_CACHE, else the user's cache folder."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    return Path(given or os.environ.get("EMBASIS_CACHE") or Path(home) / "embasis")
+    if found := given or os.environ.get("EMBASIS_CACHE"):
+        return Path(found)
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    rule = "there is no folder for features: this user has no home; images.cache=DIR or EMBASIS_CACHE names one"
+    require(not home.startswith("~"), rule, ResourceError)
+    return Path(home) / "embasis"
+
+
+def require_place(folder: Path) -> None:
+    """Refuse a folder in which nothing is kept yet and nothing can be; nothing is written."""
+    place = folder / "features"
+    try:
+        if place.is_dir() and os.listdir(place):
+            return  # all may be there that is needed
+        while not os.path.lexists(place) and place != place.parent:
+            place = place.parent
+        os.stat(place)
+        with_room = os.access(place, os.W_OK | os.X_OK)
+        reason = "" if place.is_dir() and with_room else "Permission denied" if place.is_dir() else "Not a directory"
+    except OSError as error:
+        reason = str(error.strerror)
+    require(not reason, f"cannot write {folder}: {place}: {reason}; {ADVICE}", ResourceError)
 
 
 @dataclass(frozen=True)
@@ -61,7 +84,10 @@ class FeatureCache:
         self.path = Path(folder) / "features" / key
         self._where: dict[bytes, tuple[Shard, int]] = {}
         self._known: set[str] = set()
-        self.refresh()
+        try:
+            self.refresh()
+        except OSError as error:
+            raise ResourceError(f"cannot read {self.path}: {error.strerror}; {ADVICE}") from error
 
     def __len__(self) -> int:
         return len(self._where)
@@ -80,6 +106,16 @@ class FeatureCache:
                 except CorruptError as error:
                     warnings.warn(f"{error}; its images are read again", EmbasisWarning, stacklevel=3)
 
+    def require_writable(self) -> None:
+        """Refuse a folder that cannot be written to, before hours of work for it."""
+        with writing(self.path, f"; {ADVICE}"):
+            files.disk.make(self.path)
+            probe = files.temp_path(self.path)
+            try:
+                files.disk.create(probe, b"")
+            finally:
+                files.disk.discard(probe)
+
     def add(self, digests: Sequence[bytes], rows: Tensor) -> None:
         """A new shard with these rows, on the disk when this returns."""
         import torch
@@ -91,8 +127,7 @@ class FeatureCache:
         column = torch.frombuffer(bytearray(b"".join(digests)), dtype=torch.uint8).view(-1, DIGEST)
         data = bytes(save({"digest": column, "rows": rows.detach().cpu().contiguous().clone()}))
         target = self.path / f"{hashlib.sha256(data).hexdigest()}.shard"
-        advice = "; images.cache=DIR or EMBASIS_CACHE names another folder for features"
-        with writing(target, advice):
+        with writing(target, f"; {ADVICE}"):
             files.disk.make(self.path)
             files.disk.expect_room(self.path, len(data))
             if not is_whole(target):

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from embasis.errors import CorruptError, NumericalError, ResourceError, UntrustedError, require
+from embasis.errors import ConfigError, CorruptError, NumericalError, ResourceError, UntrustedError, require
 
 TEMP = re.compile(r"\.embasis-tmp-[0-9a-f]{16}")
 
@@ -77,12 +77,16 @@ class Disk:
             raise
         self.sync(path.parent)
 
-    def make(self, folder: Path) -> None:
-        """This folder and its parents."""
+    def make(self, folder: Path, root: Path | None = None) -> None:
+        """This folder and its parents; `root` is never made: a run folder that was taken away stays away."""
         if not folder.is_dir():
-            self.make(folder.parent)
+            if folder == root:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            self.make(folder.parent, root)
             with suppress(FileExistsError):  # another process may be first
                 self.mkdir(folder)
+            if os.path.lexists(folder) and not folder.is_dir():  # a file, or a link that leads nowhere or in a circle
+                raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
             self.sync(folder.parent)
 
     def delete(self, path: Path) -> None:
@@ -127,6 +131,14 @@ def writing(path: Path, kept: str = "") -> Iterator[None]:
         raise ResourceError(f"cannot write {path}: {error.strerror or error}{kept}") from error
 
 
+def refuse_lost_link(path: Path) -> None:
+    """Refuse an output that lies at or behind a link which leads nowhere, or in a circle."""
+    nearest = next((part for part in (path, *path.parents) if os.path.lexists(part)), None)
+    lost = nearest is not None and not os.path.exists(nearest)
+    rule = f"{nearest} is a link that leads nowhere; remove it or name another place"
+    require(not lost, f"output {path}: {rule}", ConfigError)
+
+
 def write_output(path: Path | str, data: bytes | str) -> None:
     """One file outside the run folders, whole or not at all."""
     path = Path(path)
@@ -154,8 +166,9 @@ def read_bytes(path: Path, size: range = range(1 << 62)) -> bytes:
             require(found in size, f"{path}: {found:,} of {size[-1]:,} bytes", CorruptError)
             return start + file.read()
     except OSError as error:
-        require(error.errno != errno.ELOOP, f"{path} is a symbolic link; links are not followed", UntrustedError)
-        damaged = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO)
+        planted = error.errno == errno.ELOOP and path.is_symlink()  # or its folder is a link that leads in a circle
+        require(not planted, f"{path} is a symbolic link; links are not followed", UntrustedError)
+        damaged = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO, errno.ELOOP)
         raise (CorruptError if damaged else ResourceError)(f"cannot read {path}: {error.strerror}") from error
 
 

@@ -7,15 +7,24 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from embasis.errors import CheckpointError, CorruptError, NumericalError, RunLockedError, UntrustedError, require
+from embasis.errors import (
+    CheckpointError,
+    CorruptError,
+    NumericalError,
+    RunLockedError,
+    UntrustedError,
+    quoted,
+    require,
+)
 from embasis.storage import files
-from embasis.storage.files import TEMP, json_bytes, temp_path, utf8, writing
+from embasis.storage.files import TEMP, json_bytes, read_bytes, temp_path, utf8, writing
 from embasis.storage.generations import (
     FACTS,
     MANIFEST,
@@ -33,7 +42,9 @@ from embasis.storage.generations import (
     sha256,
 )
 from embasis.storage.log import LOG, Log
-from embasis.storage.map_folder import MapFolder
+from embasis.storage.map_folder import MARKER, MapFolder
+from embasis.storage.places import missing
+from embasis.storage.sealed import SEALED, require_seal, seal_of, sealed_json
 from embasis.storage.shelf import SITES, DiskShelf
 from embasis.storage.sites import is_store
 from embasis.storage.tables import table_bytes
@@ -58,6 +69,8 @@ class RunFolder:
         """The pid of the owner that died with the lock."""
         self._lock: int | None = None
         self._last = 0
+        self._files: dict[str, dict[str, Any]] = {}
+        """Name → size and hash of each sealed file, as it was written last; every generation keeps a copy."""
         self._log: Log | None = None
 
     def _kept(self, which: str = "the last good ") -> str:
@@ -66,6 +79,12 @@ class RunFolder:
     def _require_lock(self) -> None:
         message = f"run folder {self.path} is not locked by this process; use it in a with statement"
         require(self._lock is not None, message, RunLockedError)
+        if (error := self.gone()) is not None:
+            raise error
+
+    def gone(self) -> Exception | None:
+        """The error to raise when the folder that this process has locked is not there any more."""
+        return None if self._lock is None else missing(self.path, self._lock)
 
     def __enter__(self) -> RunFolder:
         self._last = head_of(self.path) or max(numbers_in(self.path), default=0)
@@ -129,13 +148,15 @@ class RunFolder:
             files.disk.put(self.path / "HEAD", seal({"generation": 0}))
 
     def publish(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> int:
-        """A new generation, on the disk and read back when its number is returned; the newest two stay."""
+        """A new generation, on the disk and read back when its number is returned; the newest two stay.
+
+        Its manifest names every sealed file of the folder (see sealed.py) with the hash of what was written."""
         self._require_lock()
-        contents = {TENSORS: self._tensor_bytes(tensors), FACTS: json_bytes(dict(facts), FACTS)}
+        contents = {TENSORS: self.tensor_bytes(tensors), FACTS: json_bytes(dict(facts), FACTS)}
         number = max([self._last, *numbers_in(self.path)]) + 1
         entries = {name: {"bytes": len(data), "sha256": sha256(data)} for name, data in contents.items()}
         manifest = {"schema": SCHEMA, "version": own_version(), "generation": number, "tensors": len(tensors)}
-        contents[MANIFEST] = seal({**manifest, "files": entries})
+        contents[MANIFEST] = seal({**manifest, "files": entries, "sealed": self._files})
         home = home_of(self.path, number)
         temp = temp_path(home.parent)
         with writing(home, self._kept()):
@@ -163,17 +184,17 @@ class RunFolder:
 
     def write_tensors(self, name: str, tensors: Mapping[str, Tensor]) -> Path:
         """Named tensors as safetensors."""
-        return self._put(name, self._tensor_bytes(tensors))
+        return self._put(name, self.tensor_bytes(tensors))
 
-    def _tensor_bytes(self, tensors: Mapping[str, Tensor]) -> bytes:
-        """Copies, because safetensors refuses views and shared storage."""
+    def tensor_bytes(self, tensors: Mapping[str, Tensor]) -> bytes:
+        """Named tensors as safetensors; copies, because it refuses views and shared storage."""
         import torch
         from safetensors.torch import save
 
         for name, tensor in tensors.items():
             bad = int((~torch.isfinite(tensor)).sum())
             values = "value" if bad == 1 else "values"
-            message = f"tensor {name!r} holds {bad} non-finite {values}{self._kept('')}"
+            message = f"tensor {quoted(name)} holds {bad} non-finite {values}{self._kept('')}"
             require(not bad, message, NumericalError)
         copies = {k: v.detach().cpu().clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
         return bytes(save(copies))
@@ -198,8 +219,29 @@ class RunFolder:
     def newest(self) -> Generation | None:
         """The newest whole generation; None before the first."""
         found = find_newest(self.path)
-        self._last = found.number if found else 0
+        self._last, self._files = found.number if found else 0, {}
+        if found is not None:
+            self._files = self._hash_files() if found.sealed is None else dict(found.sealed)
         return found
+
+    def _hash_files(self) -> dict[str, dict[str, Any]]:
+        """The sealed files of a run that was begun by 0.1.0, which knew no seals: as they are now."""
+        kinds = ("*/round-*", "labels/*/maps.json", "sites/*/index.json", "gallery/*", "rows/*.parquet", *SEALED)
+        paths = {path for kind in kinds for path in self.path.glob(kind) if path.is_file() and not path.is_symlink()}
+        return {path.relative_to(self.path).as_posix(): seal_of(read_bytes(path)) for path in sorted(paths)}
+
+    def note_file(self, name: str, data: bytes) -> None:
+        """Seal a file that another part of the storage has written."""
+        self._files[name] = seal_of(data)
+
+    def require_sealed(self, name: str) -> None:
+        """CorruptError unless the file is what was written last under this name."""
+        require(name in self._files, f"{self.path / name} is no file of the newest generation", CorruptError)
+        require_seal(read_bytes(self.path / name), self._files[name], self.path / name)
+
+    def forget_files(self, below: str, kept: Collection[str]) -> None:
+        """No generation from now on names files below that folder but those; a crash may have deleted them before."""
+        self._files = {name: entry for name, entry in self._files.items() if name in kept or not name.startswith(below)}
 
     def shelf(self) -> DiskShelf:
         """Where the label distributions of the rounds lie."""
@@ -207,27 +249,40 @@ class RunFolder:
 
     def maps(self, number: int, table: ClassTable) -> MapFolder:
         """Where the label maps of a round go: labels/round-003."""
-        path = self.path / "labels" / f"round-{number:03d}"
-        return MapFolder(path, table, root=self.path, guard=self._require_lock, kept=self._kept())
+        name = f"labels/round-{number:03d}"
+        marker = f"{name}/{MARKER}"
+        return MapFolder(
+            self.path / name,
+            table,
+            root=self.path,
+            guard=self._require_lock,
+            kept=self._kept(),
+            completed=partial(self.note_file, marker),
+            owned=marker in self._files,
+        )
 
-    def _put(self, name: str, data: bytes) -> Path:
+    def _put(self, name: str, data: bytes, sealed: bool = True) -> Path:
+        """A file, whole or not at all; its hash goes into all generations from now on if it is one of SEALED."""
         self._require_lock()
         target, parts = self.path / name, Path(name).parts
         links = any(self.path.joinpath(*parts[:n]).is_symlink() for n in range(1, len(parts)))
         inside = parts and not Path(name).is_absolute() and ".." not in parts and "\0" not in name and not links
-        require(inside, f"path escapes run folder: {name!r}", UntrustedError)
+        require(inside, f"path escapes run folder: {quoted(name)}", UntrustedError)
         reserved = parts[0] in ("HEAD", "lock", "generations", LOG, SITES) or any(map(TEMP.fullmatch, parts))
-        require(not reserved, f"path is reserved in a run folder: {name!r}", UntrustedError)
+        require(not reserved, f"path is reserved in a run folder: {quoted(name)}", UntrustedError)
         with writing(target, self._kept()):
-            files.disk.make(target.parent)
+            files.disk.make(target.parent, self.path)
             files.disk.put(target, data)
+        if sealed and parts[0] in SEALED:
+            self._files[Path(name).as_posix()] = seal_of(data)
         return target
 
     def log(self, text: str) -> None:
         """Lines of `log.txt`, as far as the disk allows; nothing fails for want of a log."""
-        self._require_lock()
-        assert self._log is not None
-        self._log.write(text)
+        if self.gone() is None:
+            self._require_lock()
+            assert self._log is not None
+            self._log.write(text)
 
     def write_bytes(self, name: str, data: bytes) -> Path:
         """A file of these bytes, written whole or not at all."""
@@ -240,6 +295,10 @@ class RunFolder:
     def write_json(self, name: str, value: object) -> Path:
         """One JSON value, keys sorted."""
         return self._put(name, json_bytes(value, name))
+
+    def write_sealed_json(self, name: str, value: Mapping[str, Any]) -> Path:
+        """A JSON object with the hash of its own content, for what no generation follows."""
+        return self._put(name, sealed_json(value), sealed=False)
 
     def write_jsonl(self, name: str, rows: Iterable[object]) -> Path:
         """One JSON value a line."""

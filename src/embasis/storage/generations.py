@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from embasis.errors import CorruptError, EmbasisWarning, IncompatibleError, UntrustedError, require
+from embasis.errors import CorruptError, EmbasisWarning, IncompatibleError, UntrustedError, quoted, require
 from embasis.storage.files import json_bytes, parse_json, read_bytes
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 UNKNOWN = "0+unknown"
 TENSORS, FACTS, MANIFEST = "tensors.safetensors", "facts.json", "manifest.json"
+LARGEST_MANIFEST = 1 << 26
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +30,8 @@ class Generation:
     number: int
     tensors: dict[str, Tensor]
     facts: dict[str, Any]
+    sealed: dict[str, Any] | None = None
+    """Name → bytes and sha256 of each file that the run had handed out; None in generations of 0.1.0."""
 
 
 def sha256(data: bytes) -> str:
@@ -47,6 +50,13 @@ def unseal(path: Path, most: int = 1 << 20) -> Any:
     whole = isinstance(value, dict) and value.pop("seal", None) and seal(value) == data
     require(whole, f"{path}: the seal is broken", CorruptError)
     return value
+
+
+def is_entry(entry: object) -> bool:
+    """Whether this is the size and hash of a file."""
+    if type(entry) is not dict or {*entry} != {"bytes", "sha256"}:
+        return False
+    return type(entry["bytes"]) is int and entry["bytes"] >= 0 and type(entry["sha256"]) is str
 
 
 def home_of(folder: Path, number: int) -> Path:
@@ -95,16 +105,19 @@ def load_generation(folder: Path, number: int) -> Generation:
 
     home = home_of(folder, number)
     require(not home.is_symlink(), f"{home} is a symbolic link; links are not followed", UntrustedError)
-    manifest = unseal(home / MANIFEST)
+    manifest = unseal(home / MANIFEST, LARGEST_MANIFEST)
     schema, files, named = manifest.get("schema"), manifest.get("files"), manifest.get("generation")
     if type(schema) is int and schema > SCHEMA:
         writer = f"generation {number} was written by embasis {manifest.get('version')} (schema {schema})"
         raise IncompatibleError(f"{writer}, this is {own_version()} (schema up to {SCHEMA})")
     require(type(schema) is int and type(files) is dict, f"{home / MANIFEST} is malformed", CorruptError)
     require(named == number, f"{home / MANIFEST} belongs to generation {named}", CorruptError)
+    sealed = manifest.get("sealed")
+    known = sealed is None or (type(sealed) is dict and all(map(is_entry, sealed.values())))
+    require(known, f"{home / MANIFEST} is malformed", CorruptError)
     data = {}
     for name, entry in files.items():
-        require(re.fullmatch(r"\w[\w.-]*", name), f"path escapes run folder: {name!r}", UntrustedError)
+        require(re.fullmatch(r"\w[\w.-]*", name), f"path escapes run folder: {quoted(name)}", UntrustedError)
         size: Any = entry.get("bytes") if type(entry) is dict else None
         require(type(size) is int and name in (TENSORS, FACTS), f"{home / MANIFEST} is malformed", CorruptError)
         data[name] = read_bytes(home / name, range(size, size + 1))
@@ -118,7 +131,7 @@ def load_generation(folder: Path, number: int) -> Generation:
     count = manifest.get("tensors")
     require(len(tensors) == count, f"{home / TENSORS}: {len(tensors)} of {count} tensors", CorruptError)
     require(isinstance(facts, dict), f"{home / FACTS}: not a JSON object", CorruptError)
-    return Generation(number, tensors, facts)
+    return Generation(number, tensors, facts, sealed)
 
 
 def find_newest(folder: Path) -> Generation | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from embasis.errors import CheckpointError, ConfigError, require
+from embasis.errors import CheckpointError, ConfigError, InputDataError, require
 from embasis.storage import files
 from embasis.storage.cache import hash_of
-from embasis.storage.files import temp_path, writing
+from embasis.storage.files import refuse_lost_link, temp_path, writing
 from embasis.storage.generations import own_version, seal, unseal
 
 MARKER, WHAT = ".embasis-export.json", "embasis export"
@@ -78,6 +79,8 @@ def _add(path: Path, source: str, copy: bool) -> dict[str, str]:
     target = files.disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
         with open(os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+            regular = stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+            require(regular, f"{source}: not a regular file; it cannot be copied", InputDataError)
             while data := stream.read(CHUNK):
                 digest.update(data)
                 files.disk.write_all(target, data)
@@ -116,6 +119,7 @@ def _remove(folder: Path, entries: Iterable[str]) -> None:
 
 def require_replaceable(out: Path) -> None:
     """Refuse a place that is not free, empty, or as an earlier export left it."""
+    refuse_lost_link(out)
     free = not os.path.lexists(out) or (out.is_dir() and not out.is_symlink())
     require(free, f"output {out} is a file or a link; name a folder", ConfigError)
     if not out.is_dir() or not os.listdir(out):

@@ -1,7 +1,9 @@
 """A folder of maps: for each picture labels/NAME, confidence/NAME, variance/NAME, trusted/NAME, and a table of all.
 
 `maps.json` says whose folder it is and how to read the maps: it comes first, and says at the end that all are there.
+`maps.sha256` has the hash of every file, as `sha256sum -c maps.sha256` reads it; `maps.json` has the hash of that list.
 Each file is whole or not there; that they are on the disk is awaited once, at the end, for all of them together.
+Reading: stored_maps.py.
 """
 
 from __future__ import annotations
@@ -14,10 +16,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from embasis.errors import CheckpointError, ConfigError, CorruptError, UntrustedError, require
+from embasis.errors import CheckpointError, ConfigError, UntrustedError, quoted, require
 from embasis.storage import files
-from embasis.storage.files import TEMP, read_bytes, temp_path, writing
-from embasis.storage.generations import own_version, seal, unseal
+from embasis.storage.files import TEMP, refuse_lost_link, temp_path, writing
+from embasis.storage.generations import own_version, seal, sha256, unseal
 from embasis.storage.pictures import grey_png, label_png, written_ids
 from embasis.storage.tables import table_bytes
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from embasis.storage.tables import Column
     from embasis.types import ClassTable
 
-MARKER, WHAT = "maps.json", "embasis maps"
+MARKER, DIGESTS, WHAT = "maps.json", "maps.sha256", "embasis maps"
 KINDS = ("labels", "confidence", "variance", "trusted")
 LONGEST_PART, LONGEST_NAME = 255, 1024
 SCALES = {
@@ -47,7 +49,7 @@ def map_names(names: Sequence[str]) -> list[str]:
     whole = [f"{name}.png" if alike[new.casefold()] > 1 else new for name, new in zip(names, short, strict=True)]
     again = Counter(whole)
     folders = {"/".join(parts[:depth]) for parts in map(_parts, whole) for depth in range(1, len(parts))}
-    good = [_is_path(name) and again[name] == 1 and name not in folders for name in whole]
+    good = [is_map_path(name) and again[name] == 1 and name not in folders for name in whole]
     used = {name for name, kept in zip(whole, good, strict=True) if kept} | folders
     return [new if kept else _hashed(name, used) for name, new, kept in zip(names, whole, good, strict=True)]
 
@@ -62,7 +64,7 @@ def _replaced(name: str) -> str:
     return f"{folder}{slash}{os.path.splitext(last)[0]}.png"
 
 
-def _is_path(name: str) -> bool:
+def is_map_path(name: str) -> bool:
     """Whether a name is that of a file below a folder, on any file system of ours."""
     try:
         sizes = [len(part.encode()) for part in _parts(name)]
@@ -97,18 +99,27 @@ class MapFolder:
         root: Path | None = None,
         guard: Callable[[], None] = lambda: None,
         kept: str = "",
+        completed: Callable[[bytes], None] = lambda marker: None,
+        owned: bool = False,
     ) -> None:
         self.path, self.table = Path(path), table
         self.stale = 0
         """Maps of earlier pictures that are still there: known when all is written."""
-        self._root, self._guard, self._kept = root or self.path, guard, kept
+        self._root, self._run, self._guard, self._kept = root or self.path, root, guard, kept
         self._ready: set[Path] = set()
         self._names: set[str] = set()
-        require_own(self.path)
+        self._hashes: dict[str, str] = {}
+        """Name below the folder → sha256 of each file that was written."""
+        self._completed = completed
+        self._owned = owned
+        """Whether the folder is known to be ours, even with a marker that is damaged."""
+        if not owned:
+            require_own(self.path)
 
     def __enter__(self) -> MapFolder:
         self._guard()
-        require_own(self.path)
+        if not self._owned:
+            require_own(self.path)
         self._make(self.path)
         for path in _walk(self.path):
             if TEMP.fullmatch(path.name):
@@ -121,16 +132,20 @@ class MapFolder:
             os.sync()  # once: to wait for each of thousands of files takes as long as to label them
             labels = self.path / KINDS[0]
             self.stale = sum(path.relative_to(labels).as_posix() not in self._names for path in _walk(labels))
-            self._mark(complete=True)
+            listed = digest_list(self._hashes)
+            with self._writing(self.path / DIGESTS):
+                files.disk.put(self.path / DIGESTS, listed)
+            self._completed(self._mark(complete=True, digests=sha256(listed)))
 
     def write(self, name: str, labels: Tensor, confidence: Tensor, variance: Tensor, trusted: Tensor) -> None:
         """The maps of one picture, uint8 (H, W) each, as `pictures` says; `name` is one of `map_names`."""
-        require(_is_path(name), f"path escapes the folder of maps: {name!r}", UntrustedError)
+        require(is_map_path(name), f"path escapes the folder of maps: {quoted(name)}", UntrustedError)
         shapes = [tuple(values.shape) for values in (labels, confidence, variance, trusted)]
         require(len({*shapes}) == 1, f"maps of {name}: sizes differ: {shapes}")
         contents = label_png(labels, self.table), grey_png(confidence), grey_png(variance), grey_png(trusted, flat=True)
         for kind, data in zip(KINDS, contents, strict=True):
             self._place(self.path / kind / name, data)
+            self._hashes[f"{kind}/{name}"] = sha256(data)
         self._names.add(name)
 
     def write_table(self, columns: Mapping[str, Column], suffix: str = ".csv") -> Path:
@@ -138,14 +153,18 @@ class MapFolder:
         target, data = self.path / f"maps{suffix}", table_bytes(columns, suffix)
         with self._writing(target):
             files.disk.put(target, data)
+        self._hashes[target.name] = sha256(data)
         return target
 
-    def _mark(self, complete: bool) -> None:
+    def _mark(self, complete: bool, **more: str) -> bytes:
+        """Write maps.json; what it holds."""
         ids, unknown = written_ids(self.table)
         classes = [{"name": name, "value": number} for name, number in zip(self.table.names, ids, strict=True)]
         facts: dict[str, Any] = {"what": WHAT, "version": own_version(), "complete": complete, "unknown": unknown}
+        data = seal({**facts, **more, "classes": classes, "scales": SCALES})
         with self._writing(self.path / MARKER):
-            files.disk.put(self.path / MARKER, seal({**facts, "classes": classes, "scales": SCALES}))
+            files.disk.put(self.path / MARKER, data)
+        return data
 
     def _place(self, path: Path, data: bytes) -> None:
         """A file, whole or not at all, for whose arrival on the disk nobody waits yet."""
@@ -167,32 +186,16 @@ class MapFolder:
             for path in (self._root.joinpath(*below[:depth]) for depth in range(1, len(below) + 1)):
                 require(not path.is_symlink(), f"{path} is a symbolic link; links are not followed", UntrustedError)
             with self._writing(folder):
-                files.disk.make(folder)
+                files.disk.make(folder, self._run)
             self._ready.add(folder)
 
     def _writing(self, path: Path) -> AbstractContextManager[None]:
         return writing(path, self._kept)
 
 
-def read_marker(path: Path) -> dict[str, Any]:
-    """What `maps.json` says of a folder in which all maps are there."""
-    facts: dict[str, Any] = unseal(path / MARKER)
-    whole = facts.get("what") == WHAT and facts.get("complete") is True
-    require(whole, f"{path}: the maps are not all there", CorruptError)
-    return facts
-
-
-def read_map(path: Path, kind: str, name: str) -> bytes:
-    """The bytes of one map; `name` is what the folder's table calls its file."""
-    require(_is_path(name), f"path escapes the folder of maps: {name!r}", UntrustedError)
-    for folder in (path / kind / name).relative_to(path).parents:
-        link = path / folder
-        require(not link.is_symlink(), f"{link} is a symbolic link; links are not followed", UntrustedError)
-    return read_bytes(path / kind / name)
-
-
 def require_own(path: Path) -> None:
     """Refuse a file, and a folder that holds what we did not write."""
+    refuse_lost_link(path)
     require(path.is_dir() or not os.path.lexists(path), f"output {path} is a file; name a folder", ConfigError)
     there = sorted(name for name in (os.listdir(path) if path.is_dir() else ()) if not TEMP.fullmatch(name))
     found = f"{''.join(map(repr, there[:1]))}{f' and {len(there) - 1:,} more' if len(there) > 1 else ''}"
@@ -205,6 +208,16 @@ def _is_marked(path: Path) -> bool:
         return bool(unseal(path / MARKER).get("what") == WHAT)
     except CheckpointError:
         return False
+
+
+def digest_list(hashes: Mapping[str, str]) -> bytes:
+    """The hash and the name of each file, a line each, in the form of sha256sum; the same files give the same bytes."""
+    return "".join(_digest_line(name, hashes[name]) for name in sorted(hashes)).encode()
+
+
+def _digest_line(name: str, digest: str) -> str:
+    """A backslash in a name is doubled, and the line then begins with one: so sha256sum writes it."""
+    return f"\\{digest}  {name.replace(chr(92), chr(92) * 2)}\n" if "\\" in name else f"{digest}  {name}\n"
 
 
 def _walk(path: Path) -> list[Path]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from embasis.errors import NumericalError, ResourceError, UntrustedError, require
 from embasis.storage import files
 from embasis.storage.cache import hash_of
-from embasis.storage.files import temp_path, writing
+from embasis.storage.files import read_bytes, temp_path, writing
 from embasis.storage.generations import own_version, seal, sha256
 from embasis.storage.sites import (
     GRIDS,
@@ -55,13 +55,15 @@ class DiskShelf:
         home = self._home(number, change=True)
         temp = temp_path(home.parent)
         with self._writing(home):
-            files.disk.make(home.parent)
+            files.disk.make(home.parent, None if self._run is None else self._run.path)
             self._remove(home)
         try:
             self._fill(temp, home, number, parts)
             with self._writing(home):
                 files.disk.rename(temp, home)
                 files.disk.sync(home.parent)
+            if self._run is not None:
+                self._run.note_file(self._index(number), read_bytes(home / INDEX))
             return open_store(home, number, checked=True)
         except BaseException:
             for path in (temp, home):
@@ -70,16 +72,25 @@ class DiskShelf:
 
     def read(self, number: int) -> Store:
         """The store of a round, whose every byte is the written one; CorruptError when damaged or incomplete."""
-        return open_store(self._home(number), number)
+        home = self._home(number)
+        if self._run is not None:
+            self._run.require_sealed(self._index(number))
+        return open_store(home, number)
 
     def keep(self, numbers: Collection[int]) -> None:
         """Remove the stores of other rounds; folders with anything else in them stay."""
         self._home(0, change=True)
+        if self._run is not None:
+            self._run.forget_files(f"{SITES}/", {self._index(number) for number in numbers})
         for name in sorted(os.listdir(self.path)) if self.path.is_dir() else ():
             found, home = re.fullmatch(r"round-([0-9]{3,})", name), self.path / name
             if found and int(found[1]) not in numbers and is_store(home):
                 with self._writing(home):
                     files.disk.delete(home)
+
+    def _index(self, number: int) -> str:
+        """What the run calls the file that vouches for all others of a round."""
+        return f"{SITES}/round-{number:03d}/{INDEX}"
 
     def _home(self, number: int, change: bool = False) -> Path:
         """The folder of a round, which no link may lead to."""

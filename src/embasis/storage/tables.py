@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from embasis.errors import ConfigError, CorruptError, require
+from embasis.errors import ConfigError, CorruptError, quoted, require
 from embasis.storage.files import read_bytes, utf8
 
 if TYPE_CHECKING:
@@ -18,14 +18,19 @@ if TYPE_CHECKING:
     Column = Sequence[Any] | np.ndarray[Any, Any]
 
 
+SIGNS = "[-=+@\\t\\r\\n\uff1d\uff0b\uff0d\uff20]"
+"""Of the beginning of a formula. Spreadsheets drop a tab or a line end before it, and some read the full-width signs
+(U+FF1D, U+FF0B, U+FF0D, U+FF20) as the plain ones."""
+
+
 def neutral_cell(text: str) -> str:
     """An apostrophe before what a spreadsheet would run as a formula."""
-    return "'" + text if re.match(r"'*[=+\-@\t\r]", text) else text
+    return "'" + text if re.match(f"'*{SIGNS}", text) else text
 
 
 def restore_cell(text: str) -> str:
     """The inverse of `neutral_cell`."""
-    return text[1:] if re.match(r"'+[=+\-@\t\r]", text) else text
+    return text[1:] if re.match(f"'+{SIGNS}", text) else text
 
 
 def _cell(value: object) -> str:
@@ -39,7 +44,7 @@ def _cell(value: object) -> str:
 
 def table_bytes(columns: Mapping[str, Column], suffix: str) -> bytes:
     """A table as the bytes of a `.csv` or `.parquet` file; the same columns give the same bytes."""
-    require(suffix in (".csv", ".parquet"), f"output must end in .csv or .parquet, got {suffix!r}", ConfigError)
+    require(suffix in (".csv", ".parquet"), f"output must end in .csv or .parquet, got {quoted(suffix)}", ConfigError)
     numeric = {
         name for name, column in columns.items() if getattr(getattr(column, "dtype", None), "kind", "O") in "biuf"
     }
@@ -59,16 +64,31 @@ def table_bytes(columns: Mapping[str, Column], suffix: str) -> bytes:
 
 def read_table(path: Path | str) -> dict[str, list[Any]]:
     """The columns of a table. Parquet keeps the types; cells of a CSV file come back as text, None as ''."""
-    suffix, data = Path(path).suffix, read_bytes(Path(path))
-    require(suffix in (".csv", ".parquet"), f"a table must end in .csv or .parquet, got {suffix!r}", ConfigError)
+    return parse_table(read_bytes(Path(path)), path)
+
+
+def parse_table(data: bytes, path: Path | str) -> dict[str, list[Any]]:
+    """The same of bytes that were read from that path."""
+    suffix = Path(path).suffix
+    require(suffix in (".csv", ".parquet"), f"a table must end in .csv or .parquet, got {quoted(suffix)}", ConfigError)
     try:
         if suffix == ".csv":
             *rows, rest = csv.reader(io.StringIO(data.decode() + "end", newline=""), strict=True)
             require(rows and rest == ["end"], f"{path} is not a table: the end is cut off", CorruptError)
             columns = zip(*(list(map(restore_cell, row or [""])) for row in rows), strict=True)
             return {name: cells for name, *cells in columns}
-        import pyarrow.parquet as pq
-
-        return dict(pq.read_table(io.BytesIO(data)).to_pydict())
+        return _parquet_columns(data)
     except (ValueError, OSError, LookupError, TypeError, RuntimeError, csv.Error) as error:
         raise CorruptError(f"{path} is not a table: {error}") from error
+
+
+def _parquet_columns(data: bytes) -> dict[str, list[Any]]:
+    """The columns of a Parquet file, read by this thread alone.
+
+    `pyarrow.parquet.read_table` reads in threads of arrow, which after a damaged file may abort the process as it
+    ends."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(pa.BufferReader(data), pre_buffer=False) as file:
+        return dict(file.read(use_threads=False).to_pydict())

@@ -12,7 +12,7 @@ from embasis.types.methods import (
     RoundLoss,
     Selector,
 )
-from embasis.types.problem import Arrays, Problem, Samples
+from embasis.types.problem import Arrays, Fine, Problem, Samples, fine_of
 from embasis.types.records import (
     Evaluation,
     RoundRecord,
@@ -42,6 +42,7 @@ __all__ = [
     "EMStats",
     "Evaluation",
     "Features",
+    "Fine",
     "ImagePlan",
     "LabelDistribution",
     "LabelSchema",
@@ -66,4 +67,5 @@ __all__ = [
     "Stream",
     "Truth",
     "View",
+    "fine_of",
 ]

@@ -8,12 +8,13 @@ from typing import Protocol
 
 from torch import Tensor
 
-from embasis.errors import ConfigError, require
+from embasis.errors import ConfigError, quoted, require
 from embasis.types.values import Features, LabelDistribution, Output, PseudoLabels, State, Stream
 
 
 class Labeller(Protocol):
-    """Fit on the stream, apply on the batch."""
+    """Fit on the stream, apply on the batch. `fit` and `label` are all that a method must have; a labeller with a basis
+    overrides the rest, so that its components can be shown."""
 
     def fit(self, stream: Stream, start: State, seed: int, round_number: int) -> State:
         """What is learned from all sites; `start` is the last round's state, with Stage I's basis as `proposal` or
@@ -21,6 +22,23 @@ class Labeller(Protocol):
 
     def label(self, features: Features, state: State) -> LabelDistribution:
         """The label distribution of these sites."""
+
+    @property
+    def stage_one(self) -> BasisTerms | None:
+        """The block that the source network is to be trained with; None = none."""
+        return None
+
+    def require_rows(self, rows: int) -> None:
+        """An InputDataError where so many rows are too few; nothing is, by default."""
+        return
+
+    def component_probability(self, state: State) -> Tensor | None:
+        """(K, C) class probabilities of the components of a basis; None where there is no basis."""
+        return None
+
+    def component_scores(self, features: Features, state: State) -> Tensor:
+        """(N, K) how near each site is to each component; K = 0 where there is no basis."""
+        return features.x.new_zeros(len(features), 0)
 
 
 class Selector(Protocol):
@@ -61,17 +79,21 @@ class BasisTerms:
 
 @dataclass(frozen=True, eq=False)
 class Method:
-    """A self-training method: three parts, and the basis block if it wants one."""
+    """A self-training method: three parts. Another composition is made by `dataclasses.replace` of a part."""
 
     name: str
     labeller: Labeller
     selector: Selector
     loss: RoundLoss
-    basis: BasisTerms | None = None
     rounds: int | None = None
     """At most so many rounds, whatever the plan says."""
     recalibration: str = "none"
-    """"witness", "weighted": the labels' probabilities are made to hold (engine/recalibrate.py)."""
+    """"witness", "weighted": the labels' probabilities are made to hold (engine/calibration.py)."""
+
+    @property
+    def basis(self) -> BasisTerms | None:
+        """Stage I's block, if the labeller wants one."""
+        return self.labeller.stage_one
 
 
 @dataclass(frozen=True)
@@ -98,7 +120,7 @@ class Plan:
     holdout: float = 0.0
     """The share of the labelled rows that no training sees: what is said of them is checked (engine/holdout.py)."""
     choose: str = "last"
-    """Which round's model is kept at the end: the last one, or the best one by a score (engine/validate.py)."""
+    """Which round's model is kept at the end: the last one, or the best one by a score (engine/model_selection.py)."""
     reservoir: int = 131_072
     """The most sites of a side that are held in memory at once, for the basis to be fitted on; 0 = all."""
     accumulate: int = 1
@@ -118,14 +140,14 @@ class Plan:
             check(getattr(self, name) > 0, f"plan.{name} must be positive, got {getattr(self, name)}")
         check(
             self.optimiser in OPTIMISERS,
-            f"plan.optimiser must be one of {', '.join(OPTIMISERS)}, got {self.optimiser!r}",
+            f"plan.optimiser must be one of {', '.join(OPTIMISERS)}, got {quoted(self.optimiser)}",
         )
         check(self.accumulate >= 1, f"plan.accumulate must be at least 1, got {self.accumulate}")
         check(
             self.precision in PRECISIONS,
-            f"plan.precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}",
+            f"plan.precision must be one of {', '.join(PRECISIONS)}, got {quoted(self.precision)}",
         )
-        check(self.device in DEVICES, f"plan.device must be one of {', '.join(DEVICES)}, got {self.device!r}")
+        check(self.device in DEVICES, f"plan.device must be one of {', '.join(DEVICES)}, got {quoted(self.device)}")
         check(self.decay >= 0, f"plan.decay must be at least 0, got {self.decay}")
         check(0 <= self.warp <= 3, f"plan.warp must be in [0, 3], got {self.warp}")
         check(
@@ -136,7 +158,7 @@ class Plan:
         check(self.weight_decay >= 0, f"plan.weight_decay must be at least 0, got {self.weight_decay}")
         check(0 < self.collapse_share <= 1, f"plan.collapse_share must be in (0, 1], got {self.collapse_share}")
         check(0 <= self.holdout <= 0.5, f"plan.holdout must be in [0, 0.5], got {self.holdout}")
-        check(self.choose in CHOICES, f"plan.choose must be one of {', '.join(CHOICES)}, got {self.choose!r}")
+        check(self.choose in CHOICES, f"plan.choose must be one of {', '.join(CHOICES)}, got {quoted(self.choose)}")
         check(
             self.choose not in HELD_OUT_SCORES or self.holdout > 0,
             f"plan.choose = {self.choose} needs plan.holdout > 0 (labelled rows to check by), got {self.holdout}",

@@ -48,12 +48,27 @@ class Samples(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
+class Fine:
+    """Columns whose differences float32 cannot hold (times, say): values (N, k) float64 of the numbers at `columns` (k)
+    of a flat input, which are rising."""
+
+    columns: Tensor
+    values: Tensor
+
+    def take(self, rows: Tensor) -> Fine:
+        """Those of the given rows."""
+        return Fine(self.columns, self.values[rows])
+
+
+@dataclass(frozen=True, eq=False)
 class Arrays:
     """Samples held in memory: x (N, …), labels (N), ids (N)."""
 
     x: Tensor
     labels: Tensor
     ids: Tensor
+    fine: Fine | None = None
+    """Columns of x in float64, where float32 loses them: for whoever centres x. Networks see x."""
 
     def __post_init__(self) -> None:
         require(self.x.ndim >= 2, f"x must have at least 2 dimensions, got shape {tuple(self.x.shape)}")
@@ -63,16 +78,18 @@ class Arrays:
                 column.dtype == torch.int64 and column.shape == (len(self.x),),
                 f"{name} must be {len(self.x)} int64 values, got {column.dtype} of shape {tuple(column.shape)}",
             )
+        whole = self.fine is None or len(self.fine.values) == len(self.x)
+        require(whole, f"fine must have {len(self.x)} rows, as x has")
         require(bool((self.ids[1:] > self.ids[:-1]).all()), "ids must be strictly increasing: unique and in order")
 
     @classmethod
-    def of(cls, x: Tensor, labels: Tensor | None = None, ids: Tensor | None = None) -> Arrays:
+    def of(cls, x: Tensor, labels: Tensor | None = None, ids: Tensor | None = None, fine: Fine | None = None) -> Arrays:
         """Rows in the order of their ids (0 … N − 1 unless given); unlabelled unless labels are given."""
         labels = torch.full((len(x),), -1, dtype=torch.int64) if labels is None else labels
         if ids is None:
-            return cls(x, labels, torch.arange(len(x)))
+            return cls(x, labels, torch.arange(len(x)), fine)
         order = torch.argsort(ids)
-        return cls(x[order], labels[order], ids[order])
+        return cls(x[order], labels[order], ids[order], None if fine is None else fine.take(order))
 
     def __len__(self) -> int:
         return len(self.x)
@@ -99,6 +116,12 @@ class Arrays:
     def stream(self, batches: Sequence[Tensor], draw: Draw | None = None, aim: Aim | None = None) -> Iterator[View]:
         """The given rows of x, batch by batch: arrays are not augmented."""
         return (View(self.x[rows], self.labels[rows]) for rows in batches)
+
+
+def fine_of(samples: Samples) -> Fine | None:
+    """What these samples, or those they are a part of, hold finer than their inputs."""
+    found = getattr(samples, "fine", None)
+    return found if isinstance(found, Fine) else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from embasis.errors import ConfigError, require
+from embasis.errors import ConfigError, quoted, require
 from embasis.types.maps import View
 
 State = Mapping[str, Tensor]
@@ -56,7 +56,7 @@ class Preparation:
         require(self.size >= 1, f"size must be at least 1, got {self.size}", ConfigError)
         require(0 < self.crop <= 1, f"crop must be in (0, 1], got {self.crop}", ConfigError)
         known = ("bicubic", "bilinear")
-        rule = f"interpolation must be one of {', '.join(known)}, got {self.interpolation!r}"
+        rule = f"interpolation must be one of {', '.join(known)}, got {quoted(self.interpolation)}"
         require(self.interpolation in known, rule, ConfigError)
 
 

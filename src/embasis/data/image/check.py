@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
+from embasis.data.alike import alike, alike_text
 from embasis.data.image.files import SMALL_SIDE, PathLike
 from embasis.data.image.loading import Reader
 from embasis.data.image.sides import (
@@ -26,6 +27,7 @@ from embasis.data.image.sides import (
 )
 from embasis.data.problem import listed, order, require_classes, require_known, require_labels
 from embasis.data.tables import Finding, noting
+from embasis.errors import quoted
 from embasis.types import Preparation, Refusal
 
 BATCH = 64
@@ -103,10 +105,12 @@ def _about_classes(side: ImageSide, options: ImageOptions, findings: list[Findin
         with noting(findings):
             rule(side.named)
     counts = Counter(label for label in side.labels or () if label)
-    text = ", ".join(f"{name!r} {counts[name]:,}" for name in order(counts))
+    text = ", ".join(f"{quoted(name)} {counts[name]:,}" for name in order(counts))
     found.append(Finding("note", f"{side.name}: {len(counts)} classes: {text}"))
     if few := [name for name in counts if counts[name] < 2]:
         found.append(Finding("warning", f"{side.name}: classes with under 2 images: {listed(few)}"))
+    if text := alike_text(side.name, counts):
+        found.append(Finding("warning", text))
     if text := two_classes_text(side):
         found.append(Finding("warning", text))
     return found
@@ -123,8 +127,10 @@ def _about_folders(side: ImageSide, classes: set[str]) -> list[Finding]:
     ):
         return []
     text = f"{side.name}: sub-folders are named like no class of the labelled side, so are no labels: {listed(folders)}"
-    alike = {name.casefold() for name in folders} & {name.casefold() for name in classes}
-    return [Finding("warning" if alike else "note", text + ("; upper and lower case matter" if alike else ""))]
+    case = {name.casefold() for name in folders} & {name.casefold() for name in classes}
+    matters = "upper and lower case matter" if case else "the Unicode form of letters matters"
+    doubtful = bool(case or alike(classes, folders))
+    return [Finding("warning" if doubtful else "note", text + (f"; {matters}" if doubtful else ""))]
 
 
 def _about_both(
@@ -144,8 +150,10 @@ def _about_both(
     found = [Finding("warning" if " no class of " in text else "note", text) for text in hidden_notes(second, names)]
     found += _about_folders(second, names)
     if second.labels is not None:
+        both = alike_text(f"{first.name} and {second.name}", names, second.named.classes)
+        found += [Finding("warning", both)] if both else []
         counts = Counter(label for label in second.labels if label in names)
-        text = ", ".join(f"{name!r} {counts[name]:,}" for name in order(names))
+        text = ", ".join(f"{quoted(name)} {counts[name]:,}" for name in order(names))
         found.append(Finding("note", f"{second.name}: {text}"))
     try_same = len(findings)
     with noting(findings):

@@ -22,12 +22,14 @@ Pillow, to the same pixels, but a JPEG that is broken in its middle and has a pr
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from embasis.data.image.parts import Pixels, over_white, refuse_mode, rgb_into
 from embasis.data.image.sniff import (
     FORMATS,
     LARGEST_PIXELS,
@@ -59,12 +61,17 @@ __all__ = [
     "decode",
     "drawn",
     "header",
+    "is_swapped",
+    "orientation_of",
+    "turned",
+    "turned_size",
     "upright",
 ]
 
 ORIENTATION = 0x0112
-_EXIF = (b"eXIf", b"EXIF", b"Raw profile type", b"tiff:Orientation", b"XML:com.adobe.xmp")
-"""One of these is in a PNG or WebP file that says how to turn it."""
+_MARKS = (b"eXIf", b"EXIF", b"Raw profile type", b"tiff:Orientation", b"XML:com.adobe.xmp")
+_EXIF = {"PNG": _MARKS, "WEBP": _MARKS, "TIFF": (b"\x12\x01\x03\x00", b"\x01\x12\x00\x03")}
+"""One of these is in a file that says how to turn it."""
 _BROKEN = re.compile("premature end|bad Huffman code|instead of RST|Inconsistent progression", re.IGNORECASE)
 # Orientation → (transpose rows and columns, mirror rows, mirror columns), in this order.
 _TURNS = {
@@ -77,9 +84,6 @@ _TURNS = {
     8: (True, True, False),
 }
 
-Pixels = np.ndarray[Any, np.dtype[np.uint8]]
-"""(H, W, 3)"""
-
 
 def decode(data: bytes) -> Tensor:
     """The pixels of an image by the table above; Unreadable says why there are none."""
@@ -91,24 +95,38 @@ def decode(data: bytes) -> Tensor:
     if kind == "PNG":
         check_png(data)
     with opened(data, kind) as image:
-        pixels = _rgb(image)
         # A JPEG is turned as by the other decoder; a TIFF is turned by Pillow as it is loaded, and not once more.
-        return _turned(pixels, _jpeg_orientation(data) if kind == "JPEG" else _orientation(image))
+        return _upright_rgb(image, lambda: _jpeg_orientation(data) if kind == "JPEG" else _orientation(image))
 
 
 def upright(data: bytes, found: Header) -> tuple[int, int]:
     """Height and width of the pixels that `decode` would give; nothing is decoded unless the file may be turned."""
+    return turned_size(found, orientation_of(data, found))
+
+
+def turned_size(found: Header, orientation: int) -> tuple[int, int]:
+    """Height and width of an image that is turned so; that of a TIFF is said as turned already."""
+    swapped = found.format != "TIFF" and is_swapped(orientation)
+    return (found.width, found.height) if swapped else (found.height, found.width)
+
+
+def is_swapped(orientation: int) -> bool:
+    """Whether rows become columns."""
+    return _TURNS.get(orientation, (False,))[0]
+
+
+def orientation_of(data: bytes, found: Header) -> int:
+    """How the pixels that are stored are turned by `decode`: 1 … 8 as EXIF has it, 1 = not at all."""
     orientation = 1
     if found.format == "JPEG":
         orientation = _jpeg_orientation(data)
-    elif found.format in ("PNG", "WEBP") and any(mark in data for mark in _EXIF):
+    elif any(mark in data for mark in _EXIF.get(found.format, ())):
         try:
             with opened(data, found.format) as image:
                 orientation = _orientation(image)
         except Unreadable:
             orientation = 1  # whoever decodes it will say so
-    turned = _TURNS.get(orientation, (False,))[0]
-    return (found.width, found.height) if turned else (found.height, found.width)
+    return orientation if orientation in _TURNS else 1
 
 
 def pixels_of(picture: object) -> Tensor:
@@ -124,14 +142,18 @@ def pixels_of(picture: object) -> Tensor:
             isinstance(picture, Image.Image), f"a path, array, tensor or PIL image is expected, got {type(picture)}"
         )
         assert isinstance(picture, Image.Image)
-        return _turned(_rgb(picture), _orientation(picture))
+        return _upright_rgb(picture, lambda: _orientation(picture))
+    unmasked = (
+        "an array must have no masked pixels, which would count as what lies below the mask: fill them with a colour"
+    )
+    require(not np.ma.is_masked(picture), unmasked)
     channels = picture.shape[2] if picture.ndim == 3 else 1
     fits = picture.dtype == np.uint8 and picture.ndim in (2, 3) and channels in (1, 3, 4) and picture.size > 0
     require(
         fits, f"an array must be uint8 (H, W), (H, W, 3) or (H, W, 4), got {picture.dtype} of shape {picture.shape}"
     )
     grid = picture.reshape(*picture.shape[:2], channels)
-    pixels = _over_white(grid) if channels == 4 else np.repeat(grid, 3 // channels, axis=2)
+    pixels = over_white(grid) if channels == 4 else np.repeat(grid, 3 // channels, axis=2)
     return _turned(np.ascontiguousarray(pixels), 1)
 
 
@@ -139,7 +161,7 @@ def _fast_jpeg(jpeg: Any, data: bytes) -> Pixels | None:
     """The pixels, or None when Pillow shall judge."""
     try:
         height, width, colours, _ = jpeg.decode_jpeg_header(data, strict=False)
-        check_size(Header("JPEG", width, height))
+        check_size(Header("JPEG", width, height), data)
         if colours not in ("RGB", "YCbCr", "Gray"):
             return None
         pixels: Pixels = jpeg.decode_jpeg(data, "RGB", strict=True)
@@ -193,36 +215,27 @@ def _orientation(image: Image.Image) -> int:
         return 1
 
 
+def turned(pixels: Tensor, orientation: int) -> Tensor:
+    """(…, H, W) as stored, upright."""
+    transpose, rows, columns = _TURNS.get(orientation, (False, False, False))
+    pixels = pixels.transpose(-2, -1) if transpose else pixels
+    mirrored = [side for side, mirror in ((-2, rows), (-1, columns)) if mirror]
+    return pixels.flip(mirrored) if mirrored else pixels
+
+
 def _turned(pixels: Pixels, orientation: int) -> Tensor:
     """(3, H, W), upright."""
-    image = torch.from_numpy(pixels).permute(2, 0, 1)
-    transpose, rows, columns = _TURNS.get(orientation, (False, False, False))
-    image = image.transpose(1, 2) if transpose else image
-    mirrored = [side for side, mirror in ((1, rows), (2, columns)) if mirror]
-    return image.flip(mirrored) if mirrored else image
+    return turned(torch.from_numpy(pixels).permute(2, 0, 1), orientation)
 
 
-def _rgb(image: Image.Image) -> Pixels:
-    """The first frame by the table above."""
-    image.load()
-    if image.mode in ("F", "LAB"):
-        raise Unreadable("floating-point pixels are not read" if image.mode == "F" else "LAB colours are not read")
-    if image.mode.startswith("I"):
-        return _from_integers(np.asarray(image))
-    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
-        return _over_white(np.asarray(image.convert("RGBA")))
-    return np.array(image.convert("RGB"))
-
-
-def _from_integers(values: np.ndarray[Any, Any]) -> Pixels:
-    low, high = int(values.min()), int(values.max())
-    if low < 0 or high > 65535:
-        raise Unreadable(f"grey values {low}..{high} are not in 0..65535")
-    grey = ((values.astype(np.uint32) + 128) // 257).astype(np.uint8)
-    return np.repeat(grey[:, :, None], 3, axis=2)
-
-
-def _over_white(pixels: Pixels) -> Pixels:
-    colour, alpha = pixels[:, :, :3].astype(np.uint32), pixels[:, :, 3:].astype(np.uint32)
-    over: Pixels = ((colour * alpha + 255 * (255 - alpha) + 127) // 255).astype(np.uint8)
-    return over
+def _upright_rgb(image: Image.Image, orientation: Callable[[], int]) -> Tensor:
+    """(3, H, W) of the first frame by the table above, upright; it is turned part by part, without a second copy."""
+    refuse_mode(image.mode)
+    image.load()  # a TIFF has its size and a PNG its EXIF block only then
+    pixels: Pixels = np.empty((image.height, image.width, 3), np.uint8)
+    transpose, rows, columns = _TURNS.get(orientation(), (False, False, False))
+    # What is mirrored is said of the transposed picture.
+    rows, columns = (columns, rows) if transpose else (rows, columns)
+    rgb_into(image, pixels[:: -1 if rows else 1, :: -1 if columns else 1])
+    found = torch.from_numpy(pixels).permute(2, 0, 1)
+    return found.transpose(1, 2) if transpose else found

@@ -33,6 +33,7 @@ SMALL_SIDE = 32
 SYSTEM = frozenset({"__macosx", "@eadir", "thumbs.db", "desktop.ini"})
 NOT_REGULAR = "not a regular file"
 IS_LINK = "is a link; links are not followed"
+LEADS_NOWHERE = "is a link that leads nowhere"
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
 
@@ -68,6 +69,8 @@ class ImageFile:
     """Where the image lies in the file; −1 = to its end."""
     size: tuple[int, int] = (0, 0)
     """Height and width as decoded, turned upright; zeros where nobody looked."""
+    turn: int = 1
+    """How it is turned to be upright, as EXIF has it."""
 
     @property
     def path(self) -> str:
@@ -176,13 +179,14 @@ class Collector:
             return self.refuse(name, str(error))
         if min(header.width, header.height) < SMALL_SIDE:
             self.small.append(name)
-        digest, size = hashlib.blake2b(data, digest_size=16).digest(), decode.upright(data, header)
+        digest, turn = hashlib.blake2b(data, digest_size=16).digest(), decode.orientation_of(data, header)
+        size = decode.turned_size(header, turn)
         size = self._sizes.setdefault(size, size)
         if len(self._digests) < MOST_SHARED:
             self._digests.setdefault(digest, digest)
         digest = self._digests.get(digest, digest)
         where = self.base if self.base and path == self.base + name else path
-        self.files.append(ImageFile(name, where, digest, offset, length, size))
+        self.files.append(ImageFile(name, where, digest, offset, length, size, turn))
         return None
 
     def scan(self, empty: bool = False) -> Scan:

@@ -5,15 +5,17 @@ Paths are relative to the folder of the list, or absolute. `\\xNN` stands for a 
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from embasis.data.image.files import IS_LINK, NOT_REGULAR, Collector, PathLike, Scan, name_bytes, why
+from embasis.data.csv_text import csv_rows, header_of
+from embasis.data.image.files import IS_LINK, LEADS_NOWHERE, NOT_REGULAR, Collector, PathLike, Scan, name_bytes, why
 from embasis.data.parquet import columns_of, kinds_of, names_of, opened
-from embasis.data.problem import label_names, listed
-from embasis.data.readers import csv_rows, header_of, require_different
+from embasis.data.problem import label_names, listed, text_of
+from embasis.data.readers import require_different
 from embasis.errors import InputDataError, ResourceError, require
 
 COLUMN = "path"
@@ -79,7 +81,9 @@ def _collect(path: Path, label: str, follow_links: bool) -> tuple[Collector, dic
         if target in met:
             collector.refuse(written, f"is listed twice, again in {where}", "refused")
         elif reason := _refusal(target, where, follow_links):
-            collector.refuse(written, reason, "refused" if reason in (IS_LINK, NOT_REGULAR) else "quarantined")
+            collector.refuse(
+                written, reason, "refused" if reason in (IS_LINK, LEADS_NOWHERE, NOT_REGULAR) else "quarantined"
+            )
         else:
             collector.examine(written, os.path.realpath(target) if follow_links else target)
             labels[written] = mark
@@ -95,7 +99,7 @@ def _refusal(target: str, where: str, follow_links: bool) -> str:
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return f"no such file ({where})"
     except OSError as error:
-        return why(error)
+        return LEADS_NOWHERE if error.errno == errno.ELOOP else why(error)
     if stat.S_ISLNK(mode):
         return IS_LINK
     return "" if stat.S_ISREG(mode) else NOT_REGULAR
@@ -125,4 +129,5 @@ def _parquet_cells(path: Path, label: str) -> Iterator[Row]:
     require(kind in ("string", "large_string"), f"{path}: column {COLUMN!r} must be text, got {kind}")
     found = columns_of(path, names)
     for row, written in enumerate(found[COLUMN]):
-        yield f"row {row + 1}", written, found[label][row] if label in found else None
+        mark = found[label][row] if label in found else None
+        yield f"row {row + 1}", written and text_of(written, str(path), row), mark

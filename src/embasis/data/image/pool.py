@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 from embasis.data.image.link import CLOSED, Call, Item, Link, Lost, Row, TooSlow
 from embasis.errors import ResourceError
+from embasis.resources import MORE_THREADS
 
 __all__ = ["Call", "Item", "Part", "Pool", "Row"]
 
@@ -52,9 +53,16 @@ class Pool:
         self._lock = threading.Lock()
         self._parts: queue.SimpleQueue[Part | None] = queue.SimpleQueue()
         self._links = [Link(number, command) for number in range(workers)]
-        self._threads = [threading.Thread(target=_serve, args=(link, self._parts), daemon=True) for link in self._links]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []
+        for link in self._links:
+            thread = threading.Thread(target=_serve, args=(link, self._parts), daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                self.close()
+                there = f"image workers: {workers} threads are needed, {len(self._threads)} can be started"
+                raise ResourceError(f"{there}; set fewer workers, or {MORE_THREADS}") from error
+            self._threads.append(thread)
 
     def put(self, parts: list[Part]) -> None:
         """Have these read, in any order."""

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tarfile
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from embasis.data.image.decode import SUFFIXES
 from embasis.data.image.files import (
     IS_LINK,
+    LEADS_NOWHERE,
     NOT_REGULAR,
     Collector,
     ImageFile,
@@ -50,7 +52,8 @@ def scan_folder(root: PathLike, *, follow_links: bool = False) -> Scan:
     except NotADirectoryError as error:
         raise InputDataError(f"{shown(top)}: is no folder") from error
     except OSError as error:
-        raise InputDataError(f"{shown(top)}: cannot be read: {why(error)}") from error
+        reason = LEADS_NOWHERE if error.errno == errno.ELOOP else f"cannot be read: {why(error)}"
+        raise InputDataError(f"{shown(top)}: {reason}") from error
     collector = Collector(top, os.path.join(os.path.abspath(top), ""))
     seen: Seen | None = {(state.st_dev, state.st_ino)} if follow_links else None
     links = _walk(collector, os.path.abspath(top), "", seen, first=True)
@@ -76,7 +79,7 @@ def scan_file(path: PathLike) -> Scan:
     except (FileNotFoundError, NotADirectoryError):
         collector.refuse(_name(text), "no such file")
     except OSError as error:
-        collector.refuse(_name(text), why(error))
+        collector.refuse(_name(text), LEADS_NOWHERE if error.errno == errno.ELOOP else why(error))
     return collector.scan(empty=True)
 
 
@@ -150,7 +153,7 @@ def _follow(collector: Collector, links: list[tuple[str, str]], seen: Seen) -> N
                 state = os.stat(real)
             except OSError:
                 collector.seen += 1
-                collector.refuse(_name(name), "is a link that leads nowhere", "refused")
+                collector.refuse(_name(name), LEADS_NOWHERE, "refused")
                 continue
             if os.path.isdir(real) and "/" not in name:
                 collector.folders.add(_name(name))

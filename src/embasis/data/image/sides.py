@@ -20,7 +20,7 @@ from embasis.data.image.files import ImageFile, PathLike, Scan, first_of, shown
 from embasis.data.image.samples import Images
 from embasis.data.image.scan import scan_folder, scan_list
 from embasis.data.problem import UNKNOWN, Side, listed
-from embasis.errors import ConfigError, require
+from embasis.errors import ConfigError, quoted, require
 from embasis.types import LabelSchema, Problem, Refusal
 
 ALWAYS_TOLERATED = 10
@@ -97,7 +97,10 @@ def gather_labelled(path: PathLike, label: str, options: ImageOptions) -> ImageS
     """A side that must be labelled, by class folders or by a list's column of labels."""
     side = gather(path, label, options)
     if not side.is_folder:
-        require(side.labels is not None, f"{side.name}: no label column {label!r}; a list of labelled images needs one")
+        require(
+            side.labels is not None,
+            f"{side.name}: no label column {quoted(label)}; a list of labelled images needs one",
+        )
         return side
     loose = {file.name: "lies in no class folder" for file in side.scan.files if "/" not in file.name}
     hint = "expected is <folder>/<class>/<image>, or a list with a column of labels"

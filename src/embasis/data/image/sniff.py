@@ -4,6 +4,7 @@
 | --- | --- |
 | FORMATS | these decoders and no others are ever run, whatever the file is called |
 | LARGEST_PIXELS | checked from the header, so that a few bytes cannot ask for gigabytes |
+| `cost.py` | memory and steps that a file of up to 64 kB may take, told from its header, too |
 | MOST_READS, MOST_PARTS | steps a file may cost, so that no header takes minutes: the scan needs no clock for that |
 """
 
@@ -19,6 +20,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from embasis.data.image.cost import too_costly, too_costly_image
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -103,17 +106,19 @@ def header(data: bytes) -> Header:
     """Format and size of an image that would be read; nothing is decoded."""
     kind = format_of(data)
     if kind == "JPEG" and (size := _jpeg_size(data)) is not None:
-        return check_size(Header(kind, *size))
+        return check_size(Header(kind, *size), data)
     with opened(data, kind) as image:
         return Header(kind, *image.size)
 
 
-def check_size(found: Header) -> Header:
-    """The header as it is, or Unreadable when the image has no pixel or too many."""
+def check_size(found: Header, data: bytes | None = None) -> Header:
+    """The header as it is, or Unreadable when the image has no pixel, too many, or too many for so small a file."""
     if found.width < 1 or found.height < 1:
         raise Unreadable(f"damaged {found.format}: {found.width}×{found.height} pixels")
     if found.width * found.height > LARGEST_PIXELS:
         raise Unreadable(f"{found.width}×{found.height} exceeds {LARGEST}")
+    if data is not None and (reason := too_costly(data, found.format, found.width, found.height)):
+        raise Unreadable(reason)
     return found
 
 
@@ -203,12 +208,14 @@ def opened(data: bytes, kind: str) -> Iterator[Image.Image]:
     """
     from PIL import Image
 
-    check_size(Header(kind, *_stored_size(data, kind)))  # a bomb is refused before a plug-in is started
+    check_size(Header(kind, *_stored_size(data, kind)), data)  # a bomb is refused before a plug-in is started
     with _PILLOW, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             with Image.open(Metered(data, kind), formats=(kind,)) as image:
-                check_size(Header(kind, *image.size))
+                check_size(Header(kind, *image.size), data)
+                if reason := too_costly_image(data, kind, image):
+                    raise Unreadable(reason)
                 yield image
         except Unreadable:
             raise

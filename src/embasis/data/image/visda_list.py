@@ -8,7 +8,7 @@ from pathlib import Path
 
 from embasis.data.image.files import Scan, other_kinds, read_part
 from embasis.data.image.scan import name_of, tar_members
-from embasis.errors import InputDataError, require
+from embasis.errors import InputDataError, quoted, require
 from embasis.types import Refusal
 
 LIST = "image_list.txt"
@@ -53,7 +53,7 @@ def _names(text: bytes, what: str) -> set[str]:
             name = name_of(path.strip())
             sound = mark.isdigit() and name.partition("/")[0] in VISDA_CLASSES[int(mark) :][:1]
             rule = "must be <class>/<file> and the number of the class"
-            require(sound, f"{what}: line {number} {rule}, got {name_of(line[:200])!r}")
+            require(sound, f"{what}: line {number} {rule}, got {quoted(name_of(line[:200]))}")
             names.add(name)
     require(names, f"{what}: no lines")
     return names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from embasis.data.alike import alike_text
 from embasis.data.image.check import MOST_LINES, about_files, decoded
 from embasis.data.image.files import PathLike
 from embasis.data.image.loading import Reader
@@ -90,6 +91,7 @@ def surveyed(
     with noting(findings):
         if first is not None:
             like = name_labelled(first, classes)
+            findings += [Finding("warning", text)] if (text := alike_text(first.name, like.table.names)) else []
             findings += [Finding("note", like.note)] if like.note else []
             one = survey(first, like.found, like.table, required=True)
             findings += one.findings
@@ -132,6 +134,8 @@ def _unlabelled(side: MapSide, like: Named, findings: list[Finding]) -> Survey |
     if named.extra:
         text = f"{side.name}: not scored, no class of the labelled side: {listed(named.extra)}"
         findings.append(Finding("warning", text))
+        both = alike_text(f"the labelled side and {side.name}", like.table.names, named.extra)
+        findings += [Finding("warning", both)] if both else []
     if found.lacking:
         findings.append(Finding("note", f"{side.name}: classes without a pixel: {lacking_text(found)}"))
     return found

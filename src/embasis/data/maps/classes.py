@@ -30,7 +30,7 @@ from embasis.data.maps.labels import shown_number
 from embasis.data.maps.png import PALETTE, RGB, RGBA, Png
 from embasis.data.problem import listed
 from embasis.data.text import read_text
-from embasis.errors import InputDataError, require
+from embasis.errors import InputDataError, quoted, require
 from embasis.types.maps import ClassTable
 
 FILE = "classes.toml"
@@ -91,7 +91,7 @@ class ClassFile:
 
     def _require_all(self, values: Sequence[object], what: str, how: str, write: str) -> None:
         lacking = [name for name, value in zip(self.names, values, strict=True) if value in (None, ())]
-        has = f"class {lacking[0]!r} has" if len(lacking) == 1 else f"{len(lacking)} classes have"
+        has = f"class {quoted(lacking[0])} has" if len(lacking) == 1 else f"{len(lacking)} classes have"
         text = f"{shown(self.path)}: {has} no {what}, but the label maps are {how}"
         first = "" if len(lacking) == 1 else f"; they are {listed(lacking)}"
         require(not lacking, f"{text}; write {write}{first}")
@@ -153,7 +153,7 @@ def _place(names: Sequence[str]) -> int:
 
 
 def _ids(entry: _Entry) -> tuple[int, ...]:
-    who = f"class {entry.name!r}"
+    who = f"class {quoted(entry.name)}"
     require(entry.id is None or entry.ids is None, f"{who} has id and ids; write one of them")
     require(entry.ids is None or entry.ids, f"{who} has no number in ids")
     numbers = tuple(entry.ids or (() if entry.id is None else (entry.id,)))
@@ -164,7 +164,7 @@ def _ids(entry: _Entry) -> tuple[int, ...]:
 
 
 def _colour(value: str | list[int]) -> Colour:
-    rule = f'colours are written "#rrggbb" or [r, g, b] with numbers in 0..255, got {value!r}'
+    rule = f'colours are written "#rrggbb" or [r, g, b] with numbers in 0..255, got {quoted(value)}'
     if isinstance(value, str):
         require(_COLOUR.fullmatch(value), rule)
         return colour_of(int(value[1:], 16))

@@ -17,13 +17,13 @@ from embasis.data.image.files import ImageFile, PathLike, Scan, first_of, shown
 from embasis.data.image.scan import scan_folder
 from embasis.data.image.sides import ImageOptions, ImageSide
 from embasis.data.maps.classes import FILE, class_file
-from embasis.data.maps.files import MapFile
 from embasis.data.maps.match import first_header
+from embasis.data.maps.orientation import oriented
 from embasis.data.maps.pairs import LABELS, MapSide, stem
 from embasis.data.maps.survey import Survey, survey
 from embasis.data.maps.tally import tallies
 from embasis.data.problem import listed
-from embasis.errors import InputDataError, require
+from embasis.errors import InputDataError, quoted, require
 from embasis.types import ClassTable
 
 
@@ -36,7 +36,7 @@ def split_corrected(side: MapSide, place: PathLike, options: ImageOptions) -> tu
     maps = scan_folder(below if os.path.isdir(below) else place, follow_links=options.follow_links)
     require(not maps.refused, f"{where}: a label map cannot be read: {first_of(maps.refused)}")
     pairs = _paired(side, maps, where)
-    files = tuple(MapFile(file.image, pairs[file.name], file.size) for file in side.files if file.name in pairs)
+    files, _, _ = oriented([replace(file, label=pairs[file.name]) for file in side.files if file.name in pairs])
     require_rest(len(files), len(side.files), where, side.name)
     scan = side.pictures.scan
     rest = replace(scan, files=tuple(file for file in scan.files if file.name not in pairs))
@@ -64,7 +64,7 @@ def _paired(side: MapSide, maps: Scan, where: str) -> dict[str, ImageFile]:
             strays.append(map_.name)
             continue
         first = found.setdefault(meant[0], map_)
-        require(first is map_, f"{where}: two label maps of one picture: {first.name!r} and {map_.name!r}")
+        require(first is map_, f"{where}: two label maps of one picture: {quoted(first.name)} and {quoted(map_.name)}")
     require_there(strays, where, side.name)
     return found
 

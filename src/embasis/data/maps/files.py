@@ -17,6 +17,8 @@ class MapFile:
     label: ImageFile | None
     size: tuple[int, int]
     """Height and width of the picture as decoded, turned as its EXIF says."""
+    turn: int = 1
+    """How the map is turned to fit it, as EXIF has it; see `orientation.py`."""
 
     @property
     def name(self) -> str:

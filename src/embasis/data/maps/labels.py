@@ -12,6 +12,7 @@ that a table ignores are 0xRRGGBB, too.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -20,8 +21,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from embasis.data.image.parts import boxes
 from embasis.data.image.sniff import Unreadable
-from embasis.data.maps.png import GREY, PALETTE, RGB, RGBA, NotPng, Numbers, Png, png_header, png_numbers, png_palette
+from embasis.data.maps.count import Count
+from embasis.data.maps.png import (
+    GREY,
+    PALETTE,
+    RGB,
+    RGBA,
+    NotPng,
+    Numbers,
+    Png,
+    joined,
+    png_header,
+    png_palette,
+    png_parts,
+)
 from embasis.types.maps import ClassTable
 
 IGNORED = 255
@@ -65,15 +80,39 @@ def header_of_map(data: bytes) -> tuple[int, int]:
 
 def raw_numbers(data: bytes, coded: str) -> Numbers:
     """The numbers (H, W) of a map by the table above: uint8, uint16, or int32 for colours."""
+    return joined(map_header(data), raw_parts(data, coded))
+
+
+def raw_parts(data: bytes, coded: str) -> Iterator[Numbers]:
+    """The same part by part, in the order of `boxes`."""
+    palette, parts = indexed_parts(data, coded)
+    return parts if palette is None else (palette[part] for part in parts)
+
+
+def indexed_parts(data: bytes, coded: str) -> tuple[Numbers | None, Iterator[Numbers]]:
+    """The same, or the palette and the indices into it: there are fewer colours to look at than pixels."""
     head = map_header(data)
     _require_kind(head, coded)
+    if coded != "colours" or head.kind != PALETTE:
+        return None, _as_bad_map(_channels(part, coded, head) for part in png_parts(data, head))
     try:
-        numbers = png_numbers(data)
-        if coded == "colours":
-            return _colour_numbers(numbers, data, head.kind)
+        return _packed(*png_palette(data)), _as_bad_map(png_parts(data, head))
     except Unreadable as error:
         raise BadMap(str(error)) from error
-    return np.ascontiguousarray(numbers[:, :, 0]) if coded == "first" else numbers
+
+
+def _as_bad_map(parts: Iterator[Numbers]) -> Iterator[Numbers]:
+    """The parts; what cannot be read becomes a BadMap."""
+    try:
+        yield from parts
+    except Unreadable as error:
+        raise BadMap(str(error)) from error
+
+
+def _channels(part: Numbers, coded: str, head: Png) -> Numbers:
+    if coded == "colours":
+        return _packed(part[..., :3], part[..., 3] if head.kind == RGBA else None)
+    return np.ascontiguousarray(part[:, :, 0]) if coded == "first" else part
 
 
 def raw_map(data: bytes, table: ClassTable) -> Tensor:
@@ -83,14 +122,18 @@ def raw_map(data: bytes, table: ClassTable) -> Tensor:
 
 def look(data: bytes, table: ClassTable) -> Found:
     """The class of each pixel, and the numbers that are not allowed; those pixels are ignored."""
-    numbers = raw_numbers(data, table.coded)
-    classes = lookup_table(table)[numbers]
-    strange = classes == _STRANGER
-    if not strange.any():
-        return Found(torch.from_numpy(classes), {})
-    values, counts = np.unique(numbers[strange], return_counts=True)
-    classes[strange] = IGNORED
-    return Found(torch.from_numpy(classes), dict(zip(values.tolist(), counts.tolist(), strict=True)))
+    head, strangers = map_header(data), Count()
+    palette, parts = indexed_parts(data, table.coded)
+    known = lookup_table(table) if palette is None else lookup_table(table)[palette]
+    found = np.empty((head.height, head.width), np.uint8)
+    for (left, top, right, bottom), numbers in zip(boxes(head.width, head.height), parts, strict=True):
+        classes = known[numbers]
+        if (strange := classes == _STRANGER).any():
+            strangers.add(numbers[strange])
+            classes[strange] = IGNORED
+        found[top:bottom, left:right] = classes
+    values, counts = strangers.total(palette)
+    return Found(torch.from_numpy(found), dict(zip(values.tolist(), counts.tolist(), strict=True)))
 
 
 def class_map(data: bytes, table: ClassTable) -> Tensor:
@@ -169,14 +212,6 @@ def _require_kind(head: Png, coded: str) -> None:
         raise WrongKind(f"is {head.name}: numbers are expected, as 8-bit grey or palette{first}")
     if coded == "colours" and head.kind != PALETTE and not (colour and head.depth == 8):
         raise WrongKind(f"is {head.name}: colours are expected, as 8-bit RGB or palette")
-
-
-def _colour_numbers(numbers: Numbers, data: bytes, kind: int) -> Numbers:
-    """0xRRGGBB, CLEAR where fully transparent."""
-    if kind == PALETTE:
-        colours, opacity = png_palette(data)
-        return _packed(colours, opacity)[numbers]
-    return _packed(numbers[..., :3], numbers[..., 3] if kind == RGBA else None)
 
 
 def _packed(colours: Numbers, opacity: Numbers | None) -> Numbers:

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from embasis.data.image.decode import SUFFIXES, header
-from embasis.data.image.files import ImageFile, PathLike, Scan, ending, is_hidden, read_part, shown
+from embasis.data.image.files import ImageFile, PathLike, Scan, ending, is_hidden, read_part, shown, why
 from embasis.data.image.scan import scan_folder
 from embasis.data.image.sides import ImageOptions, ImageSide
 from embasis.data.image.sniff import Unreadable
 from embasis.data.maps.classes import FILE
 from embasis.data.maps.files import MapFile
-from embasis.data.maps.labels import BadMap, WrongKind, map_header, raw_numbers
+from embasis.data.maps.labels import BadMap, WrongKind, map_header, raw_parts
+from embasis.data.maps.orientation import oriented
 from embasis.data.maps.png import RGB, RGBA
 from embasis.data.problem import listed
 from embasis.errors import require
@@ -49,6 +50,8 @@ class MapSide:
     extra: tuple[str, ...] = ()
     twins: tuple[str, ...] = ()
     """Pictures that share a map: a.jpg and a.png."""
+    doubtful: tuple[str, ...] = ()
+    """Pictures with an EXIF orientation of whose maps nobody can tell which way up they are."""
 
     @property
     def name(self) -> str:
@@ -101,14 +104,16 @@ def _paired(top: str, pictures: Scan, maps: Scan, labelled: bool) -> MapSide:
     here = {stem(file.name) for file in pictures.files} | {stem(item.name) for item in pictures.refused}
     names = [file.name for file in pictures.files]
     used = {file.name for mark, file in usable.items() if mark in here}
+    files, doubtful, told = oriented(paired_files(pictures.files, usable))
     side = MapSide(
         top,
         ImageSide(pictures),
-        paired_files(pictures.files, usable),
-        notes=(*pictures.notes, *maps.notes, *_beside(top)),
+        files,
+        notes=(*pictures.notes, *maps.notes, *_beside(top), *_told(top, told)),
         missing=tuple(name for name in names if stem(name) not in usable and stem(name) not in broken),
         extra=tuple(file.name for file in maps.files if file.name not in used),
         twins=_twins(names),
+        doubtful=doubtful,
     )
     if not labelled:
         lost = (replace(item, name=f"{LABELS}/{item.name}", kind="unscored") for item in broken.values())
@@ -116,6 +121,12 @@ def _paired(top: str, pictures: Scan, maps: Scan, labelled: bool) -> MapSide:
     return side.without(
         {name: _map_reason(broken[stem(name)].reason) for name in names if stem(name) in broken}, "scan"
     )
+
+
+def _told(top: str, how: str) -> list[str]:
+    """A note on maps whose sizes did not say which way up they are."""
+    what = "maps of mirrored, square or upside-down pictures with an EXIF orientation are taken as the others"
+    return [f"{shown(top)}: {what} are: {how}"] if how else []
 
 
 def paired_files(pictures: Sequence[ImageFile], maps: dict[str, ImageFile]) -> tuple[MapFile, ...]:
@@ -143,9 +154,9 @@ def _beside(top: str) -> list[str]:
     """A note on what lies beside images/ and labels/ and is not read."""
     with os.scandir(top) as entries:
         names = [
-            f"{entry.name}/" if entry.is_dir() else entry.name
+            f"{entry.name}/" if is_folder(entry) else entry.name
             for entry in entries
-            if not is_hidden(entry.name) and (entry.is_dir() or ending(entry.name) in SUFFIXES)
+            if not is_hidden(entry.name) and (is_folder(entry) or ending(entry.name) in SUFFIXES)
         ]
     others = [shown(name) for name in names if name not in (f"{IMAGES}/", f"{LABELS}/")]
     return [f"{shown(top)}: beside images/ and labels/, not read: {listed(others)}"] if others else []
@@ -162,8 +173,8 @@ def is_map_folder(path: PathLike) -> bool:
 
 def mispaired(path: PathLike) -> str:
     """A sentence if a folder has pictures in images/ but no label map, or none of the same name; or nothing."""
-    folders = {entry.name for entry in _entries(path) if entry.is_dir()}
-    if text := _misnamed(path, folders):
+    folders = {entry.name for entry in _entries(path) if is_folder(entry)}
+    if text := _misnamed(path, folders) or _closed(path, folders):
         return text
     if folders not in ({IMAGES}, {IMAGES, LABELS}) or any(True for _ in _pairs(path)):
         return ""
@@ -175,6 +186,16 @@ def mispaired(path: PathLike) -> str:
         return ""
     names = f"as {LABELS}/{stem(pictures[0])}.png for {IMAGES}/{pictures[0]}; there is {LABELS}/{maps[0]}"
     return f"{shown(path)}: no label map has the name of a picture; expected is the same name, {names}"
+
+
+def _closed(path: PathLike, folders: set[str]) -> str:
+    """A sentence if images/ or labels/ may not be looked into; or nothing."""
+    for name in sorted(folders) if folders <= {IMAGES, LABELS} else ():
+        try:
+            os.scandir(os.path.join(path, name)).close()
+        except OSError as error:
+            return f"{shown(os.path.join(path, name))}: cannot be read: {why(error)}"
+    return ""
 
 
 def _misnamed(path: PathLike, folders: set[str]) -> str:
@@ -218,8 +239,13 @@ def _below(folder: str, below: str = "") -> Iterator[str]:
         name = os.path.join(below, entry.name)
         if entry.is_dir(follow_symlinks=False):
             yield from _below(folder, name)
-        elif entry.is_file() and ending(entry.name) in SUFFIXES:
+        elif ending(entry.name) in SUFFIXES and os.path.isfile(entry.path):
             yield name
+
+
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a folder or a link to one; a link that leads in a circle is none."""
+    return entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry.path))
 
 
 def _entries(folder: PathLike) -> list[os.DirEntry[str]]:
@@ -248,8 +274,11 @@ def _is_map(path: str) -> bool:
         head = map_header(data)
         if head.kind not in (RGB, RGBA) or head.depth == 16:
             return True
-        numbers = raw_numbers(data, "colours").reshape(-1)
-        return len(set(numbers[:: max(1, len(numbers) // 4096)].tolist())) <= MOST_COLOURS
+        step, seen, colours = max(1, head.width * head.height // 4096), 0, set[int]()
+        for part in raw_parts(data, "colours"):
+            colours.update(part.reshape(-1)[-seen % step :: step].tolist())
+            seen += part.size
+        return len(colours) <= MOST_COLOURS
     except (OSError, BadMap):
         return False
 

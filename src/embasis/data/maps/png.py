@@ -15,12 +15,17 @@ before.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from embasis.data.image.parts import boxes
 from embasis.data.image.sniff import Header, Unreadable, check_png, check_size, format_of
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 GREY, RGB, PALETTE, GREY_ALPHA, RGBA = 0, 2, 3, 4, 6
 """The kinds of PNG files, by the number in their header."""
@@ -39,6 +44,7 @@ _MODES = {
 _CHANNELS = {GREY: 1, RGB: 3, PALETTE: 1, GREY_ALPHA: 2, RGBA: 4}
 # Of each pass over an interlaced file: its first row and column, and the steps to the next ones.
 _PASSES = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
+_PIECE = 2**20  # bytes that are inflated at once to be counted
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
@@ -98,16 +104,32 @@ def png_header(data: bytes) -> Png:
 def png_numbers(data: bytes) -> Numbers:
     """All numbers of the file, uint8 or uint16, by the table above; Unreadable says why there are none."""
     head = png_header(data)
+    return joined(head, png_parts(data, head))
+
+
+def joined(head: Png, parts: Iterable[Numbers]) -> Numbers:
+    """The parts of a whole file, together."""
+    whole = None
+    for (left, top, right, bottom), part in zip(boxes(head.width, head.height), parts, strict=True):
+        whole = np.empty((head.height, head.width, *part.shape[2:]), part.dtype) if whole is None else whole
+        whole[top:bottom, left:right] = part
+    assert whole is not None
+    return whole
+
+
+def png_parts(data: bytes, head: Png) -> Iterator[Numbers]:
+    """The numbers part by part, in the order of `boxes`: those of colours have many bytes for each pixel."""
     if (head.kind, head.depth) not in _MODES:
         raise Unreadable(f"a {head.name} PNG is not read")
     check_png(data)
     stream = b"".join(chunk for kind, chunk in _chunks(data) if kind == b"IDAT")
     _require_rows(head, stream)
     mode, packed = _MODES[head.kind, head.depth]
-    if not packed.endswith(";16"):
-        return _inflated(head, stream, mode, packed)
-    high, low = (_inflated(head, stream, mode, packed + end) for end in "BL")
-    return high.astype(np.uint16) << 8 | low
+    ends = "BL" if packed.endswith(";16") else ("",)
+    images = [_inflated(head, stream, mode, packed + end) for end in ends]
+    for box in boxes(head.width, head.height):
+        high, *low = (np.asarray(image.crop(box)) for image in images)
+        yield high.astype(np.uint16) << 8 | low[0] if low else high
 
 
 def png_palette(data: bytes) -> tuple[Numbers, Numbers]:
@@ -134,21 +156,23 @@ def _chunks(data: bytes) -> list[tuple[bytes, bytes]]:
 
 def _require_rows(head: Png, stream: bytes) -> None:
     """All rows are there; no more than those are inflated."""
+    missing, unpacker = head.length, zlib.decompressobj()
     try:
-        found = len(zlib.decompressobj().decompress(stream, head.length))
+        found = len(unpacker.decompress(stream, min(missing, _PIECE)))
+        while found and (missing := missing - found):
+            found = len(unpacker.decompress(unpacker.unconsumed_tail, min(missing, _PIECE)))
     except zlib.error as error:
         raise Unreadable("damaged PNG: its pixels") from error
-    if found < head.length:
+    if missing:
         raise Unreadable("truncated PNG")
 
 
-def _inflated(head: Png, stream: bytes, mode: str, packed: str) -> Numbers:
+def _inflated(head: Png, stream: bytes, mode: str, packed: str) -> Image.Image:
     from PIL import Image
 
     try:
-        image = Image.frombytes(mode, (head.width, head.height), stream, "zip", packed, int(head.interlaced))
+        return Image.frombytes(mode, (head.width, head.height), stream, "zip", packed, int(head.interlaced))
     except ValueError as error:
         raise Unreadable("truncated PNG" if "enough" in str(error) else "damaged PNG: its pixels") from error
     except MemoryError as error:
         raise Unreadable("the PNG needs more memory than there is") from error
-    return np.asarray(image)

@@ -3,7 +3,8 @@
 | JSON of | holds |
 | --- | --- |
 | all rows | kind "maps"; plan, stride and multiple; the class table; weights of wanted classes or null |
-| a row | the picture as in `asked_of`; label: the same of its label map, or null; size; draw; wanted: a place or null |
+| a row | the picture as in `asked_of`; size; draw; wanted: a place or null |
+| its label | the map as in `asked_of`, or null; turn: how it is turned |
 """
 
 from __future__ import annotations
@@ -30,8 +31,14 @@ def common_words(preparation: MapPreparation, table: ClassTable, classes: Tensor
 
 def row_words(file: MapFile, draw: int | None = None, wanted: Place | None = None) -> Words:
     """What is asked for one row."""
-    label = None if file.label is None else asked_of(file.label)
+    label = None if file.label is None else label_words(file)
     return {**asked_of(file.image), "label": label, "size": list(file.size), "draw": draw, "wanted": wanted}
+
+
+def label_words(file: MapFile) -> Words:
+    """What is asked for a row's label map, which it has."""
+    assert file.label is not None
+    return {**asked_of(file.label), "turn": file.turn}
 
 
 def map_loader(common: Words) -> Callable[[Words], tuple[Tensor, ...]]:
@@ -67,9 +74,9 @@ def picture_of(asked: Words) -> Tensor:
 
 
 def labels_of(asked: Words, table: ClassTable) -> Tensor:
-    """uint8 (H, W) of a label map; Unreadable says why there is none."""
+    """uint8 (H, W) of a label map, upright; Unreadable says why there is none."""
     try:
-        return class_map(content(asked), table)
+        return decode.turned(class_map(content(asked), table), asked["turn"])
     except BadMap as error:
         raise decode.Unreadable(f"its label map: {error}") from error
     except Exception as error:  # the same reasons as those of a picture

@@ -24,7 +24,7 @@ from embasis.data.image.loading import Order, Reader, load_one
 from embasis.data.image.samples import note
 from embasis.data.maps.arrays import MapArrays
 from embasis.data.maps.files import MapFile
-from embasis.data.maps.reading import common_words, labels_of, picture_of, row_words
+from embasis.data.maps.reading import common_words, label_words, labels_of, picture_of, row_words
 from embasis.data.maps.rows import (
     UNPREPARED,
     Maps,
@@ -107,7 +107,8 @@ class MapFiles:
     def _mark(self) -> bytes:
         """Which row has which map, as the scan found them."""
         marks = [(file.id, b"" if file.label is None else file.label.digest) for file in self.files]
-        return repr((marks, self.table)).encode()
+        turns = [(file.id, file.turn) for file in self.files if file.turn != 1]
+        return repr((marks, self.table, turns) if turns else (marks, self.table)).encode()
 
     @property
     def mixed(self) -> bool:
@@ -149,7 +150,7 @@ class MapFiles:
         """uint8 (H, W); all 255 when there is no map, or it cannot be read."""
         file, table = self.files[row], self.table
         if file.label is not None:
-            found = load_one(lambda asked: (labels_of(asked, table),), asked_of(file.label))
+            found = load_one(lambda asked: (labels_of(asked, table),), label_words(file))
             if not isinstance(found, str):
                 return found[0]
             note(self.refused, [self.files[row].name], {0: found})

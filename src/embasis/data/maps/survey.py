@@ -3,6 +3,7 @@
 | finding | labelled and test side | unlabelled side, whose maps are for scores only |
 | --- | --- | --- |
 | number that is not allowed, other size than the picture, JPEG, wrong kind | error | error |
+| picture with an EXIF orientation whose map would fit both ways | error | error |
 | picture without a map, map without a picture | error | note; not scored |
 | map that cannot be read | the picture is refused, on the budget | not scored, on the budget |
 | map without a pixel of any class | the picture is left out | not scored |
@@ -20,10 +21,12 @@ from torch import Tensor
 from embasis.data.maps.classes import FILE
 from embasis.data.maps.files import MapFile
 from embasis.data.maps.labels import BadMap, WrongKind, allowed, shown_number, unit
+from embasis.data.maps.orientation import CURE, upright_size
 from embasis.data.maps.pairs import IMAGES, LABELS, MapSide, stem
 from embasis.data.maps.tally import Tally
 from embasis.data.problem import listed
 from embasis.data.tables import Finding
+from embasis.errors import quoted
 from embasis.types import ClassTable, Refusal
 
 NO_PIXEL = "its label map has no labelled pixel"
@@ -58,6 +61,7 @@ def survey(side: MapSide, found: Found, table: ClassTable, *, required: bool) ->
         *_unpaired(side, required),
         *_wrong_kinds(side.name, rows),
         *_other_sizes(side.name, rows),
+        *_doubtful(side),
         *_strangers(side.name, rows, table),
     ]
     findings = [Finding("error", text + hint) for text in errors]
@@ -126,10 +130,18 @@ def _other_sizes(where: str, rows: Rows) -> Iterable[str]:
     other = [
         f"{_map_name(file)} ({one.size[1]}×{one.size[0]}, its picture {file.size[1]}×{file.size[0]})"
         for file, one in rows
-        if isinstance(one, Tally) and one.size != file.size
+        if isinstance(one, Tally) and upright_size(one.size, file.turn) != file.size
     ]
     if other:
         yield f"{where}: {_count(other, 'label map')} of another size than the picture: {_few(other)}"
+
+
+def _doubtful(side: MapSide) -> Iterable[str]:
+    """Pictures that are turned by their EXIF orientation, with maps that would fit either way."""
+    names = {file.name for file in side.files}
+    if doubtful := [name for name in side.doubtful if name in names]:
+        what = f"{_count(doubtful, 'picture')} with an EXIF orientation, and the map would fit as stored and upright"
+        yield f"{side.name}: {what}: {_named(doubtful, IMAGES)}; {CURE}"
 
 
 MANY = 100
@@ -175,7 +187,9 @@ def _empty_text(side: MapSide) -> str:
 def classes_text(found: Survey) -> str:
     """How many pixels each class has."""
     total = found.counts.sum(0).tolist()
-    parts = ", ".join(f"{name!r} {pixels_text(count)}" for name, count in zip(found.table.names, total, strict=True))
+    parts = ", ".join(
+        f"{quoted(name)} {pixels_text(count)}" for name, count in zip(found.table.names, total, strict=True)
+    )
     return f"{found.side.name}: {len(total)} classes: {parts}"
 
 

@@ -15,8 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from embasis.data.image.asked import asked_of, content
 from embasis.data.image.files import ImageFile, why
-from embasis.data.maps.labels import CLEAR, IGNORED, BadMap, lookup_table, raw_numbers
+from embasis.data.image.sniff import Unreadable
+from embasis.data.maps.count import Count
+from embasis.data.maps.labels import CLEAR, IGNORED, BadMap, indexed_parts, lookup_table, map_header
 from embasis.data.maps.png import Numbers
 from embasis.types.maps import ClassTable
 
@@ -48,27 +51,11 @@ class Tally:
 
 def tally(data: bytes, coded: str) -> Tally:
     """The numbers of one map."""
-    numbers = raw_numbers(data, coded)
-    height, width = numbers.shape
-    values, pixels = _runs(numbers) if coded == "colours" else _few(numbers)
-    return Tally((height, width), values, pixels)
-
-
-def _few(numbers: Numbers) -> tuple[Numbers, Numbers]:
-    pixels = np.bincount(numbers.reshape(-1))
-    values = np.flatnonzero(pixels)
-    return values, pixels[values]
-
-
-def _runs(numbers: Numbers) -> tuple[Numbers, Numbers]:
-    """Sorting the runs of equal neighbours instead of all pixels, of which there are many more."""
-    flat = numbers.reshape(-1)
-    starts = np.flatnonzero(np.concatenate([[True], flat[1:] != flat[:-1]]))
-    lengths = np.diff(np.concatenate([starts, [len(flat)]]))
-    values, which = np.unique(flat[starts], return_inverse=True)
-    pixels = np.zeros(len(values), np.int64)
-    np.add.at(pixels, which, lengths)
-    return values.astype(np.int64), pixels
+    head, count = map_header(data), Count()
+    palette, parts = indexed_parts(data, coded)
+    for numbers in parts:
+        count.add(numbers)
+    return Tally((head.height, head.width), *count.total(palette))
 
 
 def tallies(files: Sequence[ImageFile | None], coded: str) -> list[Tally | BadMap | None]:
@@ -76,9 +63,11 @@ def tallies(files: Sequence[ImageFile | None], coded: str) -> list[Tally | BadMa
 
     def read(file: ImageFile | None) -> Tally | BadMap | None:
         try:
-            return None if file is None else tally(file.read(), coded)
+            return None if file is None else tally(content(asked_of(file)), coded)
         except OSError as error:
             return BadMap(why(error))
+        except Unreadable as error:
+            return BadMap(str(error))
         except BadMap as error:
             return error
 

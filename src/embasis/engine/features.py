@@ -1,0 +1,119 @@
+"""Features of all sites, in chunks that can be computed again and again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from embasis.engine.batch import autocast, device_of
+from embasis.engine.windows import forward_windowed
+from embasis.errors import NumericalError, require
+from embasis.functional.sites import to_sites
+from embasis.networks.model import Network
+from embasis.randomness import site_ids
+from embasis.resources import enough_memory
+from embasis.types import Features, Plan, Samples, View
+
+CHUNK = 512
+"""Rows of a chunk. Every chunk that is computed has exactly so many (the last one is filled up and cut), because a
+matrix product may round a row differently in another shape: so the batch a row comes in changes no bit of its label."""
+
+
+SMALLER = "a smaller network or image needs less (network.size, maps.size, maps.window); the last saved state is kept"
+LARGE, FEW = 2**13, 16
+"""Inputs of more than LARGE numbers (images) go through the network FEW at a time."""
+
+
+def fill(rows: Tensor, size: int = CHUNK) -> Tensor:
+    """The rows, with zeros below up to `size`."""
+    missing = size - len(rows)
+    return rows if missing <= 0 else torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])])
+
+
+def rows_at_once(samples: Samples) -> int:
+    """How many rows go through the network together: always so many, the last ones are filled up and cut."""
+    if samples.mixed:
+        return 1
+    return CHUNK if math.prod(samples.inputs(torch.tensor([0])).shape[1:]) <= LARGE else FEW
+
+
+def extract(
+    network: nn.Module, samples: Samples, plan: Plan, labelled: bool, rows: Tensor | None = None
+) -> Iterator[Features]:
+    """Features and scores of each site of these rows, or of all; y is the label on the labelled side, −1 on the other.
+
+    On the labelled side sites without a label are left out."""
+    chosen = torch.arange(len(samples)) if rows is None else rows
+    if not len(chosen):
+        return
+    network.eval()
+    size = rows_at_once(samples)
+    outputs = passes(network, samples, plan, chosen.split(size), size, 0 if labelled else 1)
+    while len(chosen):
+        found = gathered(outputs, chosen, samples.ids[chosen], least=1 if samples.mixed else CHUNK)
+        chosen = chosen[len(found) // math.prod(found.grid) :]
+        broken = int((~torch.isfinite(found.scores)).any(1).sum())
+        count = len(found.scores)
+        require(not broken, f"the network's scores are not finite for {broken} of {count} rows", NumericalError)
+        yield (
+            known_only(found)
+            if labelled
+            else Features(found.x, found.scores, torch.full_like(found.y, -1), found.ids, found.rows, found.grid)
+        )
+
+
+@torch.no_grad()
+def passes(
+    network: nn.Module, samples: Samples, plan: Plan, batches: tuple[Tensor, ...], size: int, side: int
+) -> Iterator[tuple[Tensor, Tensor, View]]:
+    """Features and scores of the rows in order, as many together as go through the network at once."""
+    device = device_of(network)
+    for view in samples.stream(batches):
+        shape = "×".join(str(length) for length in view.inputs.shape[1:])
+        with enough_memory(f"{size:,} rows of shape {shape} at once", SMALLER), autocast(network, plan):
+            output = forward_windowed(network, fill(view.inputs, size).to(device), side)
+        count = len(view.inputs)
+        yield to_sites(output.features[:count]).float().cpu(), to_sites(output.logits[:count]).float().cpu(), view
+
+
+def gathered(outputs: Iterator[tuple[Tensor, Tensor, View]], rows: Tensor, ids: Tensor, least: int) -> Features:
+    """The sites of the next of these rows: of as many passes as give `least` sites, or of all that are left."""
+    xs, scores, ys = list[Tensor](), list[Tensor](), list[Tensor]()
+    taken, sites, grid = 0, 0, tuple[int, ...]()
+    while sites < least and taken < len(rows):
+        x, score, view = next(outputs)
+        xs.append(x)
+        scores.append(score)
+        ys.append(view.y.flatten())
+        taken, sites, grid = taken + len(view.inputs), sites + len(x), view.grid
+    return Features(joined(xs), joined(scores), joined(ys), site_ids(ids[:taken], math.prod(grid)), rows[:taken], grid)
+
+
+def joined(parts: list[Tensor]) -> Tensor:
+    """Parts as one; a single one is not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def known_only(chunk: Features) -> Features:
+    """The sites with a label."""
+    known = chunk.y >= 0
+    if bool(known.all()):
+        return chunk
+    return Features(chunk.x[known], chunk.scores[known], chunk.y[known], chunk.ids[known])
+
+
+@torch.no_grad()
+def rescored(network: Network, chunk: Features, samples: Samples, plan: Plan) -> Features:
+    """The chunk's features with the unlabelled side's scores as they are now, computed in the shape of a pass."""
+    size = CHUNK if chunk.rows is None else rows_at_once(samples) * math.prod(chunk.grid)
+    device = device_of(network)
+    parts = []
+    for rows in chunk.x.split(size):
+        with autocast(network, plan):
+            scores = network.judge(fill(rows, size).to(device), 1)
+        parts.append(scores[: len(rows)].float().cpu())
+    return replace(chunk, scores=joined(parts))

@@ -1,0 +1,162 @@
+"""The end of a round, after its training: from features to labels, to what is trusted, to the round's record.
+
+Each step returns values, and nothing that it was given is changed. What the round has computed reaches the run's state
+in one place, `TrainState.after_round`. The network alone is written in place, as training does: its statistics of the
+unlabelled domain by `extract_both` (domain_norm.py), and all of its weights by `roll_back`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from embasis.engine.basis_look import BasisLook, look_at_basis
+from embasis.engine.calibration import calibrate
+from embasis.engine.collapse import RoundStatus, check_collapse
+from embasis.engine.domain_norm import match_domains
+from embasis.engine.evaluate import evaluate
+from embasis.engine.importance import RoundFeatures, weigh_holdout
+from embasis.engine.labels import label_and_select, labelled_parts
+from embasis.engine.round_labels import MapLabels, RoundLabels
+from embasis.engine.sampling import sample_features
+from embasis.engine.scores import LabelSummary, held_out_scores, label_free_scores, summarise
+from embasis.engine.state import LearnedModel, TrainSetup, TrainState
+from embasis.engine.warnings import RoundWarnings
+from embasis.types import Evaluation, RoundRecord, State
+
+
+@dataclass(frozen=True, eq=False)
+class RoundSummary:
+    """What is known of a round's labels without a true one."""
+
+    labels: LabelSummary
+    scores: dict[str, float]
+    """label-free scores; of a round that has collapsed, those by which that was seen"""
+    changed: float
+    """share of labels that differ from the round before"""
+    warnings: tuple[str, ...]
+    basis: BasisLook | None
+    """None where the labeller has no basis, and of a round that has collapsed"""
+
+
+@dataclass(frozen=True, eq=False)
+class RoundResult:
+    """What a round that has ended leaves to the caller."""
+
+    record: RoundRecord
+    labels: RoundLabels
+    basis: BasisLook | None
+    is_kept: bool
+    """Whether this round would be kept if it were the last one."""
+
+
+def finish_round(setup: TrainSetup, state: TrainState) -> RoundResult:
+    """Label the unlabelled side by the network as it is, and select what the next round trains on."""
+    features = extract_both(setup, state)
+    learned = fit_labeller(setup, state, features)
+    labels = label_and_select(setup, learned, state.round, features.unlabelled)
+    summary = summarise_round(setup, state, learned, labels, features)
+    status = check_collapse(setup, state, summary.labels, summary.scores)
+    if status.collapsed:
+        learned, labels, summary = roll_back(setup, state, summary)
+    setup.store.keep({state.round - 1, state.round})  # the caller has not saved this round yet: it may go back
+    record = make_record(setup, state, learned, labels, summary, status)
+    is_kept = state.after_round(setup, learned, labels, summary.labels.by_part, record)
+    return RoundResult(record, labels, summary.basis, is_kept)
+
+
+def extract_both(setup: TrainSetup, state: TrainState) -> RoundFeatures:
+    """Features of both sides with their domains matched, and of the held-out rows."""
+    network, problem, plan = state.network, setup.problem, setup.plan
+    labelled = sample_features(network, problem.labelled, plan, True, state.round)
+    unlabelled = sample_features(network, problem.unlabelled, plan, False, state.round)
+    unlabelled = match_domains(network, labelled, unlabelled, problem, plan)
+    features = RoundFeatures(labelled, unlabelled)
+    return replace(features, held_out=weigh_holdout(setup, network, state.round, features))
+
+
+def fit_labeller(setup: TrainSetup, state: TrainState, features: RoundFeatures) -> LearnedModel:
+    """The labeller (of `em_basis`: EM basis and head) fitted on both sides, and its probabilities calibrated."""
+    start = labeller_start(state)
+    fitted = setup.method.labeller.fit(features.stream, start, setup.plan.seed, state.round)
+    return LearnedModel(state.network, calibrate(setup, state.network, fitted, start, features))
+
+
+def labeller_start(state: TrainState) -> State:
+    """What the labeller starts from: its state after the last round, with Stage I's basis after source training, and
+    with the trusted labels of each class that this round has trained on."""
+    start, block = dict(state.labeller), getattr(state.network, "basis", None)
+    if block is not None and state.round == 0:
+        start["proposal"] = block.weight.detach().cpu().clone()
+    if state.records:
+        start["taught"] = torch.tensor(state.records[-1].trusted_counts)
+    return start
+
+
+def summarise_round(
+    setup: TrainSetup, state: TrainState, learned: LearnedModel, labels: RoundLabels, features: RoundFeatures
+) -> RoundSummary:
+    """Counts, label-free scores, warnings and the basis; the labels are read once."""
+    warnings, labeller = RoundWarnings(state.round), setup.method.labeller
+    summary = summarise(warnings.observe(labels.parts()), setup.classes, setup.plan.seed)
+    scores = label_free_scores(summary, features.labelled.chunks)
+    return RoundSummary(
+        summary,
+        scores | held_out_scores(features.held_out, labeller, learned.labeller),
+        labels.changed(state.pseudo, state.labels),
+        tuple(warnings.notes(learned.labeller)),
+        look_at_basis(labeller, features.unlabelled.chunks, learned.labeller, isinstance(labels, MapLabels)),
+    )
+
+
+def roll_back(
+    setup: TrainSetup, state: TrainState, summary: RoundSummary
+) -> tuple[LearnedModel, RoundLabels, RoundSummary]:
+    """The model of the best round and its labels, in place of those of a round that has collapsed."""
+    learned = state.restore_best()
+    labels = label_and_select(setup, learned, state.round, None)
+    counts = summarise(labels.parts(), setup.classes)
+    return learned, labels, replace(summary, labels=counts, basis=None)
+
+
+def make_record(
+    setup: TrainSetup,
+    state: TrainState,
+    learned: LearnedModel,
+    labels: RoundLabels,
+    summary: RoundSummary,
+    status: RoundStatus,
+) -> RoundRecord:
+    """The round as it is written to rounds.jsonl."""
+    counted = summary.labels
+    return RoundRecord(
+        round=state.round,
+        status=status.name,
+        loss=state.loss_sum / max(state.loss_count, 1),
+        unlabelled=counted.sites,
+        trusted=int(counted.trusted.sum()),
+        class_counts=tuple(counted.counts.tolist()),
+        trusted_counts=tuple(counted.trusted.tolist()),
+        changed=summary.changed,
+        scores=summary.scores,
+        facts={name: float(value) for name, value in learned.labeller.items() if value.ndim == 0},
+        evaluation=evaluate_hidden(setup, labels),
+        test=evaluate_test(setup, replace(learned, selector=labels.choice.state), state.round),
+        notes=status.notes + (summary.warnings if status.name == "ok" else ()),
+    )
+
+
+def evaluate_hidden(setup: TrainSetup, labels: RoundLabels) -> Evaluation | None:
+    """The labels against the hidden ones of the unlabelled side, if there are any."""
+    hidden = setup.problem.hidden
+    return None if hidden is None or not len(hidden) else evaluate(labels.parts(), hidden, setup.classes)
+
+
+def evaluate_test(setup: TrainSetup, learned: LearnedModel, round_number: int) -> Evaluation | None:
+    """Labels of the test set against its true ones, if there is one."""
+    samples = setup.problem.test
+    if samples is None or not len(samples) or not len(samples.truth):
+        return None
+    parts = labelled_parts(samples, setup.method, setup.plan, learned, round_number)
+    return evaluate(parts, samples.truth, setup.classes)

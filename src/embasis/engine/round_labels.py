@@ -1,0 +1,265 @@
+"""The labels of a side: what the next round trains on, and what the user gets from the last one.
+
+| type | rows | where it lies |
+| --- | --- | --- |
+| LabelBatch | some, with all their sites | in memory |
+| RowLabels | all, one site each | in memory |
+| MapLabels | all, with grids of sites | in a label store, read row by row |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from embasis.engine.pixels import Pixels, repeated
+from embasis.errors import CorruptError, require
+from embasis.functional import maps
+from embasis.randomness import generator, site_ids
+from embasis.types import LabelDistribution, Packed, PseudoLabels, Selector, State, View
+
+
+@dataclass(frozen=True)
+class BoundSelector:
+    """A selector with its thresholds, seed and round: how a round selects, wherever it is applied."""
+
+    selector: Selector
+    state: State
+    seed: int
+    round: int
+
+    def __call__(self, distribution: LabelDistribution, ids: Tensor) -> PseudoLabels:
+        """The trusted ones among these sites."""
+        return self.selector.select(distribution, self.state, ids, self.seed, self.round)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelBatch:
+    """Rows with the labels of all their sites, row after row."""
+
+    rows: Tensor
+    grid: tuple[int, ...]
+    distribution: LabelDistribution
+    network: Tensor
+    """(n) the network's own labels"""
+    ids: Tensor
+    """(n) of the sites"""
+    choice: BoundSelector
+
+    @cached_property
+    def pseudo(self) -> PseudoLabels:
+        """What is trusted."""
+        return self.choice(self.distribution, self.ids)
+
+    def row(self, number: int) -> LabelBatch:
+        """One of the rows."""
+        count = len(self.ids) // len(self.rows)
+        sites = slice(number * count, (number + 1) * count)
+        parts = self.distribution
+        one = LabelDistribution(parts.mean[sites], parts.between[sites], parts.within[sites], parts.uncertainty[sites])
+        return replace(
+            self,
+            rows=self.rows[number : number + 1],
+            distribution=one,
+            network=self.network[sites],
+            ids=self.ids[sites],
+        )
+
+    def enlarged(self, number: int, size: tuple[int, ...]) -> LabelBatch:
+        """One of the rows with a site at each pixel of a map of this size."""
+        one = self.row(number)
+        (height, width), (rows, columns) = one.grid, size
+        network, ids = (repeated(column, (height, width), (rows, columns)) for column in (one.network, one.ids))
+        wide = Pixels(one.distribution, (height, width), (rows, columns))
+        return replace(one, grid=size, distribution=wide, network=network, ids=ids)
+
+
+@dataclass(frozen=True, eq=False)
+class RowLabels:
+    """The labels of rows with one site each."""
+
+    distribution: LabelDistribution
+    pseudo: PseudoLabels
+    scores: Tensor
+    ids: Tensor
+    choice: BoundSelector
+
+    @classmethod
+    def of(cls, distribution: LabelDistribution, scores: Tensor, ids: Tensor, choice: BoundSelector) -> RowLabels:
+        """Selected at once."""
+        return cls(distribution, choice(distribution, ids), scores, ids, choice)
+
+    def parts(self) -> Iterator[LabelBatch]:
+        """All rows at once."""
+        if len(self.pseudo):
+            rows, network = torch.arange(len(self.pseudo)), self.scores.argmax(1)
+            yield LabelBatch(rows, (), self.distribution, network, self.ids, self.choice)
+
+    def training_targets(self, counts: list[Tensor]) -> tuple[PseudoLabels, Tensor | None]:
+        """What the next round trains on, and the labels that it is compared with."""
+        return self.pseudo, self.distribution.label
+
+    def changed(self, pseudo: PseudoLabels | MapPseudoLabels | None, labels: Tensor | None) -> float:
+        """Share of labels that differ from the last round's; all of them in the first one."""
+        if labels is None:
+            return 1.0
+        return float((labels != self.distribution.label).double().mean()) if len(labels) else 0.0
+
+    def rows(self, order: Tensor) -> RowLabels:
+        """These rows, in this order."""
+        parts = self.distribution
+        chosen = LabelDistribution(
+            parts.mean[order], parts.between[order], parts.within[order], parts.uncertainty[order]
+        )
+        return RowLabels(chosen, self.pseudo[order], self.scores[order], self.ids[order], self.choice)
+
+
+def pack(row: int, grid: tuple[int, ...], distribution: LabelDistribution, network: Tensor) -> Packed:
+    """A row's label distribution as it is kept."""
+    mean, between = maps.packed(distribution.mean, distribution.between)
+    return Packed(row, grid, mean, between, distribution.uncertainty.float(), network.to(torch.uint8))
+
+
+def unpack(part: Packed) -> LabelDistribution:
+    """A row's label distribution as it was kept."""
+    mean, between = maps.unpacked(part.mean, part.between)
+    return LabelDistribution(mean, between, mean - mean.square() - between, part.uncertainty)
+
+
+def mixed(distribution: LabelDistribution, index: Tensor, share: Tensor) -> LabelDistribution:
+    """The label distributions of places between sites."""
+    mean, between, score = maps.mixtures(
+        distribution.mean, distribution.between, distribution.uncertainty, index, share
+    )
+    return LabelDistribution(mean, between, (mean - mean.square()).clamp_min(0) - between, score)
+
+
+@dataclass(frozen=True, eq=False)
+class MapLabels:
+    """The labels of rows with grids of sites; selected when they are asked for."""
+
+    packed_rows: Sequence[Packed]
+    ids: Tensor
+    """(N) of the rows"""
+    choice: BoundSelector
+
+    def __len__(self) -> int:
+        return len(self.packed_rows)
+
+    def parts(self) -> Iterator[LabelBatch]:
+        """Row by row."""
+        return (self.part(row) for row in range(len(self)))
+
+    def training_targets(self, counts: list[Tensor]) -> tuple[MapPseudoLabels, None]:
+        """What the next round trains on; the labels that it is compared with are there, too."""
+        return MapPseudoLabels(self, torch.stack(counts)), None
+
+    def changed(self, pseudo: PseudoLabels | MapPseudoLabels | None, labels: Tensor | None) -> float:
+        """Share of labels that differ from the last round's; all of them in the first one."""
+        if not isinstance(pseudo, MapPseudoLabels):
+            return 1.0
+        different = sites = 0
+        for old, new in zip(pseudo.labels.packed_rows, self.packed_rows, strict=True):
+            different += int((old.mean.argmax(1) != new.mean.argmax(1)).sum())
+            sites += len(new.network)
+        return different / max(sites, 1)
+
+    def part(self, row: int) -> LabelBatch:
+        """All sites of one row."""
+        kept = self.packed_rows[row]
+        ids = site_ids(self.ids[row : row + 1], len(kept.network))
+        return LabelBatch(torch.tensor([row]), kept.grid, unpack(kept), kept.network.long(), ids, self.choice)
+
+    def at(self, row: int, places: Tensor) -> PseudoLabels:
+        """Pseudo-labels at places (n, 2) of one row; nothing is trusted outside of it."""
+        kept = self.packed_rows[row]
+        height, width = kept.grid
+        inside = ~places.isnan().any(1)
+        index, share = maps.corners(places[inside], (height, width))
+        found = mixed(unpack(kept), index, share)
+        closest = index.gather(1, share.argmax(1, keepdim=True)).squeeze(1)
+        ids = site_ids(self.ids[row : row + 1], height * width)[closest]
+        return spread(self.choice(found, ids), inside)
+
+
+def spread(pseudo: PseudoLabels, inside: Tensor) -> PseudoLabels:
+    """Pseudo-labels of the places inside, and nothing at the others."""
+    label = torch.full((len(inside),), -1, dtype=torch.int64)
+    weight, target = torch.zeros(len(inside)), None
+    label[inside], weight[inside] = pseudo.label, pseudo.weight
+    if pseudo.target is not None:
+        target = torch.zeros(len(inside), pseudo.target.shape[1])
+        target[inside] = pseudo.target
+    return PseudoLabels(label, weight, target)
+
+
+@dataclass(frozen=True, eq=False)
+class MapPseudoLabels:
+    """What a round trains on where rows have grids: the counterpart of `PseudoLabels`."""
+
+    labels: MapLabels
+    counts: Tensor
+    """(N, C) trusted sites of each class in each row"""
+
+    @cached_property
+    def useful(self) -> Tensor:
+        """Numbers of the rows with at least one trusted site."""
+        return torch.nonzero(self.counts.any(1)).squeeze(1)
+
+    def seen(self, rows: Tensor, view: View) -> PseudoLabels:
+        """Pseudo-labels of all sites of a view of these rows."""
+        require(view.places is not None, "a view of rows with grids must say where its sites lie", CorruptError)
+        assert view.places is not None
+        parts = [self.labels.at(row, view.places[i].flatten(0, -2)) for i, row in enumerate(rows.tolist())]
+        target = (
+            None if parts[0].target is None else torch.cat([part.target for part in parts if part.target is not None])
+        )
+        return PseudoLabels(
+            torch.cat([part.label for part in parts]), torch.cat([part.weight for part in parts]), target
+        )
+
+    def wanted(self, rows: Tensor, classes: Tensor, key: tuple[int, int, int]) -> Tensor:
+        """(B, 2) for each row the place of a trusted site of a class drawn by its weight; NaN without any."""
+        return torch.stack([self._place(row, classes, key) for row in rows.tolist()])
+
+    def _place(self, row: int, classes: Tensor, key: tuple[int, int, int]) -> Tensor:
+        weights = classes.double() * (self.counts[row] > 0)
+        if not float(weights.sum()) > 0:
+            return torch.full((2,), torch.nan)
+        draw = generator(key[0], "wanted place", *key[1:], int(self.labels.ids[row]))
+        chosen = int(torch.multinomial(weights, 1, generator=draw))
+        part = self.labels.part(row)
+        sites = torch.nonzero(part.pseudo.label == chosen).squeeze(1)
+        require(len(sites) > 0, f"the labels of row {row} are not those that were counted", CorruptError)
+        site = int(sites[int(torch.randint(len(sites), (1,), generator=draw))])
+        height, width = part.grid
+        return torch.tensor([(site // width + 0.5) / height, (site % width + 0.5) / width])
+
+
+RoundLabels = RowLabels | MapLabels
+"""The labels of the unlabelled side after a round."""
+
+
+class MemoryShelf:
+    """A label store in memory, for runs that leave no folder."""
+
+    def __init__(self) -> None:
+        self._rounds: dict[int, list[Packed]] = {}
+
+    def write(self, number: int, parts: Iterator[Packed]) -> Sequence[Packed]:
+        """Keep the parts of a round."""
+        self._rounds[number] = list(parts)
+        return self._rounds[number]
+
+    def read(self, number: int) -> Sequence[Packed]:
+        """The parts of a round."""
+        require(number in self._rounds, f"the labels of round {number} are not there any more", CorruptError)
+        return self._rounds[number]
+
+    def keep(self, numbers: Collection[int]) -> None:
+        """Forget all other rounds."""
+        self._rounds = {number: parts for number, parts in self._rounds.items() if number in numbers}

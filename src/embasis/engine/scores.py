@@ -1,0 +1,142 @@
+"""Scores of a round by which it can be chosen: what can be said of a model without a single true label of the target.
+
+| score | meaning; higher is better |
+| --- | --- |
+| information | H(mean prediction) − mean H(prediction), in units of log C: sure, and of many classes |
+| agreement | share of unlabelled rows where labeller and network name the same class |
+| entropy | 1 − mean H(prediction) / log C: sure |
+| density | −(1/n) Σ_ij P_ij log P_ij, P_i = softmax over j ≠ i of cosine(prediction_i, prediction_j) / 0.05:
+  predictions that lie in tight groups (soft-neighbourhood density, on DENSITY_SITES sites drawn by their ids) |
+| labelled_accuracy | the network's accuracy on the labelled rows it was trained on |
+| validation | share of right labels among the sites of held-out labelled rows |
+| embedded_validation | 1 − (E[w·wrong] + η (E[w] − 1)), η = −Cov(w·wrong, w) / Var(w): the same for the unlabelled
+  side, by importance weights w of held-out sites (deep embedded validation; engine/importance.py) |
+
+The last two are there where the plan holds rows out. All are written down in every round; `plan.choose` names the one
+by which a round is kept (model_selection.py). Predictions are the labels' distributions, not the network's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from embasis.engine.importance import HeldOut
+from embasis.engine.labels import label_chunk
+from embasis.engine.round_labels import LabelBatch
+from embasis.functional.metrics import class_counts
+from embasis.functional.validation import accuracy_of, embedded_risk, neighbourhood_density
+from embasis.randomness import uniforms
+from embasis.types import Features, Labeller, State
+
+DENSITY_SITES = 2048
+"""The most sites by which density is measured: the same ones in every round."""
+
+
+@dataclass(eq=False)
+class LabelSummary:
+    """Sums over the unlabelled sites: of their labels, of what is trusted, and of what the scores need."""
+
+    classes: int
+    seed: int = 0
+    counts: Tensor = field(init=False)
+    """(C) labels of each class"""
+    trusted: Tensor = field(init=False)
+    """(C) trusted labels of each class"""
+    mean: Tensor = field(init=False)
+    """(C) Σ p"""
+    entropy: float = 0.0
+    agreeing: int = 0
+    by_part: list[Tensor] = field(default_factory=list)
+    """for each part (C) trusted labels of each class"""
+    sample: Tensor = field(init=False)
+    """(n, C) predictions of the sites of the smallest keys, a key being a hash of a site's id"""
+    keys: Tensor = field(init=False)
+    """(n) those keys, rising"""
+
+    def __post_init__(self) -> None:
+        self.sample, self.keys = torch.empty(0, self.classes), torch.empty(0, dtype=torch.float64)
+        self.counts, self.trusted = torch.zeros(2, self.classes, dtype=torch.int64)
+        self.mean = torch.zeros(self.classes, dtype=torch.float64)
+
+    def add(self, part: LabelBatch) -> None:
+        """Take in all sites of a part."""
+        wide, label = part.distribution.mean.double(), part.distribution.label
+        self.counts += class_counts(label, self.classes)
+        self.by_part.append(class_counts(part.pseudo.label, self.classes))
+        self.trusted += self.by_part[-1]
+        self.mean += wide.sum(0)
+        self.entropy += float(torch.special.entr(wide).sum())
+        self.agreeing += int((label == part.network).sum())
+        self._draw(part)
+
+    def _draw(self, part: LabelBatch) -> None:
+        """The smallest keys of two parts together are the smallest of all, so parts do not matter."""
+        key = uniforms(part.ids, self.seed, "density")
+        if len(self.keys) == DENSITY_SITES:
+            near = torch.nonzero(key < self.keys[-1]).squeeze(1)
+            mean, key = part.distribution.mean[near], key[near]
+        else:
+            mean = part.distribution.mean
+        keys = torch.cat([self.keys, key])
+        first = torch.argsort(keys, stable=True)[:DENSITY_SITES]
+        self.sample, self.keys = torch.cat([self.sample, mean.float()])[first], keys[first]
+
+    @property
+    def sites(self) -> int:
+        """How many there are."""
+        return int(self.counts.sum())
+
+    def information(self) -> float:
+        """H(E p) − E H(p), divided by log C; in [0, 1]."""
+        if not self.sites or self.classes < 2:
+            return 0.0
+        whole = float(torch.special.entr(self.mean / self.sites).sum())
+        return (whole - self.entropy / self.sites) / math.log(self.classes)
+
+    def certainty(self) -> float:
+        """1 − E H(p) / log C; in [0, 1]."""
+        if not self.sites or self.classes < 2:
+            return 0.0
+        return 1 - self.entropy / self.sites / math.log(self.classes)
+
+
+def summarise(parts: Iterable[LabelBatch], classes: int, seed: int = 0) -> LabelSummary:
+    """Sums over all unlabelled sites."""
+    summary = LabelSummary(classes, seed)
+    for part in parts:
+        summary.add(part)
+    return summary
+
+
+def held_out_scores(held: HeldOut | None, labeller: Labeller, state: State) -> dict[str, float]:
+    """The scores that need labelled rows of their own; none without them."""
+    if held is None:
+        return {}
+    chunks = held.whole.chunks
+    label = torch.cat([label_chunk(labeller, part, state).label for part in chunks])
+    truth, share = torch.cat([part.y for part in chunks]), torch.cat([part.shares for part in chunks])
+    wrong = label_chunk(labeller, held.sites, state).label != held.sites.y
+    return {
+        "validation": accuracy_of(label, truth, share),
+        "embedded_validation": 1 - embedded_risk(wrong.double(), held.weight),
+    }
+
+
+def label_free_scores(summary: LabelSummary, labelled: list[Features]) -> dict[str, float]:
+    """All scores of this round."""
+    named, truth, share = (
+        torch.cat(columns)
+        for columns in zip(*((part.scores.argmax(1), part.y, part.shares) for part in labelled), strict=True)
+    )
+    return {
+        "information": summary.information(),
+        "entropy": summary.certainty(),
+        "density": neighbourhood_density(summary.sample),
+        "agreement": summary.agreeing / summary.sites if summary.sites else 1.0,
+        "labelled_accuracy": accuracy_of(named, truth, share),
+    }

@@ -1,0 +1,116 @@
+"""Uncertainty-aware self-training (Wang et al. 2022): the method section of the paper in code. Read this file first.
+
+| symbol | meaning | here |
+| --- | --- | --- |
+| X_L, Y_L | labelled rows and their classes | problem.labelled |
+| X_U | unlabelled rows | problem.unlabelled |
+| φ, f_θ | the network, and the linear head on the basis | network; a part of method.labeller |
+| μ_k, z_nk | the basis, and how much of it is in each site | a part of method.labeller |
+| E(ŷ_n), VAR(ŷ_n) | label distribution of a site | types.LabelDistribution |
+
+Algorithm (the paper's Algorithm 1 is steps 3 to 5; the other steps are its sections 3 and 4)
+
+    Input   X_L, Y_L, X_U, a network φ with a linear classifier, R rounds
+    Output  φ, the basis μ_k and the head θ; a label distribution and a record for each round
+
+     1  train φ on X_L, Y_L: L_nll, and Stage I's ‖X − μZ‖, ‖ZZᵀ − YYᵀ‖, ‖μμᵀ − I‖        train_round, round 0
+        for r = 0 … R:
+     2      x_n ← φ(X_L), φ(X_U)                                                         extract_both
+     3      initialise μ_k(0), θ(0)                                                      fit_labeller
+     4      for t = 1 … T:   (EM)
+                z_nk ← softmax_k(λ x_n · μ_k)                             E step
+                x̂_n ← Σ_k z_nk N(μ_k, Σ_k);  y_n ← f_θ(x̂_n)              latent and label
+                θ    ← descend Loss_L on X_L, VAR(ŷ_n) on X_U             head
+                μ_k  ← Σ_n z_nk x_n / Σ_n z_nk                            M step
+     5      label X_U: E(ŷ_n), VAR(ŷ_n); in each class trust the lowest variance         label_and_select
+     6      if the labels have collapsed: go back to the best round, and end             check_collapse, roll_back
+     7      if r < R: retrain φ on X_L, Y_L and the trusted part of X_U                  train_round, round r + 1
+
+Steps 2 to 6 are `finish_round` (round.py). Other methods than `em_basis` have another labeller in steps 3 and 4 and
+another selector in step 5; which parts of the paper are on by default: docs/concepts.md.
+
+`self_train` is a generator of records: logging, progress, early stop and checkpoints are code in the caller's loop.
+`train_rounds` is the same with a pause after every training step, for callers that save or show progress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import nn
+
+from embasis.engine.basis_look import BasisLook
+from embasis.engine.calibration import refuse_unheld
+from embasis.engine.domain_norm import init_domain_norm
+from embasis.engine.holdout import split_holdout
+from embasis.engine.round import finish_round
+from embasis.engine.round_labels import BoundSelector, MapLabels, MapPseudoLabels, MemoryShelf, RoundLabels
+from embasis.engine.state import TrainSetup, TrainState
+from embasis.engine.train import train_round
+from embasis.networks.model import Network
+from embasis.randomness import seeded
+from embasis.types import Method, Plan, Problem, RoundRecord, Shelf
+
+
+@dataclass(frozen=True)
+class TrainingEvent:
+    """A pause: the run as it stands, and the record, labels and basis if a round has just ended."""
+
+    state: TrainState
+    record: RoundRecord | None = None
+    labels: RoundLabels | None = None
+    basis: BasisLook | None = None
+    is_kept: bool = True
+    """Of a round that has just ended: whether it would be kept if it were the last one."""
+
+
+def self_train(problem: Problem, network: nn.Module, method: Method, plan: Plan) -> Iterator[RoundRecord]:
+    """One record for the source model (round 0) and one for each round of self-training; `network` is trained."""
+    for event in train_rounds(problem, network, method, plan):
+        if event.record is not None:
+            yield event.record
+
+
+def train_rounds(
+    problem: Problem,
+    network: nn.Module,
+    method: Method,
+    plan: Plan,
+    state: TrainState | None = None,
+    store: Shelf | None = None,
+) -> Iterator[TrainingEvent]:
+    """The whole run from `state` (or the start) on, with a pause after every step and every round.
+
+    `store` keeps the labels of rows with many sites between rounds; without one they are kept in memory. Labelled rows
+    that the plan holds out are labelled and scored, and take no part in anything else."""
+    training, held_out = split_holdout(problem, plan)
+    setup = TrainSetup(training, held_out, method, plan, store or MemoryShelf())
+    state = state or begin(network, method, plan)
+    if state.at_start():
+        init_domain_norm(state.network, training, plan)
+    take_stored_labels(setup, state)
+    while state.status == "running":
+        for _ in train_round(training, method, plan, state):
+            yield TrainingEvent(state)
+        done = finish_round(setup, state)
+        yield TrainingEvent(state, done.record, done.labels, done.basis, done.is_kept)
+
+
+def begin(network: nn.Module, method: Method, plan: Plan) -> TrainState:
+    """A run that has not done anything yet; the network gets its basis block if the method wants one."""
+    refuse_unheld(method, plan)
+    if method.basis is not None and isinstance(network, Network):
+        with seeded(plan.seed, "basis block"):
+            network.add_basis(method.basis.components)
+    return TrainState(network)
+
+
+def take_stored_labels(setup: TrainSetup, state: TrainState) -> None:
+    """A run that goes on within a round takes that round's pseudo-labels from the store, where they were put there."""
+    if state.status != "running" or state.pseudo is not None or state.counts is None:
+        return
+    last = state.round - 1
+    choice = BoundSelector(setup.method.selector, state.selector, setup.plan.seed, last)
+    labels = MapLabels(setup.store.read(last), setup.problem.unlabelled.ids, choice)
+    state.pseudo = MapPseudoLabels(labels, state.counts)

@@ -1,0 +1,289 @@
+"""What a run is given (`TrainSetup`), and where it stands (`TrainState`): all that is needed to go on from any step as
+if nothing had happened.
+
+`TrainState` is the one mutable value of a run. Two places write it: each step of training moves the cursor (train.py),
+and the end of a round takes over what the round has computed (`TrainState.after_round`).
+
+Randomness is a function of (seed, purpose, round, epoch, step, id), so the position of all generators is the cursor.
+
+| tensors | meaning |
+| --- | --- |
+| network/…, optimiser/… | weights and buffers; the optimiser's state, lists and numbers included |
+| labeller/…, selector/… | the basis, the head, thresholds |
+| pseudo/label, weight, target | what this round trains on |
+| pseudo/counts | the same where rows have grids: trusted sites by row and class; the labels are in the label store |
+| labels | the last round's labels, of rows with one site each |
+| best/network/…, best/labeller/…, best/selector/… | the best round by the label-free score: for the collapse guard,
+  and for the end of a run that is to keep its best round |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from embasis.engine.model_selection import keeps_best, score_to_keep
+from embasis.engine.round_labels import MapPseudoLabels, RoundLabels
+from embasis.errors import CorruptError, require
+from embasis.types import Method, Plan, Problem, PseudoLabels, RoundRecord, Samples, Shelf, State
+
+Pseudo = PseudoLabels | MapPseudoLabels
+"""What a round trains on."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainSetup:
+    """What stays the same throughout a run."""
+
+    problem: Problem
+    """without the labelled rows that are held out"""
+    held_out: Samples | None
+    """labelled rows that no training sees; None = there are to be none"""
+    method: Method
+    plan: Plan
+    store: Shelf
+    """keeps the labels of rows with many sites between rounds"""
+
+    @property
+    def classes(self) -> int:
+        """How many there are."""
+        return len(self.problem.schema)
+
+    @property
+    def last_round(self) -> int:
+        """The number of the last round, if nothing ends the run before; 0 without unlabelled rows."""
+        if not len(self.problem.unlabelled):
+            return 0
+        return self.plan.rounds if self.method.rounds is None else min(self.plan.rounds, self.method.rounds)
+
+
+class LabelModel(Protocol):
+    """What labels rows and selects among them; a `TrainState` is one, too."""
+
+    @property
+    def network(self) -> nn.Module:
+        """Gives features and scores."""
+
+    @property
+    def labeller(self) -> State:
+        """What the labeller has learned."""
+
+    @property
+    def selector(self) -> State:
+        """What the selector has learned: its thresholds."""
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedModel:
+    """What a round has learned; the thresholds are not there before labels have been selected."""
+
+    network: nn.Module
+    labeller: State
+    selector: State = field(default_factory=dict)
+
+
+@dataclass
+class TrainState:
+    """Where a run stands."""
+
+    network: nn.Module
+    round: int = 0
+    epoch: int = 0
+    step: int = 0
+    loss_sum: float = 0.0
+    loss_count: int = 0
+    status: str = "running"
+    """"running", "finished", "no_change", "collapsed"."""
+    best_round: int = 0
+    best_score: float = float("-inf")
+    kept: int | None = None
+    """After the end: the round whose model was brought back because it was chosen; None = the last one's is here."""
+    labeller: State = field(default_factory=dict)
+    selector: State = field(default_factory=dict)
+    pseudo: Pseudo | None = None
+    labels: Tensor | None = None
+    counts: Tensor | None = None
+    """Restored with a run whose labels are in a label store, until they are taken from there."""
+    best: dict[str, Tensor] = field(default_factory=dict)
+    optimiser: torch.optim.Optimizer | None = None
+    restored_optimiser: dict[int, Any] | None = None
+    records: list[RoundRecord] = field(default_factory=list)
+
+    def at_start(self) -> bool:
+        """Whether nothing has been done yet."""
+        return (self.round, self.epoch, self.step) == (0, 0, 0) and self.status == "running"
+
+    @property
+    def model_round(self) -> int:
+        """The round whose model is here, with its thresholds."""
+        return max(self.round - 1, 0) if self.kept is None else self.kept
+
+    @property
+    def final_record(self) -> RoundRecord:
+        """The record of what is here."""
+        return self.records[self.model_round]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors by name, detached."""
+        named = {**dict(prefixed("network", self.network.state_dict())), **dict(prefixed("labeller", self.labeller))}
+        named.update(prefixed("selector", self.selector))
+        named.update({f"best/{name}": value for name, value in self.best.items()})
+        if isinstance(self.pseudo, PseudoLabels):
+            named.update({"pseudo/label": self.pseudo.label, "pseudo/weight": self.pseudo.weight})
+            if self.pseudo.target is not None:
+                named["pseudo/target"] = self.pseudo.target
+        counts = self.pseudo.counts if isinstance(self.pseudo, MapPseudoLabels) else self.counts
+        if counts is not None:
+            named["pseudo/counts"] = counts
+        if self.labels is not None:
+            named["labels"] = self.labels
+        named.update({name: value for name, value in self._optimiser().items() if isinstance(value, Tensor)})
+        return {name: value.detach() for name, value in named.items()}
+
+    def facts(self) -> dict[str, Any]:
+        """All numbers and words; records are left to the caller, who knows how to write them."""
+        return {
+            "round": self.round,
+            "epoch": self.epoch,
+            "step": self.step,
+            "loss_sum": self.loss_sum,
+            "loss_count": self.loss_count,
+            "status": self.status,
+            "best_round": self.best_round,
+            "best_score": None if self.best_score == float("-inf") else self.best_score,
+            "kept": self.kept,
+            "optimiser": {name: value for name, value in self._optimiser().items() if not isinstance(value, Tensor)},
+        }
+
+    def _optimiser(self) -> dict[str, Any]:
+        """The optimiser's state, flat; what was restored and not yet taken up counts."""
+        flat: dict[str, Any] = {}
+        state = self.restored_optimiser if self.optimiser is None else self.optimiser.state_dict()["state"]
+        flatten("optimiser", state or {}, flat)
+        return flat
+
+    @classmethod
+    def restore(
+        cls, network: nn.Module, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], records: list[RoundRecord]
+    ) -> TrainState:
+        """The run as `tensors` and `facts` left it."""
+        try:
+            network.load_state_dict(dict(below("network", tensors)))
+            optimiser = unflatten({**dict(below("optimiser", tensors)), **dict(below("optimiser", facts["optimiser"]))})
+            score = facts["best_score"]
+            pseudo = dict(below("pseudo", tensors))
+            return cls(
+                network,
+                round=int(facts["round"]),
+                epoch=int(facts["epoch"]),
+                step=int(facts["step"]),
+                loss_sum=float(facts["loss_sum"]),
+                loss_count=int(facts["loss_count"]),
+                status=str(facts["status"]),
+                best_round=int(facts["best_round"]),
+                best_score=float("-inf") if score is None else float(score),
+                kept=None if facts.get("kept") is None else int(facts["kept"]),
+                labeller=dict(below("labeller", tensors)),
+                selector=dict(below("selector", tensors)),
+                pseudo=None
+                if "label" not in pseudo
+                else PseudoLabels(pseudo["label"], pseudo["weight"], pseudo.get("target")),
+                counts=pseudo.get("counts"),
+                labels=tensors.get("labels"),
+                best=dict(below("best", tensors)),
+                restored_optimiser={int(key): value for key, value in optimiser.items()} or None,
+                records=records,
+            )
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise CorruptError(f"the saved progress does not fit this run: {error}") from error
+
+    def after_round(
+        self, setup: TrainSetup, learned: LearnedModel, labels: RoundLabels, counts: list[Tensor], record: RoundRecord
+    ) -> bool:
+        """Take over what a round has computed and move the cursor to the next one; whether this round would be kept
+        if it were the last one. `counts`: for each part of the labels (C) trusted ones of each class."""
+        self.labeller, self.selector = learned.labeller, labels.choice.state
+        self.pseudo, self.labels = labels.training_targets(counts)
+        if record.status != "collapsed":
+            self.remember_best(record.scores[score_to_keep(setup.plan)], later=keeps_best(setup.plan))
+        self.records.append(record)
+        if record.status != "ok":
+            self.status = record.status
+        elif self.round >= setup.last_round:
+            self.status = "finished"
+        is_kept = not keeps_best(setup.plan) or record.status == "collapsed" or self.best_round == self.round
+        if self.status in ("finished", "no_change") and not is_kept:
+            self.keep_best()
+        self.round, self.epoch, self.step = self.round + 1, 0, 0
+        self.loss_sum, self.loss_count, self.optimiser = 0.0, 0, None
+        return is_kept
+
+    def remember_best(self, score: float, later: bool = False) -> None:
+        """Keep this round's network, labeller and selector if its score is the best so far; of equal ones the first,
+        or the `later` one."""
+        if score > self.best_score or (later and score == self.best_score):
+            self.best_score, self.best_round = score, self.round
+            self.best = {
+                name: value.detach().clone()
+                for name, value in self.tensors().items()
+                if name.startswith(("network/", "labeller/", "selector/"))
+            }
+
+    def keep_best(self) -> None:
+        """The end of a run whose last round is not the best one."""
+        best = self.restore_best()
+        self.labeller, self.selector, self.kept = best.labeller, best.selector, self.best_round
+
+    def restore_best(self) -> LearnedModel:
+        """The model of the best round; the network gets its weights back, in place."""
+        require(self.best, "there is no round to roll back to", CorruptError)
+        self.network.load_state_dict(dict(below("network", self.best)))
+        return LearnedModel(self.network, dict(below("labeller", self.best)), dict(below("selector", self.best)))
+
+
+def prefixed(prefix: str, values: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """prefix/name for each name."""
+    return ((f"{prefix}/{name}", value) for name, value in values.items())
+
+
+def below(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """name for each prefix/name."""
+    start = prefix + "/"
+    return ((name[len(start) :], value) for name, value in values.items() if name.startswith(start))
+
+
+def flatten(path: str, tree: Any, out: dict[str, Any]) -> None:
+    """Nested dicts and lists as path -> leaf; a list's length is a leaf of its own, so that empty lists survive."""
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            flatten(f"{path}/{key}", value, out)
+    elif isinstance(tree, list):
+        out[f"{path}/#"] = len(tree)
+        for index, value in enumerate(tree):
+            flatten(f"{path}/{index}", value, out)
+    else:
+        out[path] = tree
+
+
+def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """The tree that `flatten` made flat."""
+    tree: dict[str, Any] = {}
+    for path, value in flat.items():
+        *parents, leaf = path.split("/")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[leaf] = value
+    return {key: _lists(value) for key, value in tree.items()}
+
+
+def _lists(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    if "#" in node:
+        return [_lists(node[str(index)]) for index in range(int(node["#"]))]
+    return {key: _lists(value) for key, value in node.items()}

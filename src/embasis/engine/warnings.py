@@ -1,0 +1,81 @@
+"""Warnings that a person should read before relying on the order of a round's labels; and an error for labels that are
+no numbers, which ends the run.
+
+| warning | when |
+| --- | --- |
+| one value | all sites are equally sure, so that which of them are trusted is decided by a hash of their ids |
+| cut weights | 1 / variance was outside the range that a weight may have |
+| not believed | basis and network hardly agree, so that the network labels alone |
+| one spot | components of the basis are the same: K is more than the data can tell apart |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from embasis.engine.round_labels import LabelBatch
+from embasis.errors import NumericalError, require
+from embasis.functional.losses import RATIO
+from embasis.types import LabelDistribution, State
+
+
+class RoundWarnings:
+    """Sums over the parts of a round that were passed on."""
+
+    def __init__(self, round_number: int) -> None:
+        self.round = round_number
+        self.sites = self.weighted = self.cut = 0
+        self.least, self.most = math.inf, -math.inf
+
+    def observe(self, parts: Iterable[LabelBatch]) -> Iterator[LabelBatch]:
+        """The same parts, each counted on its way."""
+        for part in parts:
+            score, weight = part.distribution.uncertainty, part.pseudo.weight
+            self.sites += len(score)
+            self.least, self.most = min(self.least, float(score.min())), max(self.most, float(score.max()))
+            low, high = torch.tensor([1 / RATIO, RATIO], dtype=weight.dtype)
+            self.weighted += int((weight > 0).sum())
+            self.cut += int(((weight == low) | (weight == high)).sum())
+            yield part
+
+    def notes(self, learned: State) -> list[str]:
+        """A sentence for each warning; `learned` is the labeller's state."""
+        found = [*basis_rejected(learned), *duplicate_components(learned.get("mu"), self.round)]
+        if self.sites > 1 and self.least == self.most:
+            order = "which of them are trusted is decided by a hash of their ids"
+            found.append(f"all {self.sites:,} labels of round {self.round} are equally sure: {order}")
+        if self.cut:
+            bounds = f"[{1 / RATIO:g}, {RATIO:g}]"
+            found.append(f"{self.cut:,} of {self.weighted:,} weights of round {self.round} were cut to {bounds}")
+        return found
+
+
+def basis_rejected(learned: State) -> list[str]:
+    """A basis that the labeller itself does not use (decision 0025)."""
+    if float(learned.get("sound", 1.0)):
+        return []
+    agreement = f"the basis hardly agrees with the network (κ {float(learned['agreement']):.2f})"
+    return [f"{agreement}, so the network labels alone in this round"]
+
+
+def duplicate_components(mu: Tensor | None, round_number: int) -> list[str]:
+    """Components that lie on one spot never part again: they share their rows, and so have the same mean."""
+    if mu is None or (different := len(torch.unique(mu, dim=0))) == len(mu):
+        return []
+    why = "there are fewer distinct rows than components"
+    return [f"only {different} of {len(mu)} components of round {round_number} differ: {why}"]
+
+
+def refuse_broken(found: LabelDistribution, ids: Tensor) -> None:
+    """A NumericalError for labels, or uncertainties, that are not finite: they are never selected or kept."""
+    total = found.mean.sum(dtype=torch.float64) + found.uncertainty.sum(dtype=torch.float64)
+    if math.isfinite(float(total)):
+        return  # many times quicker than to look at each value
+    broken = ~(torch.isfinite(found.mean).all(1) & torch.isfinite(found.uncertainty))
+    named = ", ".join(str(number) for number in ids[broken][:5].tolist())
+    counted = f"{int(broken.sum())} of {len(broken)} sites"
+    require(not bool(broken.any()), f"the labels are not finite for {counted}: ids {named}", NumericalError)

@@ -1,0 +1,107 @@
+"""Sites as the labeller sees them: centred and scaled by their side, of unit length (method, section 2).
+
+| symbol | shape | meaning |
+| --- | --- | --- |
+| x | n d | features of a chunk of sites; a chunk is of one side |
+| y | n | class of a site, −1 on the unlabelled side |
+| centre, scale | 2 d | of the labelled (0) and the unlabelled side (1) |
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from embasis.distributed import all_sum
+from embasis.functional import sites
+from embasis.types import Features, Stream
+
+ALIGNED = 16
+"""Chunks begin at a multiple of so many rows, as memory of their own would: a product may round by where rows lie."""
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedSites:
+    """All sites that a round learns from, chunk by chunk."""
+
+    stream: Stream
+    rows: list[Tensor]
+    """(n, d) features of each chunk, centred, scaled and of unit length"""
+    classes: int
+
+    @property
+    def labelled(self) -> list[Tensor]:
+        """(n) of each chunk: which sites have a label."""
+        return [part.y >= 0 for part in self.stream]
+
+    @property
+    def count(self) -> int:
+        """Sites of all chunks."""
+        return sum(len(row) for row in self.rows)
+
+
+def is_unlabelled(part: Features) -> bool:
+    """Whether a chunk, which is of one side, is of the unlabelled one."""
+    return len(part) > 0 and int(part.y[0]) < 0
+
+
+def first_rows(parts: Iterable[Tensor], most: int) -> Tensor:
+    """The first `most` rows; hardly more than these are copied."""
+    taken, count = list[Tensor](), 0
+    for part in parts:
+        taken.append(part)
+        count += len(part)
+        if count >= most:
+            break
+    return torch.cat(taken)[:most]
+
+
+def domain_statistics(stream: Stream, centring: str) -> tuple[Tensor, Tensor]:
+    """(2, d) centres and scales: of each side ("domain"), of both together ("joint"), or none."""
+    width, rows = stream[0].x.shape[1], [(part.x, part.y) for part in stream]
+    if centring == "none":
+        return torch.zeros(2, width, dtype=torch.float64), torch.ones(2, width, dtype=torch.float64)
+    sums = [
+        [all_sum(value) for value in sites.summed((x[(y < 0) == side] for x, y in rows), len(stream), width)]
+        for side in (False, True)
+    ]
+    if centring == "joint" or not float(sums[1][0]):
+        both = [sums[0][i] + sums[1][i] for i in range(3)]
+        sums = [both, both]
+    pairs = [sites.centre_and_scale(*side) for side in sums]
+    return torch.stack([pair[0] for pair in pairs]), torch.stack([pair[1] for pair in pairs])
+
+
+def prepare(features: Features, centre: Tensor, scale: Tensor) -> Tensor:
+    """Features centred and scaled by their side, of unit length."""
+    side = (features.y < 0).long()
+    side = side[:1] if bool((side == side[:1]).all()) else side
+    return sites.unit_rows(((features.x.double() - centre[side]) / scale[side]).float())
+
+
+def prepare_all(stream: Stream, centre: Tensor, scale: Tensor) -> list[Tensor]:
+    """Every chunk prepared, all in one block of memory: by themselves they lie between gaps of their own size."""
+    sizes = [-(-len(part) // ALIGNED) * ALIGNED for part in stream]
+    places = torch.empty(sum(sizes), stream[0].x.shape[1]).split(sizes)
+    return [place[: len(part)].copy_(prepare(part, centre, scale)) for place, part in zip(places, stream, strict=True)]
+
+
+def weights_of(stream: Stream) -> Tensor | None:
+    """The weights of all sites; None if each stands for itself."""
+    plain = all(part.weight is None for part in stream)
+    return None if plain else torch.cat([part.shares for part in stream])
+
+
+def fingerprint(stream: Stream, scores: bool = False) -> Tensor:
+    """(32) uint8: sha256 over features and labels, and the network's scores where they matter."""
+    digest = hashlib.sha256()
+    for part in stream:
+        digest.update(f"{part.x.dtype} {tuple(part.x.shape)}".encode())
+        columns = [part.x, part.y] + ([] if part.weight is None else [part.weight]) + ([part.scores] if scores else [])
+        for column in columns:
+            digest.update(column.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)

@@ -1,0 +1,206 @@
+"""The labeller of this project: EM basis, head, label distribution, uncertainty (method, sections 2 to 4).
+
+A round, in the order of `fit` and `label`:
+
+    features   x = unit rows of (features − centre of the side) / scale of the side        features.py
+    start      μ(0): labelled class means, Stage I's block, or the last basis              start.py
+    E, M step  z_nk ∝ exp(λ x_n·μ_k),  μ_k = Σ_n w_n z_nk x_n / Σ_n w_n z_nk, T times      mixture.py   eq. 12 to 14
+    head       p_k = E_ε softmax f(μ_k + σ ε), trained on labels (and low variance)        head.py      eq. 10, 11
+    fusion     q_n, the network's own probability, softened; None = the basis alone        fusion.py
+    label      mean_n = Σ_k z_nk p_k (· q_n), its variance between and within components   functional/moments.py
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from embasis.distributed import all_sum
+from embasis.functional import em, losses, moments, witness
+from embasis.methods.checks import check_choice
+from embasis.methods.em_basis.features import (
+    PreparedSites,
+    domain_statistics,
+    fingerprint,
+    is_unlabelled,
+    prepare,
+    prepare_all,
+    weights_of,
+)
+from embasis.methods.em_basis.fusion import Fusion
+from embasis.methods.em_basis.head import CountHead, FittedHead, HeadData, LinearHead
+from embasis.methods.em_basis.mixture import ClassPrior, Mixture
+from embasis.methods.em_basis.start import ClassMeans, StageOne, WarmStart
+from embasis.methods.em_basis.state import EMBasisState, read_counts, read_previous, read_proposal
+from embasis.resources import require_memory
+from embasis.types import BasisTerms, Features, LabelDistribution, Labeller, State, Stream
+
+RANKINGS = ("gini", "between")
+CERTAIN = 1e-12
+"""The least prior of a class: what a labelled site's other classes have."""
+
+
+@dataclass(frozen=True)
+class EMBasisLabeller(Labeller):
+    """Basis by EM over both domains, a head on the basis, and the network's own prediction beside them.
+
+    Each part is a frozen value; another composition is made by `replace(labeller, fusion=None)`."""
+
+    classes: int
+    start: ClassMeans | StageOne | WarmStart = field(default_factory=ClassMeans)
+    mixture: Mixture = field(default_factory=Mixture)
+    head: LinearHead | CountHead = field(default_factory=LinearHead)
+    fusion: Fusion | None = None
+    """None = the basis alone."""
+    rank_by: str = "gini"
+    """What sites are ranked by. "gini": Σ_c mean (1 − mean), all of the variance; "between": Σ_c between, the part by
+    which the components disagree (decision 0004)."""
+
+    def __post_init__(self) -> None:
+        check_choice(self, "rank_by", RANKINGS)
+
+    @property
+    def stage_one(self) -> BasisTerms | None:
+        """The block of the source network that proposes the first basis, if the part `start` wants one."""
+        return self.start.stage_one(self.classes)
+
+    def require_rows(self, rows: int) -> None:
+        """An InputDataError where more components are asked for than there are rows."""
+        self.start.components_per_class_for(rows, self.classes)
+
+    def fit(self, stream: Stream, start: State, seed: int, round_number: int) -> State:
+        """Basis and head; then how far the network is to be softened beside them, and the class priors."""
+        state = self._fit_basis(stream, start, seed, round_number)
+        z = [self._responsibilities(part, state) for part in stream]
+        kappa, accepted, temperature, priors = 1.0, True, 1.0, None
+        if self.fusion is not None:
+            kappa, accepted = self.fusion.check_basis(stream, z, state.component_probability)
+            if accepted:
+                temperature = self.fusion.find_temperature(stream, z, state.component_probability)
+        state = replace(
+            state,
+            kappa=torch.tensor(kappa),
+            basis_accepted=torch.tensor(float(accepted)),
+            network_temperature=torch.tensor(temperature),
+        )
+        if self.fusion is not None and self.fusion.estimates_priors(stream):
+            p, counts = self._component_probability(state), state.pseudo_label_counts
+            priors = self.fusion.estimate_priors(stream, z, p, network_temperature(state), counts)
+        return replace(state, class_priors=priors).to_tensors()
+
+    def label(self, features: Features, state: State) -> LabelDistribution:
+        """E step, then the components' class probabilities mixed by z, times the network's probability."""
+        learned = EMBasisState.from_tensors(state)
+        z = self._responsibilities(features, learned)
+        q = None
+        if self.fusion is not None:
+            q = self.fusion.network_probability(features.scores, network_temperature(learned), learned.class_priors)
+        mean, between, within = moments.label_moments(z, self._component_probability(learned), q)
+        if learned.inverse_temperature is not None:
+            mean, between, within = witness.powered(mean, between, within, float(learned.inverse_temperature))
+        uncertainty = moments.scalar_uncertainty(mean, between, within, self.rank_by)
+        return LabelDistribution(mean, between, within, uncertainty)
+
+    def component_probability(self, state: State) -> Tensor | None:
+        """(K, C) class probabilities of the components."""
+        previous = read_previous(state)
+        return None if previous is None else previous.component_probability
+
+    def component_scores(self, features: Features, state: State) -> Tensor:
+        """(N, K) how near each site is to each component: the log of z, up to a constant of the row."""
+        learned = EMBasisState.from_tensors(state)
+        x = prepare(features, learned.centre, learned.scale)
+        return self.mixture.component_scores(x, learned.basis, float(learned.sharpness))
+
+    def _fit_basis(self, stream: Stream, start: State, seed: int, round_number: int) -> EMBasisState:
+        """Centre → first basis → sharpness → E and M steps → head; the old state when nothing has changed."""
+        previous, counts = read_previous(start), read_counts(start)
+        digest = fingerprint(stream, self._is_guided_by_network)
+        same = self._is_deterministic and previous is not None and torch.equal(previous.digest, digest)
+        # Summed, because the others wait for this process's sums: all go on or none does.
+        if not float(all_sum(torch.tensor(0.0 if same else 1.0))):
+            assert previous is not None
+            return previous
+        centre, scale = domain_statistics(stream, self.mixture.centring)
+        data = PreparedSites(stream, prepare_all(stream, centre, scale), self.classes)
+        per_class = self.start.components_per_class_for(data.count, self.classes)
+        mu, component_class = self.start.first_basis(data, previous, read_proposal(start), per_class)
+        require_room(data, mu, round_number)
+        sharpness = self.mixture.find_sharpness(data, mu, per_class)
+        prior = self._class_prior(data, mu, sharpness, component_class, counts) if self.mixture.guided else None
+        mu, stats, alive = self.mixture.run_em(data, mu, sharpness, prior)
+        weight, bias, p = self._fit_head(data, mu, sharpness, seed, round_number)
+        effective = torch.tensor(em.effective_components(stats.mass))
+        return EMBasisState(
+            centre, scale, mu, torch.tensor(sharpness), counts, weight, bias, p, alive.sum(), effective, digest
+        )
+
+    def _class_prior(
+        self, data: PreparedSites, mu: Tensor, sharpness: float, component_class: Tensor | None, counts: Tensor | None
+    ) -> ClassPrior:
+        """Labels, and the network's probability of unlabelled sites: no surer than the first basis, by its priors."""
+        sharpness = float(torch.tensor(sharpness))  # as it is stored
+        if component_class is None:
+            component_class = self.mixture.assign_component_classes(data, mu, sharpness)
+        p, temperature, priors = losses.one_hot(component_class, self.classes), 1.0, None
+        z = [self.mixture.e_step(row, mu, sharpness) for row in data.rows]
+        if self.fusion is not None:
+            temperature = float(torch.tensor(self.fusion.find_temperature(data.stream, z, p)))
+            if self.fusion.estimates_priors(data.stream) and self.fusion.weight > 0:
+                priors = self.fusion.estimate_priors(data.stream, z, p, temperature, counts)
+        log_priors = list[Tensor]()
+        for part in data.stream:
+            q = self._prior_of(part, temperature, priors)
+            log_priors.append(torch.zeros_like(part.scores) if q is None else q.float().clamp_min(CERTAIN).log())
+        return ClassPrior(log_priors, component_class)
+
+    def _prior_of(self, part: Features, temperature: float, priors: Tensor | None) -> Tensor | None:
+        """(n, C) the classes of a chunk before its features are seen; None where nothing is known."""
+        if not is_unlabelled(part):
+            return losses.one_hot(part.y, self.classes)
+        if self.fusion is None:
+            return None
+        return self.fusion.network_probability(part.scores, temperature, priors)
+
+    def _fit_head(self, data: PreparedSites, mu: Tensor, sharpness: float, seed: int, round_number: int) -> FittedHead:
+        """weight, bias and p of the head on the final basis."""
+        z = (self.mixture.e_step(row, mu, sharpness) for row in data.rows)
+        even = self.fusion is not None and self.fusion.estimates_priors(data.stream)  # a head without priors of its own
+        y = torch.cat([part.y for part in data.stream])
+        return self.head.fit(HeadData.of(z, y, weights_of(data.stream), self.classes, even), mu, seed, round_number)
+
+    def _responsibilities(self, features: Features, state: EMBasisState) -> Tensor:
+        x = prepare(features, state.centre, state.scale)
+        return self.mixture.e_step(x, state.basis, float(state.sharpness))
+
+    def _component_probability(self, state: EMBasisState) -> Tensor:
+        """(K, C) class probabilities of the components; where the basis is not accepted they say nothing."""
+        p = state.component_probability
+        return p if state.is_accepted else torch.full_like(p, 1 / self.classes)
+
+    @property
+    def _is_guided_by_network(self) -> bool:
+        """Whether the basis depends on the network's scores."""
+        return self.mixture.guided and self.fusion is not None and self.fusion.weight > 0
+
+    @property
+    def _is_deterministic(self) -> bool:
+        """Whether the same features give the same state: no draw, and no start from the last basis."""
+        return self.start.repeats and not self.head.draws_noise
+
+
+def network_temperature(state: EMBasisState) -> float:
+    """As it was learned; 1 where nothing was."""
+    return 1.0 if state.network_temperature is None else float(state.network_temperature)
+
+
+def require_room(data: PreparedSites, mu: Tensor, round_number: int) -> None:
+    """Memory for the responsibilities of all rows, which the head is learned from: once in parts, once joined.
+
+    Asked in the first round alone: later ones take the same memory again, which may not count as free any more."""
+    need, what = 2 * 4 * data.count * len(mu), f"a basis of {len(mu):,} components on {data.count:,} rows"
+    if round_number == 0:
+        less = "method.components_per_class=1 takes fewer components"
+        require_memory(need, what, f"{less}, plan.reservoir=10000 learns them from fewer rows")

@@ -1,0 +1,115 @@
+"""The part `mixture`: the E step and the M step (method, section 2; the paper's eq. 12 to 14).
+
+| symbol | shape | meaning |
+| --- | --- | --- |
+| x | n d | sites, centred and of unit length |
+| mu | K d | the basis |
+| z | n K | responsibilities; rows sum to one |
+| sharpness | () | the λ of the E step |
+| log_prior | n C | what is known of the class of a site beside its features |
+
+    E:  z_nk ∝ exp(sharpness · x_n·mu_k)                 M:  mu_k = Σ_n w_n z_nk x_n / Σ_n w_n z_nk, of unit length
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from embasis.distributed import all_sum
+from embasis.errors import ConfigError, require
+from embasis.functional import em
+from embasis.functional.losses import one_hot
+from embasis.methods.checks import check_choice, check_not_negative
+from embasis.methods.em_basis.features import PreparedSites, first_rows
+from embasis.types import EMStats
+
+CENTRING = ("domain", "joint", "none")
+KERNELS = ("dot", "gaussian")
+SHARPNESS_ROWS = 4096
+"""Unlabelled rows by which the sharpness is set."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClassPrior:
+    """What is known of the classes of all sites beside their features, and the class of each component."""
+
+    log_prior: list[Tensor]
+    """(n, C) for each chunk: log of how likely each class is"""
+    component_class: Tensor
+    """(K)"""
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """EM of a mixture of components of one sharpness, over both sides, each with half of the mass."""
+
+    sharpness: float = 0.0
+    """λ; 0 = so that a site spreads over `perplexity` components on average (decision 0002)."""
+    iterations: int = 10
+    """T"""
+    perplexity: float = 0.0
+    """0 = as many components as one class has, at least 2."""
+    kernel: str = "dot"
+    """"dot": x·mu (the paper); "gaussian": x·mu − ‖mu‖²/2."""
+    centring: str = "domain"
+    """Features are centred and scaled by their own side ("domain"), by both together ("joint"), or not ("none")."""
+    guided: bool = False
+    """Labels and the network guide EM: a component has the sites that are likely of its class (decision 0024).
+    False = features only (the paper)."""
+
+    def __post_init__(self) -> None:
+        check_not_negative(self, "iterations", "sharpness")
+        spread = f"perplexity must be over 1, or 0 for one class's components, got {self.perplexity}"
+        require(self.perplexity == 0 or self.perplexity > 1, spread, ConfigError)
+        check_choice(self, "kernel", KERNELS)
+        check_choice(self, "centring", CENTRING)
+
+    def find_sharpness(self, data: PreparedSites, mu: Tensor, per_class: int) -> float:
+        """λ as given, or the one at which unlabelled sites spread over as many components as they are to."""
+        if self.sharpness > 0:
+            return self.sharpness
+        target = self.perplexity or max(float(per_class), 2.0)
+        unlabelled = (row[~flag] for row, flag in zip(data.rows, data.labelled, strict=True))
+        sample = first_rows(unlabelled, SHARPNESS_ROWS)
+        sample = sample if len(sample) else first_rows(data.rows, SHARPNESS_ROWS)
+        return em.sharpness_for_perplexity(sample @ mu.T, min(target, len(mu) * 0.9))
+
+    def component_scores(self, x: Tensor, mu: Tensor, sharpness: float) -> Tensor:
+        """(N, K) log z, up to a constant of the row."""
+        return em.kernel_scores(x, mu, sharpness, self.kernel)
+
+    def e_step(self, x: Tensor, mu: Tensor, sharpness: float) -> Tensor:
+        """(N, K) z_nk ∝ exp(λ · x_n·mu_k) (eq. 12)."""
+        return em.responsibilities(x, mu, sharpness, self.kernel)
+
+    def run_em(
+        self, data: PreparedSites, mu: Tensor, sharpness: float, prior: ClassPrior | None = None
+    ) -> tuple[Tensor, EMStats, Tensor]:
+        """The basis after T times E step and M step (eq. 12 to 14), the last statistics, which components have mass."""
+        log_priors: list[Tensor | None] = [None] * len(data.rows) if prior is None else [*prior.log_prior]
+        component_class = None if prior is None else prior.component_class
+        weights = em.domain_weights(torch.cat(data.labelled)).split([len(row) for row in data.rows])
+        for _ in range(max(self.iterations, 1)):
+            parts = [
+                em.em_statistics(row, mu, sharpness, weight, self.kernel, said=log_prior, owner=component_class)
+                for row, weight, log_prior in zip(data.rows, weights, log_priors, strict=True)
+            ]
+            total = parts[0]
+            for part in parts[1:]:
+                total = total + part
+            stats = EMStats(all_sum(total.mass), all_sum(total.total), all_sum(total.objective))
+            moved, alive = em.m_step(stats, mu, sphere=self.kernel == "dot")
+            mu = moved if self.iterations else mu
+        return mu, stats, alive
+
+    def assign_component_classes(self, data: PreparedSites, mu: Tensor, sharpness: float) -> Tensor:
+        """(K) the class that each component of an unnamed basis is of: the one with most of its labelled mass."""
+        counts = torch.zeros(len(mu), data.classes)
+        for row, part in zip(data.rows, data.stream, strict=True):
+            known = part.y >= 0
+            z = self.e_step(row[known], mu, sharpness)
+            counts += z.T @ one_hot(part.y[known], data.classes)
+        return all_sum(counts).argmax(1)

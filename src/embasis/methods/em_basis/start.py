@@ -1,0 +1,166 @@
+"""The part `start`: the basis that EM begins with (method, section 1).
+
+| part | the first basis is |
+| --- | --- |
+| ClassMeans | centres of each labelled class, found by k-means |
+| StageOne | the weights of a block that is trained beside the source network (the paper's eq. 3 to 6) |
+| WarmStart | the last round's basis; in the first round that of another part |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from embasis.errors import require
+from embasis.functional import basis, sites
+from embasis.methods.checks import check_not_negative
+from embasis.methods.em_basis.features import PreparedSites
+from embasis.methods.em_basis.state import EMBasisState
+from embasis.types import BasisTerms
+
+FirstBasis = tuple[Tensor, Tensor | None]
+"""(K, d) the basis, and (K) the class of each component where that is known"""
+FIRST_COMPONENTS = 3
+"""Components of each class that Stage I proposes where nothing is asked for."""
+
+
+class Start(Protocol):
+    """Where the first basis of a round comes from."""
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the same sites give the same basis in every round."""
+
+    def stage_one(self, classes: int) -> BasisTerms | None:
+        """The block that source training is to have; None = none."""
+
+    def components_per_class_for(self, rows: int, classes: int) -> int:
+        """Components of each class for so many rows; an InputDataError where more are asked for than there are rows."""
+
+    def first_basis(
+        self, data: PreparedSites, previous: EMBasisState | None, proposal: Tensor | None, per_class: int
+    ) -> FirstBasis:
+        """The basis that EM begins with."""
+
+
+@dataclass(frozen=True)
+class ClassMeans:
+    """μ(0): the means of the labelled classes, each cut in several by k-means without a draw (decision 0018)."""
+
+    components_per_class: int = 0
+    """0 = three, more with many rows, fewer with fewer rows than that."""
+
+    def __post_init__(self) -> None:
+        check_not_negative(self, "components_per_class")
+
+    @property
+    def repeats(self) -> bool:
+        """It depends on the labelled sites alone."""
+        return True
+
+    def stage_one(self, classes: int) -> BasisTerms | None:
+        """None: source training knows nothing of a basis."""
+        return None
+
+    def components_per_class_for(self, rows: int, classes: int) -> int:
+        """As asked for, or as the rows allow."""
+        most, asked = rows // classes, self.components_per_class
+        require(
+            asked <= most or asked == 0,
+            f"components_per_class = {asked} asks for {asked * classes} components, but there are only {rows} rows",
+        )
+        return asked or max(1, min(most, components_for(most)))
+
+    def first_basis(
+        self, data: PreparedSites, previous: EMBasisState | None, proposal: Tensor | None, per_class: int
+    ) -> FirstBasis:
+        """`per_class` unit centres of each class."""
+        y = torch.cat([part.y for part in data.stream])
+        x = torch.cat([row[part.y >= 0] for row, part in zip(data.rows, data.stream, strict=True)])
+        mu, component_class = basis.class_means(x, y[y >= 0], data.classes, per_class)
+        return sites.unit_rows(mu), component_class
+
+
+@dataclass(frozen=True)
+class StageOne:
+    """μ(0) of the first round: the basis-extraction network of the paper's Stage I; then the last round's basis.
+
+    Its block W (K, d) is trained on the labelled side beside the network, with Z = X Wᵀ (eq. 3 to 6):
+
+        L = NLL + a·‖W Wᵀ − I‖² + b·‖X − Z W‖² + c·‖Z Zᵀ − Y Yᵀ‖²,   each term divided by the number of its entries.
+    """
+
+    components: int = 0
+    """K; 0 = three a class."""
+    orthogonal: float = 1.0
+    """a"""
+    reconstruction: float = 1.0
+    """b"""
+    affinity: float = 1.0
+    """c: what keeps the block from collapsing"""
+
+    def __post_init__(self) -> None:
+        check_not_negative(self, "components", "orthogonal", "reconstruction", "affinity")
+
+    @property
+    def repeats(self) -> bool:
+        """A later round begins where the last one ended."""
+        return False
+
+    def stage_one(self, classes: int) -> BasisTerms | None:
+        """The block, and the weights of its terms."""
+        components = self.components or FIRST_COMPONENTS * classes
+        return BasisTerms(components, self.orthogonal, self.reconstruction, self.affinity)
+
+    def components_per_class_for(self, rows: int, classes: int) -> int:
+        """As asked for, or as class means would have: by this the sharpness is set."""
+        asked = self.components
+        require(asked <= rows, f"components = {asked}, but there are only {rows} rows")
+        return max(1, asked // classes) if asked else ClassMeans().components_per_class_for(rows, classes)
+
+    def first_basis(
+        self, data: PreparedSites, previous: EMBasisState | None, proposal: Tensor | None, per_class: int
+    ) -> FirstBasis:
+        """The block's weights, else the last basis; a network without a block begins with class means."""
+        if proposal is not None:
+            return sites.unit_rows(proposal), None
+        if previous is not None:
+            return previous.basis, None
+        return ClassMeans().first_basis(data, None, None, per_class)
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """Each round's EM begins with the last round's basis; the first round's as another part says."""
+
+    first: ClassMeans | StageOne = field(default_factory=ClassMeans)
+
+    @property
+    def repeats(self) -> bool:
+        """A later round begins where the last one ended."""
+        return False
+
+    def stage_one(self, classes: int) -> BasisTerms | None:
+        """That of the first round."""
+        return self.first.stage_one(classes)
+
+    def components_per_class_for(self, rows: int, classes: int) -> int:
+        """That of the first round."""
+        return self.first.components_per_class_for(rows, classes)
+
+    def first_basis(
+        self, data: PreparedSites, previous: EMBasisState | None, proposal: Tensor | None, per_class: int
+    ) -> FirstBasis:
+        """The last basis, where there is one."""
+        if previous is not None and proposal is None:
+            return previous.basis, None
+        return self.first.first_basis(data, previous, proposal, per_class)
+
+
+def components_for(rows: int) -> int:
+    """How finely a class of so many rows is cut: in three; from 1,024 rows on in four, and so on, up to eight."""
+    return max(3, min(8, rows.bit_length() - 7))

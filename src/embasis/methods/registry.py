@@ -1,0 +1,32 @@
+"""Every method by name. A recipe joins labeller, selector and loss; its arguments are the method's settings."""
+
+from __future__ import annotations
+
+from embasis.methods.baselines import (
+    cbst,
+    entropy,
+    lrent,
+    lrl2,
+    mrent,
+    mrkld,
+    mrkld_lrent,
+    mrl2,
+    pseudo_label,
+    source_only,
+)
+from embasis.methods.em_basis.recipes import em_basis, em_basis_paper
+
+METHODS = {
+    "em_basis": em_basis,
+    "em_basis_paper": em_basis_paper,
+    "source_only": source_only,
+    "pseudo_label": pseudo_label,
+    "entropy": entropy,
+    "cbst": cbst,
+    "mrkld": mrkld,
+    "mrent": mrent,
+    "mrl2": mrl2,
+    "lrent": lrent,
+    "lrl2": lrl2,
+    "mrkld_lrent": mrkld_lrent,
+}

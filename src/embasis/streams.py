@@ -1,0 +1,95 @@
+"""Standard input, output and error of a command, whatever they are: closed, full, or read by nobody.
+
+| what | then |
+| --- | --- |
+| a closed descriptor (`2>&-`) | /dev/null takes its place, before a file of data can get its number |
+| a reader who has gone away (`| head`) | the command goes on in silence, and ends as it would have |
+| an output that takes no more (a full disk) | the command goes on, says so at its end; the code is 5 if it would be 0 |
+| an error output that takes no more | the command ends as it would have |
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+LOST = 5
+"""The exit code when what was printed did not arrive: a resource of the machine."""
+
+
+class Steady(io.RawIOBase):
+    """What a descriptor takes is written there; after its first failure the rest is dropped, and nothing raises."""
+
+    def __init__(self, number: int, name: str) -> None:
+        self.number, self.name = number, name
+        self.gone: OSError | None = None
+        """Why the rest is dropped."""
+
+    def fileno(self) -> int:
+        """The descriptor."""
+        return self.number
+
+    def isatty(self) -> bool:
+        """Whether it is a terminal."""
+        return os.isatty(self.number)
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """The bytes, or the beginning of them: whoever calls this goes on with the rest."""
+        while self.gone is None:
+            try:
+                return os.write(self.number, data)
+            except BlockingIOError:
+                select.select([], [self.number], [])  # a pipe that must not be waited for, as some programs hand on
+            except OSError as error:
+                self.gone = error
+        return len(data)
+
+
+def open_closed() -> None:
+    """Give the descriptors 0, 1 and 2 that are closed to /dev/null; children inherit them as they are."""
+    for number, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            found = os.open(os.devnull, mode)  # the lowest free number, which is this one
+            os.set_inheritable(found, True)
+
+
+def steady(number: int, name: str, before: TextIO | None) -> tuple[TextIO, Steady]:
+    """A text stream on a descriptor that is like the one of Python's before, and never fails."""
+    raw = Steady(number, name)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=getattr(before, "encoding", "utf-8"),
+        errors=getattr(before, "errors", "backslashreplace"),
+        line_buffering=getattr(before, "line_buffering", False),
+        write_through=getattr(before, "write_through", False),
+    ), raw
+
+
+@contextmanager
+def standard_streams() -> Iterator[None]:
+    """While a command runs, printing never fails; what did not arrive is said when it ends, and is in its exit code."""
+    open_closed()
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115 — it is open as long as the process is
+    sys.stdout, out = steady(1, "<stdout>", sys.stdout)
+    sys.stderr, _ = steady(2, "<stderr>", sys.stderr)
+    try:
+        yield
+    except SystemExit as end:
+        sys.stdout.flush()
+        if out.gone is None or isinstance(out.gone, BrokenPipeError):
+            raise
+        why = f"cannot write to standard output: {out.gone.strerror}"
+        print(f"embasis: {why}; only printed text is missing; send it to another place", file=sys.stderr)
+        raise SystemExit(end.code or LOST) from None
