@@ -39,7 +39,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import SelfTrainingClassifier
 from threadpoolctl import threadpool_limits
 
-from embasis.estimator import EMBasisClassifier
+from embasis.api.classifier import EMBasisClassifier
 
 LABELLED, UNLABELLED, CLASSES = 1670, 2048, 7
 REFERENCE = "self-training"

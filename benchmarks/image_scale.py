@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import simplejpeg
 
-from embasis.data.image.scan import scan_folder
+from embasis.data.images.scan import scan_folder
 
 CLASSES = 10
 

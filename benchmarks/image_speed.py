@@ -22,12 +22,12 @@ import torch
 from PIL import Image
 
 from embasis.config import load
-from embasis.data.image.samples import Images
-from embasis.data.image.scan import scan_folder
+from embasis.data.images.samples import Images
+from embasis.data.images.scan import scan_folder
 from embasis.engine.features import fill
-from embasis.experiment.build import build
-from embasis.experiment.front import PIECE, open_front
-from embasis.experiment.model import finished
+from embasis.inputs.image_inputs import PIECE, open_image_inputs
+from embasis.runs.model import model_of_run
+from embasis.runs.parts import build
 from embasis.types import Arrays, LabelSchema, Problem
 
 
@@ -70,7 +70,7 @@ def main() -> None:
         config = load(
             network={"name": given.backbone}, images={"depth": "frozen", "cache": home, "workers": given.workers}
         )
-        front = open_front(config)
+        front = open_image_inputs(config)
         model = untrained(front, config)
         samples = Images.of(files).prepared(front.backbone.preparation, front.reader)
         views = samples.stream(torch.arange(len(files)).split(PIECE))  # starts the workers, too
@@ -80,7 +80,7 @@ def main() -> None:
         for _ in range(given.repeats):
             alone = bare(front, pixels)
             start = time.perf_counter()
-            for _ in front.rows(files):
+            for _ in front.iter_features(files):
                 pass
             reading = time.perf_counter() - start
             start = time.perf_counter()
@@ -111,7 +111,7 @@ def untrained(front, config):
     built = build(problem, config, front)
     for event in train_rounds(built.problem, built.network, built.method, built.plan):
         progress = event.state
-    return finished(built, progress)
+    return model_of_run(built, progress)
 
 
 if __name__ == "__main__":

@@ -30,17 +30,17 @@ import torch
 from PIL import Image
 
 from embasis import config as settings
-from embasis.data.image.scan import scan_folder
-from embasis.data.maps.files import MapFile
-from embasis.data.maps.samples import MapFiles
+from embasis.data.images.scan import scan_folder
+from embasis.data.segmentation.files import MapFile
+from embasis.data.segmentation.samples import MapFiles
 from embasis.engine.labels import label_and_select
 from embasis.engine.sampling import sample_features
 from embasis.engine.scores import summarise
 from embasis.engine.state import TrainSetup, TrainState
-from embasis.experiment.build import Built, build
-from embasis.experiment.map_output import write_maps
-from embasis.experiment.mapped import plain_table
-from embasis.storage import DiskShelf, MapFolder
+from embasis.inputs.map_inputs import plain_table
+from embasis.runs.map_output import write_maps
+from embasis.runs.parts import RunParts, build
+from embasis.storage import DiskLabelStore, MapFolder
 from embasis.types import LabelSchema, Problem
 
 CLASSES = 19
@@ -110,7 +110,7 @@ def problem_of(folder: Path) -> Problem:
     )
 
 
-def fitted(problem: Problem, choice: Choice) -> tuple[Built, TrainState, float]:
+def fitted(problem: Problem, choice: Choice) -> tuple[RunParts, TrainState, float]:
     """A run whose basis has been fitted, and how long that took."""
     built = build(problem, settings.load(None, [], **choice.tables()))
     if hasattr(built.network, "classifier"):
@@ -123,12 +123,12 @@ def fitted(problem: Problem, choice: Choice) -> tuple[Built, TrainState, float]:
     return built, progress, time.perf_counter() - start
 
 
-def label(built: Built, progress: TrainState, folder: Path) -> None:
+def label(built: RunParts, progress: TrainState, folder: Path) -> None:
     """All that a round does with the unlabelled side after its basis is fitted."""
     assert built.maps is not None
     problem, samples = built.problem, built.problem.unlabelled
     assert isinstance(samples, MapFiles)
-    setup = TrainSetup(problem, None, built.method, built.plan, DiskShelf(folder))
+    setup = TrainSetup(problem, None, built.method, built.plan, DiskLabelStore(folder))
     verdict = label_and_select(setup, progress, 0, None)
     summarise(verdict.parts(), CLASSES)
     output, names = MapFolder(folder / "maps", built.maps.table), list(problem.row_names or ())
@@ -137,7 +137,7 @@ def label(built: Built, progress: TrainState, folder: Path) -> None:
 
 
 @torch.no_grad()
-def bare(built: Built, inputs: list[torch.Tensor]) -> None:
+def bare(built: RunParts, inputs: list[torch.Tensor]) -> None:
     """The network alone."""
     built.network.eval()
     for picture in inputs:

@@ -19,13 +19,13 @@ import msgspec
 import torch
 
 from embasis import config
+from embasis.benchmark.compare import problems, read
 from embasis.config import Config
 from embasis.engine.round_labels import RowLabels
 from embasis.engine.self_train import train_rounds
-from embasis.experiment.build import Built, build
-from embasis.experiment.compare import problems, read
-from embasis.experiment.front import Front, is_images, open_front
-from embasis.experiment.precision import promise
+from embasis.inputs.image_inputs import ImageInputs, is_images, open_image_inputs
+from embasis.runs.parts import RunParts, build
+from embasis.runs.precision import threshold_for_precision
 
 POINTS = 0.02
 
@@ -52,19 +52,19 @@ class Kept:
         return self.right is not None and abs(self.right - self.asked) <= POINTS
 
 
-def runs(dataset: str, seed: int, settings: Config, root: str | None) -> Iterator[tuple[str, Built]]:
+def runs(dataset: str, seed: int, settings: Config, root: str | None) -> Iterator[tuple[str, RunParts]]:
     """Every pair, ready to be run."""
     settings = msgspec.structs.replace(settings, seed=seed, method={"name": "em_basis", **settings.method})
-    front: Front | None = None
+    front: ImageInputs | None = None
     for pair, found in problems(dataset, seed, root, {}):
-        front = front or open_front(settings) if is_images(found) else None
+        front = front or open_image_inputs(settings) if is_images(found) else None
         yield pair or f"seed {seed}", build(found if front is None else read(found, front), settings, front)
 
 
-def kept(dataset: str, pair: str, built: Built, asked: list[float]) -> Iterator[Kept]:
+def kept(dataset: str, pair: str, built: RunParts, asked: list[float]) -> Iterator[Kept]:
     """The promises of one run."""
     *_, last = (m for m in train_rounds(built.problem, built.network, built.method, built.plan) if m.record is not None)
-    record, verdict, truth = last.record, last.labels, built.problem.hidden
+    record, verdict, truth = last.record, last.labels, built.problem.hidden_labels
     assert record is not None
     assert record.evaluation is not None
     assert isinstance(verdict, RowLabels)
@@ -72,7 +72,7 @@ def kept(dataset: str, pair: str, built: Built, asked: list[float]) -> Iterator[
     right = (label == truth)[truth >= 0] if isinstance(truth, torch.Tensor) else label == label
     confidence = confidence[truth >= 0] if isinstance(truth, torch.Tensor) else confidence
     for precision in asked:
-        found = promise(confidence.double().tolist(), None, precision, last.state)
+        found = threshold_for_precision(confidence.double().tolist(), None, precision, last.state)
         chosen = confidence.double() >= found.threshold
         share = float(right[chosen].double().mean()) if bool(chosen.any()) else None
         judged = record.evaluation

@@ -15,16 +15,16 @@ from pathlib import Path
 
 from embasis.config import load
 from embasis.data import DATASETS
-from embasis.experiment.folder import FolderRun
-from embasis.experiment.view import view_of
 from embasis.report.page import run_page
+from embasis.runs.run import TrainingRun
+from embasis.runs.view import view_of
 from embasis.storage import RunFolder
 
 
 def finished(path: Path) -> None:
     """A run of two rounds on digits."""
     with RunFolder(path) as folder:
-        for _ in FolderRun(DATASETS["digits"](), load(None, ("rounds=2",)), folder).moments():
+        for _ in TrainingRun(DATASETS["digits"](), load(None, ("rounds=2",)), folder).moments():
             pass
 
 

@@ -18,8 +18,8 @@ import torch
 from embasis import config
 from embasis.data import DATASETS
 from embasis.engine.self_train import self_train
-from embasis.experiment.build import build
 from embasis.methods import METHODS
+from embasis.runs.parts import build
 from embasis.types import Problem
 
 DATA = {"blobs": {"count": 90}, "digits": {"count": 200}}

@@ -27,9 +27,9 @@ import torch
 from torch import nn
 
 from embasis import config
+from embasis.benchmark.compare import known_settings, problems, run_one
 from embasis.engine.state import TrainState
-from embasis.experiment.build import build
-from embasis.experiment.compare import known_settings, problems, run_one
+from embasis.runs.parts import build
 from embasis.types import RoundRecord
 
 SCORES = ("information", "entropy", "density", "agreement", "labelled_accuracy", "validation", "embedded_validation")

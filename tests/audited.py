@@ -258,17 +258,17 @@ def python(what: str, path: str) -> int:
 
     def entry() -> object:
         if what == "newest":
-            from embasis.experiment.model import stored
+            from embasis.runs.model import load_model
             from embasis.storage import read_newest
 
             found = read_newest(path)
-            return stored(found.facts, found.tensors, Path(path))
+            return load_model(found.facts, found.tensors, Path(path))
         if what == "image model":
             from embasis import ImageModel
 
             return ImageModel.load(path)
         if what == "table":
-            from embasis.data.tables import read_table
+            from embasis.data.tables.pair import read_table
 
             return read_table(path)
         if what == "array":
@@ -277,11 +277,11 @@ def python(what: str, path: str) -> int:
             return list(ArrayFile(path))
         if what == "config":
             from embasis import config
-            from embasis.data.virtual import blobs
-            from embasis.experiment.build import build
+            from embasis.data.datasets.synthetic_digits import blobs
+            from embasis.runs.parts import build
 
             return build(blobs(count=30), config.load(path))
-        from embasis.networks import weights
+        from embasis.weights import files as weights
 
         return weights.read(path)
 
@@ -413,7 +413,7 @@ def load_pickled_arrays() -> tuple[str, str, Any]:
         stream.seek(0)
         return np.load(stream, allow_pickle=True)
 
-    return "embasis.data.readers", "read_array", broken
+    return "embasis.data.tables.read", "read_array", broken
 
 
 def try_another_loader() -> tuple[str, str, Any]:
@@ -421,7 +421,7 @@ def try_another_loader() -> tuple[str, str, Any]:
     import torch
 
     from embasis.errors import EmbasisError
-    from embasis.networks import weights
+    from embasis.weights import files as weights
 
     usual = weights.read
 
@@ -431,7 +431,7 @@ def try_another_loader() -> tuple[str, str, Any]:
         except EmbasisError:
             return torch.load(path, weights_only=False)
 
-    return "embasis.networks.weights", "read", broken
+    return "embasis.weights.files", "read", broken
 
 
 def believe_the_manifest() -> tuple[str, str, Any]:
@@ -441,7 +441,7 @@ def believe_the_manifest() -> tuple[str, str, Any]:
     def broken(data: bytes, where: object) -> Any:
         return json.loads(data) if data.startswith(b"{") else pickle.loads(data)
 
-    return "embasis.storage.generations", "parse_json", broken
+    return "embasis.storage.checkpoints", "parse_json", broken
 
 
 def import_anything() -> tuple[str, str, Any]:
@@ -453,7 +453,7 @@ def import_anything() -> tuple[str, str, Any]:
     def broken(path: str, data: bytes) -> bytes:
         return torch.load(io.BytesIO(data), weights_only=False)  # type: ignore[no-any-return]
 
-    return "embasis.networks.foreign", "looked_through", broken
+    return "embasis.weights.torch_import", "looked_through", broken
 
 
 def run_settings() -> tuple[str, str, Any]:

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from torch import Tensor
 
 from embasis.cli import main
-from embasis.data.virtual import blobs
+from embasis.data.datasets.synthetic_digits import blobs
 
 FEATURES = tuple(f"f{number}" for number in range(8))
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -46,9 +46,9 @@ def write_tables(folder: Path) -> None:
     labelled = problem.labelled.inputs(problem.labelled.ids)
     write_table(folder / "labelled.csv", labelled, problem.labelled.labels.tolist())
     write_table(folder / "unlabelled.csv", rows, None)
-    assert problem.hidden is not None
-    write_table(folder / "judged.csv", rows, problem.hidden.tolist())
-    write_table(folder / "turned.csv", rows, problem.hidden.tolist(), FEATURES[::-1])
+    assert problem.hidden_labels is not None
+    write_table(folder / "judged.csv", rows, problem.hidden_labels.tolist())
+    write_table(folder / "turned.csv", rows, problem.hidden_labels.tolist(), FEATURES[::-1])
 
 
 def copied(made: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from embasis.storage import RunFolder, files, folder, read_newest
+from embasis.storage import RunFolder, atomic, read_newest, run_folder
 from power import Call, Recorder, plant, states
 from storage_runs import state, temps
 
@@ -76,7 +76,7 @@ def own(recorder: Mortal, left: int = -1) -> bool:
         return True
     except Killed:
         if run._lock is not None:  # the system closes it when a process dies
-            folder._held.discard(run)
+            run_folder._held.discard(run)
             os.close(run._lock)
         return False
 
@@ -116,7 +116,7 @@ class recording:  # noqa: N801 — used as a statement
         if not self.recorder.root.exists():
             self.recorder.root.mkdir()
         self.recorder.take_up()
-        self.patch.setattr(files, "disk", self.recorder)
+        self.patch.setattr(atomic, "disk", self.recorder)
         return self.recorder
 
     def __exit__(self, *_: object) -> None:

@@ -14,7 +14,7 @@ import pytest
 from cli_tables import embasis
 from embasis import storage
 from embasis.errors import CheckpointError
-from embasis.storage import files, generations
+from embasis.storage import atomic, checkpoints
 from folder_runs import digests
 from kill_runs import TINY
 from storage_runs import CALLS, Faulty, temps
@@ -51,7 +51,7 @@ class Fault:
 def quick(patch: pytest.MonkeyPatch) -> None:
     """No waiting for the disk, and a page that is not drawn."""
     patch.setattr(storage.Disk, "fsync", staticmethod(lambda handle: None))
-    patch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+    patch.setattr("embasis.runs.run.run_page", lambda view: "page")
 
 
 def artefacts(path: Path) -> dict[str, str]:
@@ -63,7 +63,7 @@ def try_fault(path: Path, fault: Fault, expected: dict[str, str], go_on: bool) -
     """Whether the fault came, and what is wrong with what the fit said or left; '' if nothing is."""
     disk = fault.disk()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "disk", disk)
+        patch.setattr(atomic, "disk", disk)
         result = embasis(*TINY, "-o", path)
     if not disk.fired:
         return False, "" if result.exit_code == 0 else result.stderr
@@ -96,9 +96,9 @@ def verified(path: Path, err: str) -> str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            found = generations.find_newest(path)
+            found = checkpoints.find_newest(path)
             if kept:
-                generations.load_generation(path, int(kept))
+                checkpoints.load_generation(path, int(kept))
     except (CheckpointError, Warning) as error:
         return str(error)
     return "" if not kept or (found is not None and found.number >= int(kept)) else f"generation {kept} is not there"

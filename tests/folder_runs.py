@@ -12,8 +12,8 @@ import pytest
 
 from embasis.config import Config, load
 from embasis.engine import train
-from embasis.experiment.folder import FolderRun
-from embasis.experiment.front import Front
+from embasis.inputs.image_inputs import ImageInputs
+from embasis.runs.run import TrainingRun
 from embasis.storage import RunFolder, read_newest
 from embasis.types import Problem
 from training_runs import toy
@@ -40,12 +40,12 @@ def go(
     settings: Config,
     stop_after: int | None = None,
     problem: Problem | None = None,
-    front: Front | None = None,
-) -> FolderRun:
+    front: ImageInputs | None = None,
+) -> TrainingRun:
     """The run until its end, or until the caller walks away after so many moments."""
     with RunFolder(path) as folder:
-        run = FolderRun(problem or toy(), settings, folder, front)
-        moments = run.moments()
+        run = TrainingRun(problem or toy(), settings, folder, front)
+        moments = run.events()
         for number, _ in enumerate(moments, start=1):
             if number == stop_after:
                 moments.close()  # type: ignore[attr-defined]

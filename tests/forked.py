@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from embasis.interrupts import listen
+from embasis.signals import listen
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -185,10 +185,10 @@ def warm() -> None:
     import safetensors.torch
     import torch
 
-    import embasis.cli.running
-    import embasis.data.virtual
-    import embasis.experiment.compare
-    import embasis.experiment.folder
+    import embasis.benchmark.compare
+    import embasis.cli.training_loop
+    import embasis.data.datasets.synthetic_digits
+    import embasis.runs.run
 
     torch.set_num_threads(1)
     torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1)  # imports for seconds

@@ -26,23 +26,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embasis import config
-from embasis.data.digit_sets import _arrays as digit_pack
-from embasis.data.domain_sets import _features as features
+from embasis.data.datasets.digit_sets import _arrays as digit_pack
+from embasis.data.datasets.domain_sets import _features as features
 from embasis.data.files import ArrayFile
-from embasis.data.image import decode
-from embasis.data.image.scan import scan_list, scan_tar
-from embasis.data.image.visda_list import _names as visda_names
-from embasis.data.maps.classes import read_classes
-from embasis.data.maps.labels import BadMap, look, map_header
-from embasis.data.maps.tally import tally
-from embasis.data.readers import read_raw
+from embasis.data.images import decode
+from embasis.data.images.scan import scan_list, scan_tar
+from embasis.data.images.visda_list import _names as visda_names
+from embasis.data.segmentation.classes import read_classes
+from embasis.data.segmentation.labels import BadMap, look, map_header
+from embasis.data.segmentation.value_counts import value_counts
+from embasis.data.tables.read import read_raw
 from embasis.errors import CheckpointError, ConfigError, EmbasisWarning, InputDataError
-from embasis.experiment.corrections import read_corrections
-from embasis.networks import weights
-from embasis.networks.foreign import looked_through
+from embasis.runs.corrections import read_corrections
 from embasis.storage import read_jsonl, read_table
-from embasis.storage.generations import FACTS, MANIFEST, TENSORS, find_newest, load_generation, seal, sha256
+from embasis.storage.checkpoints import FACTS, MANIFEST, TENSORS, find_newest, load_generation, sha256, write_sealed
 from embasis.types.maps import ClassTable
+from embasis.weights import files
+from embasis.weights.torch_import import looked_through
 
 SECONDS, MEGABYTES = 2.0, 512
 CORPUS = Path(__file__).parent / "corpus"
@@ -71,7 +71,7 @@ def placed(name: str, read: Callable[[Path], object]) -> Callable[[bytes, Path],
 
 def read_image(data: bytes, _: Path) -> object:
     found = decode.header(data)
-    size = decode.upright(data, found)
+    size = decode.oriented_size(data, found)
     pixels = decode.decode(data)
     assert tuple(pixels.shape) == (3, *size), f"{tuple(pixels.shape)} pixels, the header says {size}"
     return pixels
@@ -82,7 +82,10 @@ def read_map(data: bytes, _: Path) -> object:
     found = []
     for coded in ("ids", "colours", "first"):
         with suppress(BadMap):
-            found += [tally(data, coded), look(data, ClassTable(TABLE.names, TABLE.ids, TABLE.colours, coded=coded))]
+            found += [
+                value_counts(data, coded),
+                look(data, ClassTable(TABLE.names, TABLE.ids, TABLE.colours, coded=coded)),
+            ]
     return found
 
 
@@ -102,7 +105,7 @@ def read_list(path: Path) -> object:
 
 
 def read_words(data: bytes, _: Path) -> object:
-    return config.load(words=data.decode("utf-8", "replace").split("\n"))
+    return config.load(overrides=data.decode("utf-8", "replace").split("\n"))
 
 
 def read_marks(path: Path) -> object:
@@ -133,13 +136,13 @@ def generation(name: str) -> Callable[[bytes, Path], object]:
         for file, part in content.items():
             (home / file).write_bytes(part)
         sums = {file: {"bytes": len(part), "sha256": sha256(part)} for file, part in content.items()}
-        manifest = seal({"schema": 1, "generation": 1, "version": "0", "tensors": 0, "files": sums})
+        manifest = write_sealed({"schema": 1, "generation": 1, "version": "0", "tensors": 0, "files": sums})
         if name == MANIFEST:
             with suppress(ValueError, RecursionError):  # a manifest that is JSON gets a proper seal
                 found = json.loads(data)
                 if isinstance(found, dict):
                     found.pop("seal", None)
-                    data = seal(found)
+                    data = write_sealed(found)
             manifest = data
         (home / MANIFEST).write_bytes(manifest)
         return load_generation(folder, 1)
@@ -167,7 +170,7 @@ TOML = (b"[plan]", b"[method]", b"name =", b"[[", b"]]", b'"""', b"1e999", b"inf
 JSON = (b"{", b"}", b"[", b"]", b'"', b":", b"null", b"1e999", b"NaN", b"generation", b"files", b"schema", b"bytes")
 TENSOR = (b'{"', b'"dtype":"F32"', b'"shape":[', b'"data_offsets":[0,', b"__metadata__", b"BOOL", b"99999999999")
 TARGETS = {
-    "image": Target(read_image, (decode.Unreadable,), PICTURES),
+    "image": Target(read_image, (decode.UnreadableImage,), PICTURES),
     "map": Target(read_map, (BadMap,), PNG),
     "npy": Target(placed("x.npy", read_array), (InputDataError,), NUMPY),
     "npz": Target(placed("x.npz", read_raw), (InputDataError,), (*NUMPY, b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06")),
@@ -193,7 +196,7 @@ TARGETS = {
     "tensors": Target(generation(TENSORS), (CheckpointError,), TENSOR),
     "lines": Target(placed("quarantine.jsonl", read_jsonl), (CheckpointError,), JSON),
     "labels": Target(placed("labels.parquet", read_table), (CheckpointError,), (b"PAR1",)),
-    "weights": Target(placed("w.safetensors", lambda path: weights.read(str(path))), (CheckpointError,), TENSOR),
+    "weights": Target(placed("w.safetensors", lambda path: files.read(str(path))), (CheckpointError,), TENSOR),
     "foreign": Target(
         lambda data, _: looked_through("w.pt", data),
         (CheckpointError,),

@@ -12,11 +12,11 @@ import pytest
 from PIL import Image
 
 from embasis.config import Config, load
-from embasis.data.image.folders import ImageOptions, load_images
-from embasis.data.image.loading import Reader
-from embasis.experiment.build import rehearse
-from embasis.experiment.folder import FolderRun
-from embasis.experiment.front import Front, open_front
+from embasis.data.images.folders import ImageOptions, load_images
+from embasis.data.workers.loading import Reader
+from embasis.inputs.image_inputs import ImageInputs, open_image_inputs
+from embasis.runs.parts import validate_settings
+from embasis.runs.run import TrainingRun
 from embasis.types import Problem
 from folder_runs import go
 from image_trees import plant
@@ -63,29 +63,31 @@ def settings(cache: Path, depth: str = "frozen", *words: str, workers: int = 0, 
     return load(None, words, top={"seed": 3, "save_seconds": 0.0}, network=network, images=images, plan=plan, **tables)
 
 
-def begun(root: Path, config: Config, budget: float = 0.5, hidden: bool = False) -> tuple[Problem, Front]:
+def begun(root: Path, config: Config, budget: float = 0.5, hidden: bool = False) -> tuple[Problem, ImageInputs]:
     """The problem of the two folders, and its front; no picture has been read. `hidden`: with true labels."""
     unlabelled = "judged" if hidden else "paintings"
     problem = load_images(root / "photos", root / unlabelled, options=ImageOptions(budget=budget))
-    front = open_front(config)
-    rehearse(problem, config, front)
+    front = open_image_inputs(config)
+    validate_settings(problem, config, front)
     return problem, front
 
 
-def read(problem: Problem, front: Front) -> Problem:
+def read(problem: Problem, front: ImageInputs) -> Problem:
     """The problem with every picture read."""
-    for _ in front.fill(problem):
+    for _ in front.cache_features(problem):
         pass
-    return front.problem(problem)
+    return front.feature_problem(problem)
 
 
-def folder_run(path: Path, config: Config, problem: Problem, front: Front, stop_after: int | None = None) -> FolderRun:
+def folder_run(
+    path: Path, config: Config, problem: Problem, front: ImageInputs, stop_after: int | None = None
+) -> TrainingRun:
     """The run in its folder until its end, or until the caller walks away after so many moments."""
     with front.reader:
         return go(path, config, stop_after, problem, front)
 
 
-def whole_run(path: Path, root: Path, config: Config, **options: Any) -> FolderRun:
+def whole_run(path: Path, root: Path, config: Config, **options: Any) -> TrainingRun:
     """From two folders to a finished run folder."""
     problem, front = begun(root, config, **options)
     with front.reader:

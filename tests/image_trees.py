@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from embasis.data.digit_sets import SIDE
-from embasis.data.image_sets import OFFICE31, OFFICE_CALTECH10, PACS, VISDA17, ImageSet
+from embasis.data.datasets.digit_sets import SIDE
+from embasis.data.datasets.image_sets import OFFICE31, OFFICE_CALTECH10, PACS, VISDA17, ImageSet
 from embasis.errors import InputDataError
 
 

@@ -67,4 +67,4 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No waiting for the disk, and no figures: drawing them takes as long as the run."""
     do_not_wait(monkeypatch)
     monkeypatch.setattr(os, "sync", lambda: None)
-    monkeypatch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+    monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from embasis.config import load
-from embasis.data.maps.samples import MapArrays
-from embasis.engine.round_labels import LabelBatch, MapLabels, MemoryShelf
+from embasis.data.segmentation.samples import MapArrays
+from embasis.engine.round_labels import LabelBatch, MapLabels, MemoryLabelStore
 from embasis.engine.self_train import begin, train_rounds
 from embasis.engine.state import TrainState
-from embasis.experiment.build import Built, build
-from embasis.types import LabelDistribution, LabelSchema, Packed, Problem, RoundRecord, Shelf
+from embasis.runs.parts import RunParts, build
+from embasis.types import LabelDistribution, LabelSchema, LabelStore, PackedLabels, Problem, RoundRecord
 from training_runs import Saved
 
 CLASSES, HEIGHT, WIDTH = 3, 16, 24
@@ -49,7 +49,7 @@ def streets(labelled: int = 10, unlabelled: int = 9, test: int = 3, size: tuple[
         unlabelled=MapArrays.of(pictures, None, ids=3 * torch.arange(unlabelled) + 5),
         schema=LabelSchema(("road", "car", "tree")),
         test=MapArrays.of(*draw_streets(test, 3, 45, size)) if test else None,
-        hidden=MapArrays.of(pictures, maps).truth,
+        hidden_labels=MapArrays.of(pictures, maps).truth,
     )
 
 
@@ -67,7 +67,7 @@ def built_maps(
     maps: Any = None,
     parts: Any = None,
     **own: Any,
-) -> Built:
+) -> RunParts:
     """`own` are settings of the method, `parts` changes of its parts."""
     return build(
         problem or little_streets(),
@@ -83,11 +83,11 @@ def built_maps(
 
 @dataclass(frozen=True, eq=False)
 class MapRun:
-    built: Built
+    built: RunParts
     progress: TrainState
     sites: list[dict[str, Tensor]]
     """All sites of the unlabelled side after each round."""
-    shelf: Shelf
+    shelf: LabelStore
 
     @property
     def records(self) -> list[RoundRecord]:
@@ -102,8 +102,8 @@ def run_maps(problem: Problem | None = None, method: str = "em_basis", **setting
     return run_built_maps(built_maps(problem, method, **settings))
 
 
-def run_built_maps(built: Built, progress: TrainState | None = None, shelf: Shelf | None = None) -> MapRun:
-    progress, shelf = progress or begin(built.network, built.method, built.plan), shelf or MemoryShelf()
+def run_built_maps(built: RunParts, progress: TrainState | None = None, shelf: LabelStore | None = None) -> MapRun:
+    progress, shelf = progress or begin(built.network, built.method, built.plan), shelf or MemoryLabelStore()
     sites = []
     for event in train_rounds(built.problem, built.network, built.method, built.plan, progress, shelf):
         if isinstance(event.labels, MapLabels):
@@ -125,9 +125,9 @@ def site_tensors(part: LabelBatch) -> dict[str, Tensor]:
     return named if pseudo.target is None else {**named, "target": pseudo.target}
 
 
-def copied(shelf: MemoryShelf) -> MemoryShelf:
+def copied(shelf: MemoryLabelStore) -> MemoryLabelStore:
     """A shelf with the same rounds, as a folder would have kept them."""
-    made = MemoryShelf()
+    made = MemoryLabelStore()
     made._rounds = {number: list(parts) for number, parts in shelf._rounds.items()}
     return made
 
@@ -137,9 +137,9 @@ class Kept:
     """A run on maps as a folder would keep it at one moment."""
 
     saved: Saved
-    shelf: MemoryShelf
+    shelf: MemoryLabelStore
 
-    def end(self, built: Built, spoil: Callable[[TrainState, MemoryShelf], None] | None = None) -> Saved:
+    def end(self, built: RunParts, spoil: Callable[[TrainState, MemoryLabelStore], None] | None = None) -> Saved:
         """The end of the run that goes on from here, after `spoil` has damaged what was kept."""
         progress, shelf = self.saved.restore(built), copied(self.shelf)
         if spoil is not None:
@@ -147,9 +147,9 @@ class Kept:
         return Saved.of(run_built_maps(built, progress, shelf).progress)
 
 
-def kept_moments(built: Built) -> list[Kept]:
+def kept_moments(built: RunParts) -> list[Kept]:
     """The run after every one of its moments."""
-    shelf = MemoryShelf()
+    shelf = MemoryLabelStore()
     steps = train_rounds(built.problem, built.network, built.method, built.plan, None, shelf)
     return [Kept(Saved.of(event.state), copied(shelf)) for event in steps]
 
@@ -162,8 +162,8 @@ def spread_of(count: int, classes: int, seed: int = 0, sharp: float = 2.0) -> La
     return LabelDistribution(mean, between, mean - mean.square() - between, (mean - mean.square()).sum(1))
 
 
-def shelf_of(parts: list[Packed]) -> MemoryShelf:
-    shelf = MemoryShelf()
+def shelf_of(parts: list[PackedLabels]) -> MemoryLabelStore:
+    shelf = MemoryLabelStore()
     shelf.write(0, iter(parts))
     return shelf
 
@@ -171,4 +171,4 @@ def shelf_of(parts: list[Packed]) -> MemoryShelf:
 def with_hidden(problem: Problem, maps: Tensor) -> Problem:
     """The problem with other true maps of the unlabelled side."""
     assert isinstance(problem.unlabelled, MapArrays)
-    return replace(problem, hidden=MapArrays.of(problem.unlabelled.pictures, maps).truth)
+    return replace(problem, hidden_labels=MapArrays.of(problem.unlabelled.pictures, maps).truth)

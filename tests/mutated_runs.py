@@ -26,12 +26,12 @@ import image_runs
 import map_folder_runs
 from cli_tables import write_tables
 from embasis.cli import main
-from embasis.data.image.loading import Reader
+from embasis.data.workers.loading import Reader
 from embasis.errors import CheckpointError, EmbasisWarning
-from embasis.experiment.export import finished_run, label_table, labelled_pictures
-from embasis.experiment.facts import read_run
-from embasis.experiment.restore import check_file
-from embasis.experiment.view import view_of
+from embasis.runs.checkpoint_schema import read_run
+from embasis.runs.export import finished_run, label_table, labelled_pictures
+from embasis.runs.restore import check_file
+from embasis.runs.view import view_of
 from embasis.storage import SealedFiles
 from resealed import newest, reseal, unsealed
 from storage_runs import forge_file, sealed

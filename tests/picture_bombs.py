@@ -163,16 +163,16 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 
 
 def picture(data: bytes) -> str:
-    from embasis.data.image import decode
+    from embasis.data.images import decode
     from embasis.types import Preparation
 
     try:
         found = decode.header(data)
-        size = decode.upright(data, found)
+        size = decode.oriented_size(data, found)
         pixels = decode.decode(data)
         assert tuple(pixels.shape) == (3, *size)
-        decode.centre(pixels, Preparation(224, 0.875, "bilinear"))
-    except decode.Unreadable as error:
+        decode.centre_view(pixels, Preparation(224, 0.875, "bilinear"))
+    except decode.UnreadableImage as error:
         return str(error)
     return f"{size[1]}×{size[0]}"
 
@@ -181,13 +181,13 @@ def label_map(coded: str) -> Callable[[bytes], str]:
     """Reads a map twice, as a run does: for its numbers, and for its classes."""
 
     def read(data: bytes) -> str:
-        from embasis.data.maps.labels import BadMap, class_map
-        from embasis.data.maps.tally import tally
+        from embasis.data.segmentation.labels import BadMap, class_map
+        from embasis.data.segmentation.value_counts import value_counts
         from embasis.types import ClassTable
 
         table = ClassTable(("a", "b"), ((0,), (1,)), ((0, 0, 0), (3, 4, 5)), coded=coded)
         try:
-            height, width = tally(data, coded).size
+            height, width = value_counts(data, coded).size
             class_map(data, table)
         except BadMap as error:
             return str(error)

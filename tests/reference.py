@@ -104,14 +104,14 @@ def responsibilities(x, mu, sharpness, kernel="dot"):
     return softmax_rows(kernel_scores(x, mu, sharpness, kernel))
 
 
-def em_statistics(x, mu, sharpness, weight=None, kernel="dot", said=None, owner=None):
+def em_statistics(x, mu, sharpness, weight=None, kernel="dot", log_prior=None, component_class=None):
     """mass, total, objective."""
     x, mu = wide(x), wide(mu)
     weight = np.ones(len(x)) if weight is None else wide(weight)
     scores = kernel_scores(x, mu, sharpness, kernel)
     for n in range(len(x)):
         for k in range(len(mu)):
-            scores[n][k] += 0.0 if said is None else float(said[n, owner[k]])
+            scores[n][k] += 0.0 if log_prior is None else float(log_prior[n, component_class[k]])
     mass, total, objective = np.zeros(len(mu)), np.zeros(mu.shape), 0.0
     for n in range(len(x)):
         z = softmax(scores[n])
@@ -617,15 +617,15 @@ def uniform(sample_id, offset):
     return (z >> 11) / 2**53
 
 
-def taught_shares(known, taught, weight):
-    if taught is None or sum(taught) == 0:
+def training_priors(known, pseudo_label_counts, weight):
+    if pseudo_label_counts is None or sum(pseudo_label_counts) == 0:
         return [float(share) for share in known]
-    total = sum(float(count) + 0.5 for count in taught)
-    pairs = zip(known, taught, strict=True)
+    total = sum(float(count) + 0.5 for count in pseudo_label_counts)
+    pairs = zip(known, pseudo_label_counts, strict=True)
     return [(float(share) + weight * (float(count) + 0.5) / total) / (1 + weight) for share, count in pairs]
 
 
-def tempering(scores, entropy, weight=None):
+def network_temperature(scores, entropy, weight=None):
     """The largest power on a fine grid of (0, 1] whose mean entropy is at least the one asked for."""
     for power in np.geomspace(1.0, 1e-4, 4000):
         exponents = power * wide(scores)
@@ -745,7 +745,7 @@ def share_objective(found, likelihood, known, strength, weight=None):
     return total / sum(weights) + strength * prior
 
 
-def exchanged(probability, trained, here, power):
+def swap_priors(probability, trained, here, power):
     rows = []
     for row in wide(probability):
         parts = [(q / a) ** power * b for q, a, b in zip(row, wide(trained), wide(here), strict=True)]
@@ -773,12 +773,12 @@ def kappa(counts):
     return (agree - chance) / (1 - chance)
 
 
-def power_for(mean, witness):
+def fit_temperature(mean, reference):
     """The best of a fine grid; one answer more is spread evenly over all sites and classes."""
 
     def loss(power):
         total, extra = 0.0, 1 / mean.numel()
-        for row, chosen in zip(wide(mean), witness.tolist(), strict=True):
+        for row, chosen in zip(wide(mean), reference.tolist(), strict=True):
             parts = [max(value, 1e-12) ** power for value in row]
             total -= math.log(parts[chosen] / sum(parts))
             total -= sum(extra * math.log(part / sum(parts)) for part in parts)
@@ -787,8 +787,8 @@ def power_for(mean, witness):
     return min(np.geomspace(1 / 32, 8.0, 2000), key=loss)
 
 
-def powered(mean, between, within, power):
-    new = np.array([[max(value, 1e-12) ** power for value in row] for row in wide(mean)])
+def apply_temperature(mean, between, within, inverse_temperature):
+    new = np.array([[max(value, 1e-12) ** inverse_temperature for value in row] for row in wide(mean)])
     new = new / new.sum(1, keepdims=True)
     first = np.zeros_like(new)
     for i, row in enumerate(new):

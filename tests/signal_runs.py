@@ -26,9 +26,9 @@ SELDOM = tuple(LONG.get(word, word) for word in MATRIX)
 MEASURED = """
 import time
 from embasis.cli import main
-from embasis.experiment.folder import FolderRun
-from embasis.experiment.front import Front
-count, fill, steps, publishes = FolderRun._count, Front.fill, [], [0.0]
+from embasis.runs.run import TrainingRun
+from embasis.inputs.image_inputs import ImageInputs
+count, fill, steps, publishes = TrainingRun._count, ImageInputs.fill, [], [0.0]
 def timed(whole):
     def call(*arguments):
         began = time.monotonic()
@@ -45,8 +45,8 @@ def _fill(self, problem):
         steps.append(time.monotonic() - began)
         yield done
         began = time.monotonic()
-FolderRun._count, Front.fill = _count, _fill
-FolderRun.save, FolderRun._write_round = timed(FolderRun.save), timed(FolderRun._write_round)
+TrainingRun._count, ImageInputs.fill = _count, _fill
+TrainingRun.save, TrainingRun._write_round = timed(TrainingRun.save), timed(TrainingRun._write_round)
 try:
     main(words, prog_name="embasis")
 finally:

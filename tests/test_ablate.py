@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from cli_tables import embasis
-from embasis.experiment import compare as running
-from embasis.experiment.ablation import PARTS
+from embasis.benchmark import compare as running
+from embasis.benchmark.ablate import PARTS
+from embasis.benchmark.ablation_table import PLAIN, run_name
 from embasis.methods import METHODS
 from embasis.methods.parts import part_of, replace_parts
-from embasis.report.ablation import PLAIN, run_name
-from embasis.storage import files
+from embasis.storage import atomic
 from embasis.types import BasisTerms
 
 TINY = ("count=60", "rounds=1")
@@ -240,7 +240,7 @@ def test_ctrl_c_in_a_run_leaves_with_130_and_no_file(tmp_path: Path, monkeypatch
 
 @pytest.mark.usefixtures("_listening")
 def test_ctrl_c_while_files_are_written_leaves_whole_ones_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    count, usual = iter(range(9)), files.disk.write
+    count, usual = iter(range(9)), atomic.disk.write
 
     def write(handle: int, data: Any) -> int:
         if next(count) == 2:
@@ -249,7 +249,7 @@ def test_ctrl_c_while_files_are_written_leaves_whole_ones_only(tmp_path: Path, m
 
     words = ("ablate", "blobs", "--seeds", 1, "--only", "em", *TINY, "-o")
     assert embasis(*words, tmp_path / "whole").exit_code == 0
-    monkeypatch.setattr(files.disk, "write", write)
+    monkeypatch.setattr(atomic.disk, "write", write)
     result = embasis(*words, tmp_path / "out")
     assert (result.exit_code, result.stderr) == (130, "embasis: interrupted\n")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["ablate.csv", "ablate.md"]

@@ -6,7 +6,17 @@ import math
 
 import pytest
 
-from embasis.report.ablation import PLAIN, Part, Worth, ablation, as_markdown, as_text, run_name, verdict, worth
+from embasis.benchmark.ablation_table import (
+    PLAIN,
+    Part,
+    Worth,
+    ablation,
+    as_markdown,
+    as_text,
+    run_name,
+    verdict,
+    worth,
+)
 from embasis.report.scores import RunScore
 
 

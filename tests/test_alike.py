@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from embasis.data.alike import alike, alike_text
-from embasis.data.image.check import check_images
-from embasis.data.image.loading import Reader
-from embasis.data.image.sides import ImageOptions
-from embasis.data.maps.check import maps_check
-from embasis.data.tables import Finding, check_pair
+from embasis.data.images.check import check_images
+from embasis.data.images.sides import ImageOptions
+from embasis.data.segmentation.check import maps_check
+from embasis.data.tables.pair import Finding, check_pair
+from embasis.data.workers.loading import Reader
 from image_trees import pictures, plant
 from map_trees import folder, scenes
 

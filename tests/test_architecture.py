@@ -97,14 +97,14 @@ def test_nothing_imports_what_can_read_a_pickle(path: Path) -> None:
 def test_nothing_loads_what_torch_or_numpy_would_unpickle(path: Path) -> None:
     for call in calls(tree_of(path)):
         text = ast.unparse(call.func)
-        assert text != "torch.load" or short(path) in ("networks/weights.py", "networks/foreign_reader.py")
+        assert text != "torch.load" or short(path) in ("weights/files.py", "weights/torch_import_worker.py")
         assert text != "torch.load" or ast.unparse(call).count("weights_only=True") == 1
         assert not any(k.arg == "allow_pickle" and ast.unparse(k.value) != "False" for k in call.keywords)
         assert text not in ("np.load", "numpy.load") or any(k.arg == "allow_pickle" for k in call.keywords)
 
 
 def test_the_one_file_that_torch_may_load_is_checked_first_and_read_without_running_anything() -> None:
-    """`networks/weights.py` reads one known state dict: its bytes are hashed, compared, and only then loaded."""
+    """`weights/files.py` reads one known state dict: its bytes are hashed, compared, and only then loaded."""
     tree = tree_of(PACKAGE / "networks" / "weights.py")
     assert not [
         node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "torch.serialization"
@@ -127,9 +127,11 @@ def test_a_foreign_file_is_read_only_after_the_process_has_shut_itself_in() -> N
     tree = tree_of(PACKAGE / "networks" / "foreign_reader.py")
     main = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "main")
     lines = [ast.unparse(line) for line in main.body]
-    shut, loaded = (next(i for i, line in enumerate(lines) if word in line) for word in ("shut_in(", "torch.load("))
+    shut, loaded = (
+        next(i for i, line in enumerate(lines) if word in line) for word in ("enter_sandbox(", "torch.load(")
+    )
     assert shut < loaded
-    assert "if not shut_in(" in lines[shut]
+    assert "if not enter_sandbox(" in lines[shut]
     assert "leave(REFUSED" in lines[shut]
     assert [line for line in lines[:shut] if "data" in line] == ["data = sys.stdin.buffer.read(size)"]
 

@@ -34,7 +34,7 @@ def test_a_file_in_the_place_of_the_cache_is_found_before_the_scan(
     def scan(*_: object, **__: object) -> None:
         raise AssertionError("images are looked for")
 
-    monkeypatch.setattr("embasis.data.image.folders.load_images", scan)
+    monkeypatch.setattr("embasis.data.images.folders.load_images", scan)
     words = ["fit", made / "photos", made / "paintings", "-o", tmp_path / "run", *WORDS, f"images.depth={depth}"]
     refused(5, f"cannot write {place}: {place}: Not a directory; {CURE}", *words, f"images.cache={place}")
     refused(5, f"cannot write {place}/x: {place}: Not a directory; {CURE}", *words, f"images.cache={place}/x")
@@ -51,7 +51,7 @@ def test_a_cache_with_features_of_others_is_tried_before_an_image_is_decoded(
     front.cache.path.write_text("in the way")
     seen = counting(monkeypatch)
     with pytest.raises(ResourceError) as caught:
-        next(front.fill(problem))
+        next(front.cache_features(problem))
     assert str(caught.value) == f"cannot write {front.cache.path}: Not a directory; {CURE}"
     assert seen == []
 
@@ -61,9 +61,9 @@ def test_a_cache_that_has_everything_need_not_be_writable(
 ) -> None:
     problem, front = begun(made, settings(tmp_path / "cache"))
     assert front.cache is not None
-    list(front.fill(problem))
+    list(front.cache_features(problem))
     monkeypatch.setattr(FeatureCache, "require_writable", lambda cache: pytest.fail("nothing is to be written"))
-    assert list(front.fill(problem)) == [(36, 36)]
+    assert list(front.cache_features(problem)) == [(36, 36)]
 
 
 def test_trying_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from embasis.errors import ConfigError, InputDataError
-from embasis.experiment import changes, folder
-from embasis.experiment.folder import FolderRun
+from embasis.runs import resume
+from embasis.runs import run as folder
+from embasis.runs.run import TrainingRun
 from embasis.storage import RunFolder, read_newest, read_table, table_bytes
 from embasis.types import Arrays, LabelSchema, Problem
 from folder_runs import config, digests, go
@@ -28,10 +29,10 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def go_on(
     path: Path, *words: str, allow: tuple[str, ...] = (), problem: Problem | None = None, accept: bool = False
-) -> FolderRun:
+) -> TrainingRun:
     with RunFolder(path) as opened:
-        run = FolderRun(problem or toy(), config(*words), opened, None, allow, accept)
-        for _ in run.moments():
+        run = TrainingRun(problem or toy(), config(*words), opened, None, allow, accept)
+        for _ in run.events():
             pass
     return run
 
@@ -61,20 +62,20 @@ def test_every_setting_of_a_run_is_guarded_and_can_be_named(tmp_path: Path) -> N
             place = place[table]
         place[last] = "other"
         with pytest.raises(ConfigError) as caught:
-            changes.refuse_changed_config(resolved, other)
+            resume.refuse_changed_config(resolved, other)
         assert str(caught.value).endswith(f"or --allow-change {key}")
-        assert changes.refuse_changed_config(resolved, other, [key])[0].startswith(f"{key}: ")
+        assert resume.refuse_changed_config(resolved, other, [key])[0].startswith(f"{key}: ")
 
 
 def test_a_setting_that_is_newer_than_the_run_and_does_what_the_run_did_is_no_change() -> None:
     old = {"plan": {"rounds": 1}}
-    assert changes.refuse_changed_config(old, {"plan": {"rounds": 1, "warp": 0.0}}) == ()
+    assert resume.refuse_changed_config(old, {"plan": {"rounds": 1, "warp": 0.0}}) == ()
     for new, words in (({"warp": 1.0}, "plan.warp: None → 1.0"), ({"wrap": 0.0}, "plan.wrap: None → 0.0")):
         with pytest.raises(ConfigError) as caught:
-            changes.refuse_changed_config(old, {"plan": {"rounds": 1, **new}})
+            resume.refuse_changed_config(old, {"plan": {"rounds": 1, **new}})
         assert words in str(caught.value)
     with pytest.raises(ConfigError):
-        changes.refuse_changed_config({"plan": {"warp": 1.0}}, {"plan": {"warp": 0.0}})
+        resume.refuse_changed_config({"plan": {"warp": 1.0}}, {"plan": {"warp": 0.0}})
 
 
 def test_only_the_settings_that_are_named_may_change(tmp_path: Path) -> None:
@@ -154,14 +155,14 @@ def other_rows(problem: Problem) -> Problem:
     x[5] += 0.25
     x = torch.cat([x[kept], unlabelled.x[:2] + 0.01])
     return replace(problem, unlabelled=Arrays.of(x, ids=torch.cat([unlabelled.ids[kept], torch.tensor([200, 201])])),
-                   hidden=None)  # fmt: skip
+                   hidden_labels=None)  # fmt: skip
 
 
 SHIFT = "unlabelled (2 added, 1 removed, 1 edited: 'row 200', 'row 201', 'row 3', 'row 5')"
 
 
 def test_changed_rows_are_counted_named_and_refused(tmp_path: Path) -> None:
-    before = replace(toy(), hidden=None)
+    before = replace(toy(), hidden_labels=None)
     go(tmp_path / "run", config(), stop_after=9, problem=before)
     files = tree(tmp_path / "run")
     with pytest.raises(InputDataError) as caught:
@@ -174,11 +175,11 @@ def test_changed_rows_are_counted_named_and_refused(tmp_path: Path) -> None:
 
 
 def test_changed_rows_that_are_accepted_are_taken_over_and_written_down(tmp_path: Path) -> None:
-    before, path = replace(toy(), hidden=None), tmp_path / "run"
+    before, path = replace(toy(), hidden_labels=None), tmp_path / "run"
     go(path, config(), stop_after=9, problem=before)
     old = read_newest(path)
     with RunFolder(path) as opened:
-        run = FolderRun(other_rows(before), config(), opened, None, (), True)
+        run = TrainingRun(other_rows(before), config(), opened, None, (), True)
         progress = run.open()
         ids = run.problem.unlabelled.ids.tolist()
         pseudo, labels = progress.pseudo, progress.labels
@@ -189,7 +190,7 @@ def test_changed_rows_that_are_accepted_are_taken_over_and_written_down(tmp_path
             assert pseudo.label[place] == (-1 if new else old.tensors["pseudo/label"][row])
             assert pseudo.weight[place] == (0 if new else old.tensors["pseudo/weight"][row])
             assert labels[place] == (-1 if new else old.tensors["labels"][row])
-        for _ in run.moments():
+        for _ in run.events():
             pass
     note = f"from generation {old.number + 1} on, data: {SHIFT}"
     assert run.changes == [note]
@@ -203,7 +204,7 @@ def test_changed_rows_that_are_accepted_are_taken_over_and_written_down(tmp_path
 
 
 def test_a_crash_before_the_change_is_published_asks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, path = replace(toy(), hidden=None), tmp_path / "run"
+    before, path = replace(toy(), hidden_labels=None), tmp_path / "run"
     go(path, config(), stop_after=9, problem=before)
 
     class Crash(BaseException):
@@ -213,7 +214,7 @@ def test_a_crash_before_the_change_is_published_asks_again(tmp_path: Path, monke
         raise Crash
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FolderRun, "save", crash)
+        patch.setattr(TrainingRun, "save", crash)
         with pytest.raises(Crash):
             go_on(path, problem=other_rows(before), accept=True)
     with pytest.raises(InputDataError, match="2 added, 1 removed, 1 edited"):
@@ -222,7 +223,7 @@ def test_a_crash_before_the_change_is_published_asks_again(tmp_path: Path, monke
 
 
 def test_rows_of_a_folder_without_its_table_are_refused_without_counts(tmp_path: Path) -> None:
-    before, path = replace(toy(), hidden=None), tmp_path / "run"
+    before, path = replace(toy(), hidden_labels=None), tmp_path / "run"
     go(path, config(), stop_after=9, problem=before)
     (table,) = (path / "rows").iterdir()
     strange = [table_bytes({"side": ["unlabelled"], "id": ["x"], "name": [""], "mark": ["y"]}, ".parquet"),
@@ -268,7 +269,7 @@ def test_what_the_network_is_built_on_cannot_change_even_if_it_is_accepted(tmp_p
 
 
 def test_a_run_that_has_ended_takes_no_other_rows(tmp_path: Path) -> None:
-    before, path = replace(toy(), hidden=None), tmp_path / "run"
+    before, path = replace(toy(), hidden_labels=None), tmp_path / "run"
     go(path, config(), problem=before)
     with pytest.raises(InputDataError) as caught:
         go_on(path, problem=other_rows(before), accept=True)

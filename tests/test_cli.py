@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from cli_tables import ENVIRONMENT, FEATURES, PROGRAM, embasis, write_tables
 from embasis import catalogue
 from embasis.cli import main
-from embasis.interrupts import Stop
+from embasis.signals import Stop
 from embasis.storage import read_newest, read_table
 from embasis.types import Arrays, Problem
 
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def plain_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages are tested elsewhere; drawing them takes seconds."""
-    monkeypatch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+    monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
 
 
 def narrow(text: str) -> bool:
@@ -267,18 +267,20 @@ def test_compare_runs_all_methods(monkeypatch: pytest.MonkeyPatch) -> None:
 def small_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A demo of a second: few rows, one round."""
     from embasis.data import DATASETS
-    from embasis.data.virtual import digits
-    from embasis.experiment.build import PLANS
+    from embasis.data.datasets.synthetic_digits import digits
+    from embasis.runs.parts import PLANS
 
     def few(seed: int = 0, count: int = 150) -> Problem:
         whole = digits(seed, count)
         assert isinstance(whole.unlabelled, Arrays)
-        assert whole.hidden is not None
-        return Problem(whole.labelled, Arrays.of(whole.unlabelled.x[:150]), whole.schema, hidden=whole.hidden[:150])
+        assert whole.hidden_labels is not None
+        return Problem(
+            whole.labelled, Arrays.of(whole.unlabelled.x[:150]), whole.schema, hidden_labels=whole.hidden_labels[:150]
+        )
 
     monkeypatch.setitem(DATASETS, "digits", few)
     plan = {**PLANS["small_cnn"], "source_epochs": 2, "epochs": 1, "rounds": 1}
-    monkeypatch.setattr("embasis.experiment.build.PLANS", {**PLANS, "small_cnn": plan})
+    monkeypatch.setattr("embasis.runs.parts.PLANS", {**PLANS, "small_cnn": plan})
 
 
 def test_demo_ends_in_a_table_and_a_link_and_can_be_run_again(
@@ -297,7 +299,7 @@ def test_demo_ends_in_a_table_and_a_link_and_can_be_run_again(
     first = (out / "compare.md").read_text()
 
     monkeypatch.setattr("embasis.report.page.comparison_page", lambda *_: "page")
-    monkeypatch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+    monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
     again = embasis("demo", "-o", out)
     assert again.exit_code == 0, again.output
     assert f"{out / 'em_basis'} had ended (finished)" in again.stdout

@@ -40,7 +40,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("errors")
     write_tables(path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+        patch.setattr("embasis.runs.run.run_page", lambda view: "page")
         result = embasis("fit", path / "labelled.csv", path / "judged.csv", "-o", path / "run", "rounds=1")
     assert result.exit_code == 0, result.output
     return path
@@ -51,7 +51,7 @@ def here(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     """A copy to spoil, as the current folder; pages are not drawn."""
     shutil.copytree(finished, place := tmp_path / "here")
     monkeypatch.chdir(place)
-    monkeypatch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+    monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
     return place
 
 
@@ -433,7 +433,7 @@ def test_ctrl_c_while_data_are_read_has_code_130(here: Path, monkeypatch: pytest
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("embasis.data.tables.load_pair", interrupt)
+    monkeypatch.setattr("embasis.data.tables.pair.load_pair", interrupt)
     refused(here, 130, "interrupted", *FIT)
 
 
@@ -451,7 +451,7 @@ def test_warnings_of_others_are_not_ours_to_change(here: Path, monkeypatch: pyte
         warnings.warn("old", DeprecationWarning, stacklevel=1)
         return []
 
-    monkeypatch.setattr("embasis.data.tables.check_pair", noisy)
+    monkeypatch.setattr("embasis.data.tables.pair.check_pair", noisy)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         monkeypatch.setattr(warnings, "showwarning", lambda message, *_, **__: shown.append(str(message)))

@@ -21,7 +21,7 @@ LONG = (*TINY, "rounds=2", "source_epochs=3", "save_seconds=0")
 BACKWARDS = """
 import os, sys, time
 import datetime as times
-from embasis.storage import folder
+from embasis.storage import run_folder
 year, stop = int(words.pop()), int(words.pop())
 now = times.datetime(year, 1, 1, tzinfo=times.UTC)
 class Clock(times.datetime):
@@ -30,7 +30,7 @@ class Clock(times.datetime):
         global now
         now -= times.timedelta(hours=1)
         return now
-folder.datetime = Clock
+run_folder.datetime = Clock
 time.time = lambda: Clock.now().timestamp()
 time.time_ns = lambda: int(1e9 * time.time())
 time.localtime = lambda seconds=None: time.gmtime(time.time() if seconds is None else seconds)

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from embasis import config
+from embasis.benchmark.compare import compare
 from embasis.config import Config, load
 from embasis.errors import ConfigError, IncompatibleError
-from embasis.experiment.build import PLANS, build
-from embasis.experiment.compare import compare
 from embasis.methods import METHODS
 from embasis.methods.em_basis import ClassMeans, EMBasisLabeller, Fusion, LinearHead, Mixture, StageOne
 from embasis.methods.legacy import LEGACY_SETTINGS, MOVED_SETTINGS
+from embasis.methods.losses import MinimumEntropy, PseudoLabelLoss
 from embasis.methods.parts import part_of
-from embasis.methods.retraining import MinimumEntropy, TrustedLabels
-from embasis.methods.selectors import ClassBalanced, OneThreshold
+from embasis.methods.selectors import ClassBalanced, ConfidenceThreshold
 from embasis.networks import BACKBONES, PRETRAINED, SEGMENTERS
+from embasis.runs.parts import PLANS, build
 from embasis.types import Plan
 from map_runs import little_streets
 from training_runs import little_digits, toy
@@ -338,7 +338,7 @@ def test_a_plan_out_of_its_range_is_refused_in_one_sentence(settings: dict[str, 
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: OneThreshold(0.0), "threshold must be in (0, 1], got 0.0"),
+        (lambda: ConfidenceThreshold(0.0), "threshold must be in (0, 1], got 0.0"),
         (lambda: ClassBalanced(keep_first=1.5), "keep_first must be in (0, 1], got 1.5"),
         (lambda: ClassBalanced(keep_step=-0.1), "keep_step must be at least 0, got -0.1"),
         (
@@ -351,9 +351,9 @@ def test_a_plan_out_of_its_range_is_refused_in_one_sentence(settings: dict[str, 
         (lambda: ClassBalanced(temperature=0.0), "temperature must be positive, got 0.0"),
         (lambda: ClassBalanced(alpha=0.0), "alpha must be positive, got 0.0"),
         (lambda: ClassBalanced(floor=0.0), "floor must be positive, got 0.0"),
-        (lambda: TrustedLabels(unlabelled_weight=-1.0), "unlabelled_weight must be at least 0, got -1.0"),
-        (lambda: TrustedLabels(alpha=-1.0), "alpha must be at least 0, got -1.0"),
-        (lambda: TrustedLabels(regulariser="l1"), "regulariser must be one of none, kld, entropy, l2, got 'l1'"),
+        (lambda: PseudoLabelLoss(unlabelled_weight=-1.0), "unlabelled_weight must be at least 0, got -1.0"),
+        (lambda: PseudoLabelLoss(alpha=-1.0), "alpha must be at least 0, got -1.0"),
+        (lambda: PseudoLabelLoss(regulariser="l1"), "regulariser must be one of none, kld, entropy, l2, got 'l1'"),
         (lambda: MinimumEntropy(unlabelled_weight=-1.0), "unlabelled_weight must be at least 0, got -1.0"),
         (lambda: ClassMeans(-1), "components_per_class must be at least 0, got -1"),
         (lambda: StageOne(-1), "components must be at least 0, got -1"),

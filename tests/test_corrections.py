@@ -16,14 +16,14 @@ import torch
 import cli_tables
 from cli_tables import embasis, write_tables
 from embasis.data.corrections import other_ids, with_corrections
-from embasis.data.image.folders import load_images
+from embasis.data.images.folders import load_images
 from embasis.data.problem import from_arrays
-from embasis.data.tables import load_pair
+from embasis.data.tables.pair import load_pair
 from embasis.errors import InputDataError
-from embasis.experiment.corrections import corrected_problem, read_corrections
-from embasis.experiment.view import view_of
-from embasis.report.sections import went_in
-from embasis.storage import neutral_cell, read_newest, read_table, table_bytes
+from embasis.report.sections import input_summary
+from embasis.runs.corrections import corrected_problem, read_corrections
+from embasis.runs.view import view_of
+from embasis.storage import escape_formula, read_newest, read_table, table_bytes
 from embasis.types import Arrays, Problem
 from folder_runs import digests
 from image_runs import CLASSES, WORDS, picture
@@ -35,7 +35,7 @@ FIT = ("fit", "labelled.csv", "judged.csv", "-o", "new", "rounds=1", "--correcti
 
 @pytest.fixture(autouse=True)
 def _plain_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+    monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
 
 
 @pytest.fixture
@@ -71,12 +71,12 @@ def test_corrected_rows_are_labelled_rows_of_the_run_and_nothing_is_scored_on_th
     assert facts["corrected"] == 3
     assert facts["config"]["data"]["corrections"] == "fix.csv"
     assert sum(map(sum, facts["records"][-1]["evaluation"]["confusion"])) == 57
-    assert ("corrected by hand, now labelled", "3") in went_in(view_of(Path("new")))
+    assert ("corrected by hand, now labelled", "3") in input_summary(view_of(Path("new")))
 
 
 def test_a_run_without_corrections_says_nothing_of_them(here: Path) -> None:
     assert embasis(*FIT[:-2]).exit_code == 0
-    assert not [row for row in went_in(view_of(Path("new"))) if "corrected" in row[0]]
+    assert not [row for row in input_summary(view_of(Path("new"))) if "corrected" in row[0]]
 
 
 def test_the_moved_rows_have_their_features_their_new_labels_and_their_ids(here: Path) -> None:
@@ -96,8 +96,8 @@ def test_the_moved_rows_have_their_features_their_new_labels_and_their_ids(here:
     stay = [row for row in range(60) if row not in (0, 2)]
     assert torch.equal(found.unlabelled.x, before.unlabelled.x[stay])
     assert isinstance(before.hidden, torch.Tensor)
-    assert isinstance(found.hidden, torch.Tensor)
-    assert torch.equal(found.hidden, before.hidden[stay])
+    assert isinstance(found.hidden_labels, torch.Tensor)
+    assert torch.equal(found.hidden_labels, before.hidden[stay])
 
 
 def test_an_id_is_kept_unless_a_labelled_row_has_it() -> None:
@@ -110,7 +110,7 @@ def test_an_id_is_kept_unless_a_labelled_row_has_it() -> None:
 
 def test_hidden_labels_that_only_moved_rows_had_are_gone() -> None:
     x = torch.randn(4, 2)
-    problem = from_arrays(x, ["a", "b", "a", "b"], x, hidden=["a", "", "", ""])
+    problem = from_arrays(x, ["a", "b", "a", "b"], x, hidden_labels=["a", "", "", ""])
     assert with_corrections(problem, {"0": "b"}, "f", "u").hidden is None
     assert with_corrections(problem, {"1": "b"}, "f", "u").hidden is not None
 
@@ -303,7 +303,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plant(root / "paintings", {"amsel/bild 0.png": picture(0, 90, 40)})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EMBASIS_CACHE", str(root / "cache"))
-        patch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+        patch.setattr("embasis.runs.run.run_page", lambda view: "page")
         result = embasis("fit", root / "photos", root / "paintings", "-o", root / "run", *WORDS, "rounds=1")
     assert result.exit_code == 0, result.output
     return root
@@ -328,7 +328,7 @@ def test_images_that_predict_or_export_named_come_back_whatever_they_are_called(
         columns = read_table(name)
         marks = ["Möwe" if id in wanted else "" for id in columns["id"]]
         Path("fix.csv").write_bytes(table_bytes({**columns, "corrected": marks}, ".csv"))
-        assert neutral_cell("=cmd().png") == "'=cmd().png" in Path("fix.csv").read_text()
+        assert escape_formula("=cmd().png") == "'=cmd().png" in Path("fix.csv").read_text()
         out = f"new{number}"
         result = embasis(*PAINT[:4], out, *WORDS, "rounds=1", "--corrections", "fix.csv")
         assert result.exit_code == 0, result.output

@@ -14,10 +14,10 @@ import pytest
 
 from cli_tables import embasis, refused, write_tables
 from embasis.config import load
-from embasis.data.image.lists import scan_list
-from embasis.data.maps.classes import read_classes
-from embasis.data.readers import read_raw, read_table
-from embasis.data.tables import load_pair
+from embasis.data.images.lists import scan_list
+from embasis.data.segmentation.classes import read_classes
+from embasis.data.tables.pair import load_pair
+from embasis.data.tables.read import read_raw, read_table
 from embasis.errors import ConfigError, EmbasisWarning, InputDataError
 from fuzz_targets import MEGABYTES, Target, try_one
 from image_trees import picture, plant
@@ -118,8 +118,8 @@ def test_settings_of_megabytes_and_numbers_of_thousands_of_digits_are_refused(tm
     assert says(lambda: load(path)).startswith(f"config {path}: Exceeds the limit (4300 digits) for integer string")
     path.write_text(f"seed = {'[' * 5000}\n")
     assert says(lambda: load(path)).startswith(f"config {path}: ")
-    assert says(lambda: load(words=[f"seed={'1' * 5000}"])).startswith("config: Expected `int`, got `str`")
-    assert says(lambda: load(words=[f"seed={'[' * 5000}"])).startswith("config: Expected `int`, got `str`")
+    assert says(lambda: load(overrides=[f"seed={'1' * 5000}"])).startswith("config: Expected `int`, got `str`")
+    assert says(lambda: load(overrides=[f"seed={'[' * 5000}"])).startswith("config: Expected `int`, got `str`")
 
 
 # --- leaks between tables

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from embasis.data.numbers import checked, narrow
 from embasis.data.problem import from_arrays, label_names, order
+from embasis.data.tables.numbers import checked, narrow
 from embasis.errors import EmbasisWarning, InputDataError
 
 X = np.arange(32, dtype=np.float64).reshape(4, 8)
@@ -26,14 +26,14 @@ def test_labels_become_numbers_of_sorted_names():
     assert problem.schema.names == ("cat", "dog", "eel")
     assert problem.labelled.labels.tolist() == [1, 0, 1, 2]
     assert problem.unlabelled.labels.tolist() == [-1] * 4
-    assert problem.hidden is None
-    assert problem.shared is False
+    assert problem.hidden_labels is None
+    assert problem.same_domain is False
 
 
 def test_names_fix_the_order_and_may_hold_a_class_without_rows():
-    problem = from_arrays(X, Y, X, names=["yak", "eel", "dog", "cat"], hidden=["yak", "cat", "cat", "dog"])
+    problem = from_arrays(X, Y, X, names=["yak", "eel", "dog", "cat"], hidden_labels=["yak", "cat", "cat", "dog"])
     assert problem.labelled.labels.tolist() == [3, 2, 3, 1]
-    assert problem.hidden.tolist() == [0, 3, 3, 2]
+    assert problem.hidden_labels.tolist() == [0, 3, 3, 2]
 
 
 def test_integer_classes_are_in_the_order_of_their_values():
@@ -59,9 +59,9 @@ def test_integers_of_every_kind_are_the_same_classes(y):
 
 
 def test_unknown_hidden_labels_stay_minus_one():
-    problem = from_arrays(X, Y, np.ones((6, 8)), hidden=["cat", "", None, float("nan"), -1, "eel"])
-    assert problem.hidden.tolist() == [0, -1, -1, -1, -1, 2]
-    assert from_arrays(X, Y, X, hidden=[-1, -1, -1, -1]).hidden is None
+    problem = from_arrays(X, Y, np.ones((6, 8)), hidden_labels=["cat", "", None, float("nan"), -1, "eel"])
+    assert problem.hidden_labels.tolist() == [0, -1, -1, -1, -1, 2]
+    assert from_arrays(X, Y, X, hidden_labels=[-1, -1, -1, -1]).hidden is None
 
 
 def test_a_test_set_takes_the_numbers_of_the_labelled_classes():

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from embasis.data.tables import Finding, check_pair, load_pair, read_table
+from embasis.data.tables.pair import Finding, check_pair, load_pair, read_table
 from embasis.errors import EmbasisWarning, InputDataError
 
 CSV = "w,h,label\n1,2,cat\n3,4,dog\n5,6.5,cat\n"
@@ -326,7 +326,7 @@ def test_two_tables_are_matched_by_the_names_of_columns_and_classes(tmp_path):
     assert problem.schema.names == ("cat", "dog")
     assert problem.unlabelled.x.tolist() == [[10, 20], [30, 40]]
     assert problem.unlabelled.labels.tolist() == [-1, -1]
-    assert problem.hidden.tolist() == [1, -1]
+    assert problem.hidden_labels.tolist() == [1, -1]
     assert problem.test.labels.tolist() == [0, 1, 0]
 
 
@@ -337,7 +337,7 @@ def test_rows_labels_and_hidden_labels_follow_their_ids(tmp_path):
     assert problem.labelled.ids.tolist() == [3, 9]
     assert problem.labelled.labels.tolist() == [1, 0]
     assert problem.unlabelled.x.flatten().tolist() == [10, 20, 50]
-    assert problem.hidden.tolist() == [0, -1, 1]
+    assert problem.hidden_labels.tolist() == [0, -1, 1]
 
 
 def test_arrays_of_images_and_plain_arrays_are_matched_by_position(tmp_path):
@@ -345,7 +345,7 @@ def test_arrays_of_images_and_plain_arrays_are_matched_by_position(tmp_path):
     np.save(tmp_path / "b.npy", np.ones((3, 1, 8, 8), np.uint8))
     problem = load_pair(tmp_path / "a.npz", tmp_path / "b.npy")
     assert problem.unlabelled.x.shape == (3, 1, 8, 8)
-    assert problem.hidden is None
+    assert problem.hidden_labels is None
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embasis.data import DATASETS
-from embasis.data.virtual import STYLES, blobs, digits, moons, render
+from embasis.data.datasets.synthetic_digits import STYLES, blobs, digits, moons, render
 from embasis.errors import ConfigError
 
 
@@ -74,7 +74,7 @@ def test_logistic_regression_gets_about_six_in_ten_of_the_real_digits(seed):
     problem = digits(seed, count=2000)
     model = LogisticRegression(C=1, solver="newton-cg")
     model.fit(problem.labelled.x.flatten(1).numpy(), problem.labelled.labels.numpy())
-    assert 0.55 < model.score(problem.unlabelled.x.flatten(1).numpy(), problem.hidden.numpy()) < 0.68
+    assert 0.55 < model.score(problem.unlabelled.x.flatten(1).numpy(), problem.hidden_labels.numpy()) < 0.68
 
 
 def test_fewer_than_ten_digits_are_refused():
@@ -110,7 +110,7 @@ def test_toys_repeat_with_their_seed_and_hide_their_labels(make):
     assert torch.equal(one.unlabelled.x, two.unlabelled.x)
     assert not torch.equal(one.unlabelled.x, other.unlabelled.x)
     assert (one.unlabelled.labels == -1).all()
-    assert one.hidden.shape == (len(one.unlabelled),)
+    assert one.hidden_labels.shape == (len(one.unlabelled),)
 
 
 @pytest.mark.parametrize(

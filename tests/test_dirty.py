@@ -20,11 +20,11 @@ import torch
 
 from cli_tables import embasis
 from dirty_tree import KINDS, Line, plant_payloads, plant_tree, sound, state_of
-from embasis.data.image import files, sniff
-from embasis.data.image.folders import load_images
-from embasis.data.image.samples import Images
-from embasis.data.image.scan import name_bytes, scan_folder
-from embasis.data.image.sides import ImageOptions
+from embasis.data.images import files, header
+from embasis.data.images.folders import load_images
+from embasis.data.images.samples import Images
+from embasis.data.images.scan import name_bytes, scan_folder
+from embasis.data.images.sides import ImageOptions
 from embasis.data.ledger import Account, ledger
 from embasis.errors import EmbasisError, InputDataError
 from embasis.storage import read_table
@@ -75,7 +75,7 @@ def test_files_of_the_same_bytes_are_decoded_once_and_all_are_named(
     tree: dict[str, list[Line]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded = []
-    monkeypatch.setattr("embasis.data.image.loading.asked_of", lambda file: decoded.append(file) or usual(file))
+    monkeypatch.setattr("embasis.data.workers.loading.request_for", lambda file: decoded.append(file) or usual(file))
     found = checked("--workers", "0")
     assert found == wanted(tree)
     assert len(decoded) == 40 + 2 * 4  # the payloads of both sides, and the four kinds that only decoding finds
@@ -105,9 +105,9 @@ def test_fit_accounts_for_every_file(tree: dict[str, list[Line]], tmp_path: Path
 
 def test_an_account_that_is_not_even_is_an_error_in_words(tree: dict[str, list[Line]]) -> None:
     problem = load_images("labelled", "unlabelled", options=ALL)
-    assert problem.seen == {"labelled": 100, "unlabelled": 100}
+    assert problem.files_seen == {"labelled": 100, "unlabelled": 100}
     lost = Images(problem.unlabelled.files[1:], problem.unlabelled.labels[1:], problem.unlabelled.ids[1:])
-    broken = type(problem)(problem.labelled, lost, problem.schema, refused=problem.refused, seen=problem.seen)
+    broken = type(problem)(problem.labelled, lost, problem.schema, refused=problem.refused, seen=problem.files_seen)
     with pytest.raises(EmbasisError) as caught:
         ledger(broken, {}, 7)
     scanned = [line for line in tree["unlabelled"] if line.phase == "scan"]
@@ -140,7 +140,7 @@ def test_a_refusal_that_is_not_written_down_is_noticed(
 def test_a_limit_of_pixels_that_is_gone_is_noticed(
     tree: dict[str, list[Line]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sniff, "LARGEST_PIXELS", 10**18)
+    monkeypatch.setattr(header, "LARGEST_PIXELS", 10**18)
     wrong = wanted(tree) - checked("--workers", "0")
     assert {reason for _, _, reason, _, _ in wrong} == {"60000×60000 exceeds 64 Mpx", "1048576×1048576 exceeds 64 Mpx"}
 

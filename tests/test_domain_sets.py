@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.io import loadmat, savemat
 
-from embasis.data.domain_sets import (
+from embasis.data.datasets.domain_sets import (
     CLASSES,
     GOOGLENET,
     PACK,
@@ -20,7 +20,7 @@ from embasis.data.domain_sets import (
     unit_scores,
     where,
 )
-from embasis.data.mat import read_mat
+from embasis.data.datasets.mat import read_mat
 from embasis.errors import ConfigError, InputDataError
 
 MAKERS = [office_caltech10_surf, office_caltech10_googlenet]
@@ -60,7 +60,7 @@ def test_every_pair_of_the_miniature_is_a_sound_problem(root, make, name):
         assert problem.schema.names == CLASSES
         assert problem.labelled.x.dtype == problem.unlabelled.x.dtype == torch.float32
         assert (problem.unlabelled.labels == -1).all()
-        assert torch.equal(problem.hidden, torch.arange(len(problem.unlabelled)) % 10)
+        assert torch.equal(problem.hidden_labels, torch.arange(len(problem.unlabelled)) % 10)
         assert len(problem.labelled.ids.unique()) == len(problem.labelled)
 
 
@@ -176,8 +176,8 @@ def test_the_real_pack_has_the_published_sizes_and_class_counts():
             assert problem.labelled.x.shape == (sizes[source], features)
             assert problem.unlabelled.x.shape == (sizes[target], features)
             assert torch.isfinite(problem.labelled.x).all()
-    assert torch.bincount(problem.hidden).tolist() == [12, 21, 12, 13, 10, 24, 22, 12, 8, 23]
-    assert problem.hidden.dtype == torch.int64
+    assert torch.bincount(problem.hidden_labels).tolist() == [12, 21, 12, 13, 10, 24, 22, 12, 8, 23]
+    assert problem.hidden_labels.dtype == torch.int64
 
 
 @pytest.mark.parametrize("packed", [False, True])

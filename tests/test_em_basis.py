@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from embasis.data.virtual import blobs
+from embasis.data.datasets.synthetic_digits import blobs
 from embasis.errors import CorruptError, InputDataError
 from embasis.functional import moments
 from embasis.functional.basis import class_means
@@ -145,7 +145,7 @@ def test_a_network_that_does_not_know_its_own_labelled_rows_convicts_no_basis() 
 
 def test_a_basis_that_agrees_with_the_network_is_believed() -> None:
     parts = stream()
-    named = torch.nn.functional.one_hot(blobs(count=60).hidden, 3) * 3.0  # a network that is always right
+    named = torch.nn.functional.one_hot(blobs(count=60).hidden_labels, 3) * 3.0  # a network that is always right
     parts[1] = replace(parts[1], scores=named)
     state = CAREFUL.fit(parts, {}, 0, 0)
     assert float(state["agreement"]) > 0.6

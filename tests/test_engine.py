@@ -16,23 +16,23 @@ from embasis.engine.self_train import TrainingEvent, begin, train_rounds
 from embasis.engine.state import TrainState
 from embasis.engine.train import cycle, rows_of_epoch, train_round
 from embasis.errors import NumericalError
-from embasis.experiment.build import Built
 from embasis.functional.sites import unit_rows
 from embasis.methods.baselines import pseudo_label
+from embasis.methods.losses import PseudoLabelLoss
 from embasis.methods.parts import replace_parts
-from embasis.methods.retraining import TrustedLabels
 from embasis.methods.selectors import ClassBalanced
+from embasis.runs.parts import RunParts
 from embasis.types import Arrays, Features, LabelDistribution, Labeller, Method, Problem, PseudoLabels, State, Stream
 from training_runs import built_for, parts, run, same, toy
 
 COLLAPSE = {"rounds": 4, "source_epochs": 3, "epochs": 1}
 
 
-def moments_of(built: Built) -> list[TrainingEvent]:
+def moments_of(built: RunParts) -> list[TrainingEvent]:
     return list(train_rounds(built.problem, built.network, built.method, built.plan))
 
 
-def with_method(built: Built, method: Method) -> Built:
+def with_method(built: RunParts, method: Method) -> RunParts:
     return replace(built, method=method)
 
 
@@ -183,8 +183,8 @@ class Adversary(Labeller):
         return LabelDistribution(mean, torch.zeros_like(mean), mean * (1 - mean), 1 - mean.amax(1))
 
 
-def attacked(problem: Problem | None = None, **settings: Any) -> Built:
-    method = Method("attacked", Adversary(**settings), ClassBalanced(), TrustedLabels())
+def attacked(problem: Problem | None = None, **settings: Any) -> RunParts:
+    method = Method("attacked", Adversary(**settings), ClassBalanced(), PseudoLabelLoss())
     return with_method(built_for(problem or toy(), "mlp", "cbst", plan=COLLAPSE), method)
 
 
@@ -298,7 +298,7 @@ def test_weights_without_decay_and_with_it_differ_and_biases_never_decay() -> No
 STAGE1 = {"labeller.start": "StageOne"}
 
 
-def stage1(iterations: int) -> tuple[Tensor, Built, list[TrainingEvent]]:
+def stage1(iterations: int) -> tuple[Tensor, RunParts, list[TrainingEvent]]:
     built = built_for(toy(), "mlp", "em_basis", parts=STAGE1, iterations=iterations)
     progress = begin(built.network, built.method, built.plan)
     first = built.network.basis.weight.detach().clone()

@@ -18,8 +18,8 @@ from embasis.engine.train import make_optimiser, take_step
 from embasis.errors import ConfigError
 from embasis.functional.basis import orthogonality
 from embasis.methods import METHODS
-from embasis.methods.retraining import TrustedLabels
-from embasis.networks.model import Network
+from embasis.methods.losses import PseudoLabelLoss
+from embasis.networks.network import Network
 from embasis.types import Arrays, Method, Plan, PseudoLabels
 from training_runs import built_for, run, same, toy
 
@@ -75,7 +75,7 @@ def test_a_step_in_parts_is_the_same_step(name: str, parts: int, soft: bool) -> 
 
 
 def trusting(regulariser: str) -> Method:
-    return replace(WEIGHTED["cbst"], loss=TrustedLabels(2.0, regulariser))
+    return replace(WEIGHTED["cbst"], loss=PseudoLabelLoss(2.0, regulariser))
 
 
 @pytest.mark.parametrize("kind", ["none", "kld", "entropy", "l2"])
@@ -89,7 +89,7 @@ def test_a_batch_without_trusted_rows_is_the_same_step_in_parts(kind: str) -> No
 def test_shares_that_forget_the_weights_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = batch(40, 37)
     whole, _ = stepped(WEIGHTED["cbst"], rows, STEP)
-    monkeypatch.setattr(TrustedLabels, "mass", lambda self, pseudo: float(len(pseudo)))
+    monkeypatch.setattr(PseudoLabelLoss, "mass", lambda self, pseudo: float(len(pseudo)))
     found, _ = stepped(WEIGHTED["cbst"], rows, replace(STEP, accumulate=3))
     assert any((found[key] - value).abs().max() > 1e-4 for key, value in whole.items())
 

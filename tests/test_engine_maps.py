@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 import reference
-from embasis.data.maps.samples import MapArrays
-from embasis.data.maps.views import places_of
+from embasis.data.segmentation.samples import MapArrays
+from embasis.data.segmentation.views import places_of
 from embasis.engine import features as extraction
 from embasis.engine import round as round_module
 from embasis.engine import sampling as surveying
@@ -26,17 +26,25 @@ from embasis.engine.evaluate import Tally, beside, evaluate
 from embasis.engine.features import extract
 from embasis.engine.labels import Unpacked, labelled_parts
 from embasis.engine.pixels import Pixels
-from embasis.engine.round_labels import BoundSelector, LabelBatch, MapLabels, MapPseudoLabels, MemoryShelf, pack, unpack
+from embasis.engine.round_labels import (
+    BoundSelector,
+    LabelBatch,
+    MapLabels,
+    MapPseudoLabels,
+    MemoryLabelStore,
+    pack,
+    unpack,
+)
 from embasis.engine.sampling import sample_features
 from embasis.engine.self_train import train_rounds
 from embasis.engine.state import TrainState
-from embasis.engine.train import aim_at, wanted_classes
+from embasis.engine.train import aim_at, class_sampling_weights
 from embasis.engine.windows import forward_windowed, starts, stitched
 from embasis.errors import CorruptError
 from embasis.functional.metrics import class_counts
 from embasis.methods.selectors import ClassBalanced
-from embasis.networks.model import Network
-from embasis.storage.shelf import DiskShelf
+from embasis.networks.network import Network
+from embasis.storage.label_store import DiskLabelStore
 from embasis.types import Features, LabelDistribution, Labeller, Plan, Problem, PseudoLabels, State, View
 from map_runs import (
     CLASSES,
@@ -116,20 +124,20 @@ def test_the_labels_of_this_round_and_of_the_last_one_are_kept_until_the_round_i
     assert Kept(before.saved, ended[-1].shelf).end(fresh("em_basis")).same(ended[-1].saved)
 
 
-def drop_counts(progress: TrainState, shelf: MemoryShelf) -> None:
+def drop_counts(progress: TrainState, shelf: MemoryLabelStore) -> None:
     progress.counts = None
 
 
-def other_counts(progress: TrainState, shelf: MemoryShelf) -> None:
+def other_counts(progress: TrainState, shelf: MemoryLabelStore) -> None:
     assert progress.counts is not None
     progress.counts = progress.counts.flip(1)
 
 
-def other_selector(progress: TrainState, shelf: MemoryShelf) -> None:
+def other_selector(progress: TrainState, shelf: MemoryLabelStore) -> None:
     progress.selector = {**progress.selector, "threshold": progress.selector["threshold"] / 2}
 
 
-def other_labels(progress: TrainState, shelf: MemoryShelf) -> None:
+def other_labels(progress: TrainState, shelf: MemoryLabelStore) -> None:
     shelf._rounds = {number: parts[::-1] for number, parts in shelf._rounds.items()}
 
 
@@ -146,7 +154,7 @@ def test_without_a_part_of_what_is_kept_the_end_is_another_or_there_is_none(spoi
 def test_labels_that_are_gone_from_the_shelf_are_said_to_be_gone() -> None:
     kept = next(kept for kept in undisturbed("em_basis") if kept.saved.cursor == (1, 1, 1))
     with pytest.raises(CorruptError, match=r"^the labels of round 0 are not there any more$"):
-        Kept(kept.saved, MemoryShelf()).end(fresh("em_basis"))
+        Kept(kept.saved, MemoryLabelStore()).end(fresh("em_basis"))
 
 
 def test_a_run_that_has_ended_needs_no_labels_any_more() -> None:
@@ -156,20 +164,20 @@ def test_a_run_that_has_ended_needs_no_labels_any_more() -> None:
 
 def test_labels_on_disk_and_in_memory_give_the_same_run_bit_for_bit(tmp_path: Path) -> None:
     first = run_built_maps(fresh("em_basis"))
-    disk = run_built_maps(fresh("em_basis"), shelf=DiskShelf(tmp_path))
+    disk = run_built_maps(fresh("em_basis"), shelf=DiskLabelStore(tmp_path))
     assert Saved.of(first.progress).same(Saved.of(disk.progress))
     assert all(same(left, right) for left, right in zip(first.sites, disk.sites, strict=True))
     assert sorted(path.name for path in (tmp_path / "sites").iterdir()) == ["round-001", "round-002"]
 
 
 def test_a_run_from_disk_goes_on_from_the_middle_of_a_round(tmp_path: Path) -> None:
-    built, shelf = fresh("em_basis"), DiskShelf(tmp_path)
+    built, shelf = fresh("em_basis"), DiskLabelStore(tmp_path)
     for event in train_rounds(built.problem, built.network, built.method, built.plan, None, shelf):
         saved = Saved.of(event.state)
         if saved.cursor == (2, 1, 1):
             break
     built = fresh("em_basis")
-    again = run_built_maps(built, saved.restore(built), DiskShelf(tmp_path))
+    again = run_built_maps(built, saved.restore(built), DiskLabelStore(tmp_path))
     assert Saved.of(again.progress).same(undisturbed("em_basis")[-1].saved)
 
 
@@ -226,7 +234,7 @@ def test_a_survey_holds_the_smallest_keys_of_each_class_and_no_more_than_it_may(
     assert int(class_counts(label[rows], CLASSES).max()) == quota < len(every["ids"]) // CLASSES
     assert same(sites_of(found.chunks), {name: value[rows] for name, value in every.items()})
     seen, kept = class_counts(label, CLASSES), class_counts(label[rows], CLASSES)
-    weight = torch.cat([part.shares for part in found.chunks])
+    weight = torch.cat([part.site_weight for part in found.chunks])
     assert torch.equal(weight, (seen / kept)[label[rows]])  # so a sample speaks for every class as often as it is there
     assert float(weight.sum()) == pytest.approx(len(label))
 
@@ -236,7 +244,7 @@ def test_a_survey_is_the_same_whatever_the_chunks(labelled: bool, monkeypatch: p
     problem, plan = many(), Plan(reservoir=1024)
     side = problem.labelled if labelled else problem.unlabelled
     chunks = sample_features(seeing(), side, plan, labelled, 1).chunks
-    whole, weight = sites_of(chunks), torch.cat([part.shares for part in chunks])
+    whole, weight = sites_of(chunks), torch.cat([part.site_weight for part in chunks])
     every = list(extract(seeing(), side, plan, labelled))
     for size in (1, 100, 700):
         parts = sites_of(every)
@@ -244,7 +252,7 @@ def test_a_survey_is_the_same_whatever_the_chunks(labelled: bool, monkeypatch: p
         monkeypatch.setattr(surveying, "extract", lambda *_, cut=cut: iter(cut))
         found = sample_features(seeing(), side, plan, labelled, 1).chunks
         assert same(sites_of(found), whole)
-        assert torch.equal(torch.cat([part.shares for part in found]), weight)
+        assert torch.equal(torch.cat([part.site_weight for part in found]), weight)
 
 
 def test_only_some_pictures_of_a_long_street_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +322,7 @@ def test_a_labeller_sees_no_class_of_the_unlabelled_side_even_if_its_pictures_ha
     # A side that shows its classes, in spite of its labels.
     open_side = built.problem.unlabelled
     assert isinstance(open_side, MapArrays)
-    hidden = built.problem.hidden
+    hidden = built.problem.hidden_labels
     assert hidden is not None
     truth = torch.stack([hidden[row] for row in range(9)]).clamp_min(0).to(torch.uint8)
     labelled_side = built.problem.labelled
@@ -358,7 +366,7 @@ def test_a_chunk_ends_with_the_pass_that_fills_it(monkeypatch: pytest.MonkeyPatc
     rows = [len(chunk.rows) for chunk in chunks if chunk.rows is not None]
     assert rows == [32, 23]  # two passes of 16 pictures have at least 512 sites
     assert all(chunk.grid == GRID and len(chunk) == SITES * len(chunk.rows) for chunk in chunks)  # type: ignore[arg-type]
-    monkeypatch.setattr(MapArrays, "mixed", True)
+    monkeypatch.setattr(MapArrays, "has_mixed_shapes", True)
     alone = list(extract(seeing(), many().unlabelled, Plan(), labelled=False))
     assert [len(chunk) for chunk in alone] == [SITES] * 55
 
@@ -436,7 +444,7 @@ def test_a_wanted_place_has_the_drawn_class_as_its_pseudo_label() -> None:
     for number in range(CLASSES):
         only = torch.zeros(CLASSES)
         only[number] = 1
-        places = labels.wanted(torch.arange(6), only, (0, 1, 0))
+        places = labels.crop_targets(torch.arange(6), only, (0, 1, 0))
         for row in range(6):
             has = bool((verdict.part(row).pseudo.label == number).any())
             assert has == (not bool(places[row].isnan().any()))
@@ -446,18 +454,18 @@ def test_a_wanted_place_has_the_drawn_class_as_its_pseudo_label() -> None:
 
 def test_wanted_places_are_drawn_by_seed_round_epoch_and_id_alone() -> None:
     labels, rows = labels_for(spread_labels(6)), torch.arange(6)
-    first = labels.wanted(rows, torch.ones(CLASSES), (0, 1, 0))
-    assert torch.equal(first, labels.wanted(rows, torch.ones(CLASSES), (0, 1, 0)))
-    assert torch.equal(first[[4, 1]], labels.wanted(torch.tensor([4, 1]), torch.ones(CLASSES), (0, 1, 0)))
+    first = labels.crop_targets(rows, torch.ones(CLASSES), (0, 1, 0))
+    assert torch.equal(first, labels.crop_targets(rows, torch.ones(CLASSES), (0, 1, 0)))
+    assert torch.equal(first[[4, 1]], labels.crop_targets(torch.tensor([4, 1]), torch.ones(CLASSES), (0, 1, 0)))
     for key in ((1, 1, 0), (0, 2, 0), (0, 1, 1)):
-        assert not torch.equal(first, labels.wanted(rows, torch.ones(CLASSES), key))
+        assert not torch.equal(first, labels.crop_targets(rows, torch.ones(CLASSES), key))
 
 
 def test_a_row_without_trusted_sites_has_no_wanted_place_and_is_not_useful() -> None:
     labels = labels_for(spread_labels(3))
     labels = MapPseudoLabels(labels.labels, labels.counts * torch.tensor([[1], [0], [1]]))
     assert labels.useful.tolist() == [0, 2]
-    places = labels.wanted(torch.arange(3), torch.ones(CLASSES), (0, 1, 0))
+    places = labels.crop_targets(torch.arange(3), torch.ones(CLASSES), (0, 1, 0))
     assert places.isnan().any(1).tolist() == [False, True, False]
 
 
@@ -465,19 +473,19 @@ def test_classes_that_were_seldom_labelled_are_drawn_more_often() -> None:
     done = run_maps(None, "cbst")
     record = done.records[-1]
     progress = replace(done.progress, records=[replace(record, class_counts=(9000, 900, 100))])
-    rare = wanted_classes(done.built.problem, progress)
+    rare = class_sampling_weights(done.built.problem, progress)
     assert torch.allclose(rare / rare[0], torch.tensor([1.0, math.sqrt(10), math.sqrt(90)]))
     progress = replace(progress, records=[replace(record, class_counts=(10000, 0, 0))])
-    rare = wanted_classes(done.built.problem, progress)
+    rare = class_sampling_weights(done.built.problem, progress)
     assert torch.allclose(rare / rare[0], torch.tensor([1.0, math.sqrt(300), math.sqrt(300)]))
-    first = wanted_classes(done.built.problem, TrainState(done.progress.network))
+    first = class_sampling_weights(done.built.problem, TrainState(done.progress.network))
     counts = done.built.problem.labelled.counts(CLASSES)
     assert torch.equal(first.argsort(descending=True), counts.argsort())
     labels, rows = labels_for(spread_labels(8)), torch.arange(8)
     drawn = [
         labels.labels.at(row, place.unsqueeze(0)).label
         for epoch in range(40)
-        for row, place in enumerate(labels.wanted(rows, torch.tensor([1.0, 4.0, 16.0]), (0, 1, epoch)))
+        for row, place in enumerate(labels.crop_targets(rows, torch.tensor([1.0, 4.0, 16.0]), (0, 1, epoch)))
     ]
     often = class_counts(torch.cat(drawn), CLASSES)
     assert often[0] < often[1] < often[2]
@@ -508,8 +516,8 @@ def by_hand(
     """All figures, pixel by pixel."""
     truths, guesses, confidences, trusted, network, nll = [], [], [], [], [], 0.0
     for row, part in enumerate(parts):
-        assert problem.hidden is not None
-        truth = problem.hidden[row]
+        assert problem.hidden_labels is not None
+        truth = problem.hidden_labels[row]
         grid = part.distribution
         mean, score = reference.enlarged(grid.mean, grid.uncertainty, GRID, size)
         for pixel, right in enumerate(truth.flatten().tolist()):
@@ -761,8 +769,8 @@ def test_when_nothing_is_trusted_training_stops() -> None:
 def test_an_empty_unlabelled_side_is_no_trouble_and_nothing_is_put_on_the_shelf(tmp_path: Path) -> None:
     problem = little_streets()
     assert isinstance(problem.unlabelled, MapArrays)
-    nothing = replace(problem, unlabelled=problem.unlabelled.take(torch.arange(0)), hidden=None)
-    done = run_built_maps(built_maps(nothing), shelf=DiskShelf(tmp_path))
+    nothing = replace(problem, unlabelled=problem.unlabelled.take(torch.arange(0)), hidden_labels=None)
+    done = run_built_maps(built_maps(nothing), shelf=DiskLabelStore(tmp_path))
     assert done.progress.status == "finished"
     assert [(record.unlabelled, record.trusted, record.changed) for record in done.records] == [(0, 0, 1.0)]
     assert done.records[0].test is not None
@@ -786,11 +794,11 @@ sys.path.insert(0, {tests!r})
 import torch
 from map_runs import built_maps, streets
 from embasis.engine.self_train import train_rounds
-from embasis.storage.shelf import DiskShelf
+from embasis.storage.label_store import DiskLabelStore
 count = int(sys.argv[1])
 problem = streets(labelled=8, unlabelled=count, test=0, size=(128, 128))
 built = built_maps(problem, "em_basis", plan={{"rounds": 1, "source_epochs": 1, "reservoir": 4096, "batch": 4}})
-for moment in train_rounds(built.problem, built.network, built.method, built.plan, None, DiskShelf(sys.argv[2])):
+for moment in train_rounds(built.problem, built.network, built.method, built.plan, None, DiskLabelStore(sys.argv[2])):
     pass
 pictures = problem.unlabelled.pictures.numel() * 4 / 3 / 2**20  # here they and their hidden maps are in memory
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - pictures)

@@ -14,8 +14,8 @@ from embasis.engine import train
 from embasis.engine.self_train import train_rounds
 from embasis.engine.state import TrainState, flatten, unflatten
 from embasis.errors import CorruptError
-from embasis.experiment.build import Built
-from embasis.experiment.model import finished
+from embasis.runs.model import model_of_run
+from embasis.runs.parts import RunParts
 from test_engine import attacked
 from training_runs import Saved, built_for, go_on, parts, problem_for, run_built, same, saved_moments, toy
 
@@ -47,7 +47,7 @@ def _no_step_is_the_last_word() -> Iterator[None]:
         yield
 
 
-def fresh(name: str) -> Built:
+def fresh(name: str) -> RunParts:
     settings = RUNS[name]
     return built_for(problem_for(settings["network"]), **settings)
 
@@ -162,12 +162,12 @@ def test_a_finished_run_predicts_with_its_basis_and_not_with_an_older_one() -> N
     x, end = toy().unlabelled.inputs(torch.arange(90)), undisturbed("adam")[-1]
     expected, built = parts(run_built(fresh("adam")).model.verdict(x)), fresh("adam")
     restored = end.restore(built)
-    assert same(expected, parts(finished(built, restored).verdict(x)))
+    assert same(expected, parts(model_of_run(built, restored).verdict(x)))
     older = next(saved for saved in undisturbed("adam") if saved.cursor == (1, 0, 0))
     stale = replace(restored, labeller=older.restore(fresh("adam")).labeller)
-    assert not same(expected, parts(finished(built, stale).verdict(x)))
+    assert not same(expected, parts(model_of_run(built, stale).verdict(x)))
     with pytest.raises(CorruptError, match=r"^the labeller's state lacks centre, scale, mu, "):
-        finished(built, replace(restored, labeller={})).verdict(x)
+        model_of_run(built, replace(restored, labeller={})).verdict(x)
 
 
 def test_the_best_round_survives_a_stop_before_the_collapse() -> None:

@@ -8,7 +8,7 @@ import torch
 from embasis.config import load
 from embasis.engine.train import changed
 from embasis.errors import ConfigError
-from embasis.experiment.build import build
+from embasis.runs.parts import build
 from embasis.types import Plan, View
 from map_runs import little_streets
 from training_runs import built_for, little_digits, run, same, toy

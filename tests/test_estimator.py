@@ -18,11 +18,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from embasis import EMBasisClassifier, self_train
 from embasis.config import load
-from embasis.data.tables import load_pair
-from embasis.data.virtual import blobs
+from embasis.data.datasets.synthetic_digits import blobs
+from embasis.data.tables.pair import load_pair
 from embasis.errors import EmbasisWarning
-from embasis.experiment.build import build
-from embasis.experiment.folder import FolderRun
+from embasis.runs.parts import build
+from embasis.runs.run import TrainingRun
 from embasis.storage import RunFolder
 from embasis.types import Arrays, LabelSchema, Problem
 
@@ -40,10 +40,15 @@ def test_scikit_learn_finds_no_fault(estimator: BaseEstimator, check: Any) -> No
 def sides(shift: float = 2.0, seed: int = 0, **settings: Any) -> tuple[Numbers, Numbers, Numbers, Numbers]:
     """X, y of the labelled side; X, true y of the other."""
     problem = blobs(seed=seed, shift=shift, **settings)
-    assert problem.hidden is not None
+    assert problem.hidden_labels is not None
     rows = torch.arange(len(problem.labelled))
     left, right = problem.labelled.inputs(rows).numpy(), problem.unlabelled.inputs(rows).numpy()
-    return left.astype(np.float64), problem.labelled.labels.numpy(), right.astype(np.float64), problem.hidden.numpy()
+    return (
+        left.astype(np.float64),
+        problem.labelled.labels.numpy(),
+        right.astype(np.float64),
+        problem.hidden_labels.numpy(),
+    )
 
 
 def marked() -> tuple[Numbers, Numbers, Numbers]:
@@ -230,8 +235,8 @@ def test_the_estimator_and_a_run_folder_of_tables_give_equal_records(tmp_path: A
     pd.DataFrame(other, columns=columns).to_parquet(tmp_path / "b.parquet")
     problem = load_pair(tmp_path / "a.parquet", tmp_path / "b.parquet", label="label")
     with RunFolder(tmp_path / "run") as folder:
-        run = FolderRun(problem, load(None, ["rounds=2", "seed=3"]), folder)
-        records = [event.record for event in run.moments() if event.record is not None]
+        run = TrainingRun(problem, load(None, ["rounds=2", "seed=3"]), folder)
+        records = [event.record for event in run.events() if event.record is not None]
     model = EMBasisClassifier(rounds=2, random_state=3).fit(x, y, unlabelled=other)
     assert records == model.records_
     assert run.model is not None

@@ -14,7 +14,7 @@ import pytest
 
 import cli_tables
 from cli_tables import copied, embasis, write_tables
-from embasis.experiment import export as module
+from embasis.runs import export as module
 from embasis.storage import read_newest, read_table, table_bytes
 from folder_runs import config, go
 from resealed import reseal
@@ -29,7 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("export")
     write_tables(path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+        patch.setattr("embasis.runs.run.run_page", lambda view: "page")
         result = embasis("fit", path / "labelled.csv", path / "unlabelled.csv", "-o", path / "run", "rounds=2")
     assert result.exit_code == 0, result.output
     return path
@@ -38,8 +38,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 THREADS = """
 import os, sys
 import pyarrow.parquet  # what arrow starts when it is imported is not of interest
-from embasis.data.parquet import columns_of
-from embasis.data.readers import read_raw
+from embasis.data.tables.parquet import columns_of
+from embasis.data.tables.read import read_raw
 from embasis.errors import EmbasisError
 from embasis.storage import read_table
 from pathlib import Path

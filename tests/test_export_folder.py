@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from cli_tables import embasis
-from embasis.data.image.scan import scan_folder
+from embasis.data.images.scan import scan_folder
 from embasis.errors import ConfigError, ResourceError
-from embasis.experiment.export import image_items
-from embasis.storage import files, read_table, table_bytes
-from embasis.storage.link_folder import MARKER, Item, safe_names, write_links
+from embasis.runs.export import image_items
+from embasis.storage import atomic, read_table, table_bytes
+from embasis.storage.class_folder import MARKER, Item, safe_names, write_links
 from image_runs import WORDS, picture
 from image_trees import plant
 from resealed import reseal
@@ -45,7 +45,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("folder")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EMBASIS_CACHE", str(root / "cache"))
-        patch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+        patch.setattr("embasis.runs.run.run_page", lambda view: "page")
         image_run(root, root / "run")
     return root
 
@@ -256,7 +256,7 @@ def test_whatever_call_of_the_system_fails_there_is_never_half_a_folder(
         old = everything(place)
         disk = Faulty(at, errno.ENOSPC, kinds=(*CALLS, "symlink"))
         with monkeypatch.context() as patch:
-            patch.setattr(files, "disk", disk)
+            patch.setattr(atomic, "disk", disk)
             if disk_failed(place / "out", rows, copy):
                 found = everything(place)
                 left = {name: value for name, value in found.items() if not name.startswith(".embasis-tmp")}
@@ -288,7 +288,7 @@ def test_ctrl_c_leaves_nothing(here: Path, monkeypatch: pytest.MonkeyPatch) -> N
             raise KeyboardInterrupt
         os.symlink(source, path)
 
-    monkeypatch.setattr(files.Disk, "symlink", staticmethod(symlink))
+    monkeypatch.setattr(atomic.Disk, "symlink", staticmethod(symlink))
     before = everything(here)
     code, _, said = export("--images", "paintings")
     assert (code, said) == (130, "embasis: interrupted\n")

@@ -15,11 +15,11 @@ from PIL import Image
 
 import cli_tables
 from cli_tables import copied, embasis
-from embasis.data.image.loading import Reader
-from embasis.data.maps.folders import load_maps
-from embasis.experiment.export import Finished, labelled_pictures
-from embasis.experiment.view import view_of
-from embasis.report.sections import went_in
+from embasis.data.segmentation.folders import load_maps
+from embasis.data.workers.loading import Reader
+from embasis.report.sections import input_summary
+from embasis.runs.export import Finished, labelled_pictures
+from embasis.runs.view import view_of
 from embasis.storage import MapFolder, SealedFiles, read_newest, read_table, table_bytes
 from embasis.types import ClassTable
 from image_trees import plant, refusal
@@ -229,7 +229,7 @@ def test_pictures_with_a_corrected_map_are_labelled_ones_of_the_run(here: Path) 
     gone -= {*read_table("new/labels/round-002/maps.parquet")["id"]}
     assert gone == {"unten/0 ü.png", "1 ü.png", "=cmd().jpg"}
     assert read_newest("new").facts["corrected"] == 3
-    assert ("corrected by hand, now labelled", "3") in went_in(view_of(Path("new")))
+    assert ("corrected by hand, now labelled", "3") in input_summary(view_of(Path("new")))
     after = {name: data for name, data in tree(here).items() if not name.startswith(("new/", "fix/"))}
     assert after == inputs  # neither side is written to
 
@@ -255,10 +255,10 @@ def test_hidden_maps_of_moved_pictures_are_not_scored(here: Path) -> None:
         plant(Path("judged"), pair(number, 25))
     fix(**{"2.png": 2})
     problem = load_maps("drawn", "judged", corrections="fix")
-    assert problem.hidden is not None
-    assert len(problem.hidden) == 5
+    assert problem.hidden_labels is not None
+    assert len(problem.hidden_labels) == 5
     for row, name in enumerate(problem.row_names or ()):
-        assert (problem.hidden[row].numpy() == scene(int(name[0]), 25)[1]).all()
+        assert (problem.hidden_labels[row].numpy() == scene(int(name[0]), 25)[1]).all()
 
 
 def test_a_map_that_the_run_wrote_can_be_edited_and_given_back(here: Path) -> None:
@@ -357,7 +357,7 @@ def test_unreadable_maps_and_pictures_are_refused(here: Path) -> None:
 
 
 def test_the_command_refuses_maps_and_tables_before_any_picture_is_read(here: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("embasis.data.maps.folders.decoded_side", lambda *_: pytest.fail("a picture was read"))
+    monkeypatch.setattr("embasis.data.segmentation.folders.decoded_side", lambda *_: pytest.fail("a picture was read"))
     fix(**{"77.png": 1})
     refused(3, "fix: 1 id is not in streets: '77.png'", *FIT)
     Path("fix.csv").write_text("id,label\n1 ü.png,sky\n")

@@ -17,7 +17,7 @@ import torch
 
 from embasis import storage
 from embasis.errors import CorruptError, EmbasisWarning, InputDataError, ResourceError
-from embasis.storage import FeatureCache, cache_folder, files
+from embasis.storage import FeatureCache, atomic, cache_folder
 from storage_runs import do_not_wait, temps
 from test_storage_faults import Faulty
 
@@ -277,9 +277,9 @@ def test_a_disk_that_fails_at_any_call_leaves_no_trace_and_says_what_to_do(
     for at in range(1, 50):
         folder = tmp_path / str(at)
         cache = FeatureCache(folder, "key")
-        monkeypatch.setattr(files, "disk", faulty := Faulty(at, code))
+        monkeypatch.setattr(atomic, "disk", faulty := Faulty(at, code))
         refused = refusal(lambda cache=cache: cache.add(digests(5), rows(5, 7)))
-        monkeypatch.setattr(files, "disk", storage.Disk())
+        monkeypatch.setattr(atomic, "disk", storage.Disk())
         assert refused is None or (refused.exit_code == 5 and ADVICE in str(refused) and len(cache) == 0)
         assert temps(folder) == []
         assert len(opened(folder)[0]) in (0, 5)

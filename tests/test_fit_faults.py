@@ -46,7 +46,7 @@ def test_a_fit_whose_disk_fails_ends_with_5_and_keeps_what_it_had(
 def test_a_publish_that_cleans_nothing_up_is_found_out(
     tmp_path: Path, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("embasis.storage.files.Disk.discard", lambda self, path: None)
+    monkeypatch.setattr("embasis.storage.atomic.Disk.discard", lambda self, path: None)
     assert any("left behind" in problem for problem in sweep(tmp_path, "ENOSPC", False, expected, step=9))
 
 

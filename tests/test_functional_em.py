@@ -70,9 +70,9 @@ def test_one_pass_statistics_equal_the_slow_sums(kernel, weighted, seed, n, k, d
 @given(seed=seeds, n=sizes, k=sizes, d=sizes, c=sizes)
 def test_statistics_with_what_is_said_of_the_sites_equal_the_slow_sums(kernel, seed, n, k, d, c):
     x, mu = unit_rows(draw(seed, n, d)), draw(seed + 1, k, d)
-    said, owner = draw(seed + 2, n, c).log_softmax(1), torch.arange(k) % c
-    stats = em_statistics(x, mu, 3.0, kernel=kernel, said=said, owner=owner)
-    mass, total, objective = reference.em_statistics(x, mu, 3.0, None, kernel, said, owner)
+    log_prior, component_class = draw(seed + 2, n, c).log_softmax(1), torch.arange(k) % c
+    stats = em_statistics(x, mu, 3.0, kernel=kernel, log_prior=log_prior, component_class=component_class)
+    mass, total, objective = reference.em_statistics(x, mu, 3.0, None, kernel, log_prior, component_class)
     close(stats.mass, mass, atol=2e-4)
     close(stats.total, total, atol=2e-4)
     close(stats.objective, objective, atol=1e-3)
@@ -80,20 +80,22 @@ def test_statistics_with_what_is_said_of_the_sites_equal_the_slow_sums(kernel, s
 
 def test_a_site_whose_class_is_certain_belongs_to_the_components_of_that_class_alone():
     x, mu = unit_rows(draw(0, 30, 4)), unit_rows(draw(1, 6, 4))
-    owner, label = torch.arange(6) // 2, torch.arange(30) % 3
-    said = torch.nn.functional.one_hot(label, 3).float().clamp_min(1e-12).log()
+    component_class, label = torch.arange(6) // 2, torch.arange(30) % 3
+    log_prior = torch.nn.functional.one_hot(label, 3).float().clamp_min(1e-12).log()
     for c in range(3):
         mine = label == c
-        mass = em_statistics(x[mine], mu, 2.0, said=said[mine], owner=owner).mass
-        assert float(mass[owner != c].sum()) < 1e-6
-        close(mass[owner == c].sum(), 10.0, atol=1e-4)
+        mass = em_statistics(x[mine], mu, 2.0, log_prior=log_prior[mine], component_class=component_class).mass
+        assert float(mass[component_class != c].sum()) < 1e-6
+        close(mass[component_class == c].sum(), 10.0, atol=1e-4)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_word_that_likes_all_classes_alike_changes_nothing_but_the_objective(kernel):
     x, mu = unit_rows(draw(0, 50, 4)), draw(1, 6, 4)
     plain = em_statistics(x, mu, 3.0, kernel=kernel)
-    even = em_statistics(x, mu, 3.0, kernel=kernel, said=torch.full((50, 3), -1.5), owner=torch.arange(6) % 3)
+    even = em_statistics(
+        x, mu, 3.0, kernel=kernel, log_prior=torch.full((50, 3), -1.5), component_class=torch.arange(6) % 3
+    )
     close(even.mass, plain.mass, atol=1e-5)
     close(even.total, plain.total, atol=1e-5)
     assert float(even.objective) == pytest.approx(float(plain.objective) - 75, abs=1e-3)
@@ -171,9 +173,9 @@ def test_gaussian_em_never_lowers_the_likelihood(start):
 @pytest.mark.parametrize("start", range(10))
 def test_gaussian_em_that_hears_more_than_features_never_lowers_its_likelihood_either(start):
     x, mu = draw(start, 40, 3), draw(start + 1000, 6, 3)
-    said, owner, values = draw(start + 2000, 40, 3).log_softmax(1), torch.arange(6) % 3, []
+    log_prior, component_class, values = draw(start + 2000, 40, 3).log_softmax(1), torch.arange(6) % 3, []
     for _ in range(15):
-        stats = em_statistics(x, mu, 1.5, kernel="gaussian", said=said, owner=owner)
+        stats = em_statistics(x, mu, 1.5, kernel="gaussian", log_prior=log_prior, component_class=component_class)
         values.append(float(stats.objective))
         mu, _ = m_step(stats, mu)
     assert all(after >= before - 1e-4 for before, after in itertools.pairwise(values)), values

@@ -19,8 +19,8 @@ from embasis.functional.moments import (
     draw_labels,
     label_moments,
     literal_moments,
+    network_temperature,
     scalar_uncertainty,
-    tempering,
 )
 from embasis.functional.sites import unit_rows
 from embasis.randomness import uniforms
@@ -350,17 +350,17 @@ def test_moments_of_half_precision_inputs_are_computed_in_float32(dtype, seed, w
 def test_tempering_finds_the_power_of_its_slow_twin(seed: int, share: float) -> None:
     scores = 8 * torch.randn(12, 4, generator=torch.Generator().manual_seed(seed))
     asked = share * math.log(4)
-    assert tempering(scores, asked) == pytest.approx(reference.tempering(scores, asked), rel=5e-3)
+    assert network_temperature(scores, asked) == pytest.approx(reference.network_temperature(scores, asked), rel=5e-3)
     weight = torch.rand(12, generator=torch.Generator().manual_seed(seed + 9))
-    assert tempering(scores, asked, weight=weight) == pytest.approx(
-        reference.tempering(scores, asked, weight), rel=5e-3
+    assert network_temperature(scores, asked, weight=weight) == pytest.approx(
+        reference.network_temperature(scores, asked, weight), rel=5e-3
     )
 
 
 def test_tempering_never_sharpens() -> None:
     scores = 0.1 * torch.randn(20, 5, generator=torch.Generator().manual_seed(0))
-    assert tempering(scores, entropy=0.01) == 1.0
+    assert network_temperature(scores, entropy=0.01) == 1.0
 
 
 def test_tempering_of_scores_that_cannot_be_softened_enough_stays_finite() -> None:
-    assert tempering(1e30 * torch.eye(3), entropy=math.log(3) + 1) == pytest.approx(1e-4, rel=1e-2)
+    assert network_temperature(1e30 * torch.eye(3), entropy=math.log(3) + 1) == pytest.approx(1e-4, rel=1e-2)

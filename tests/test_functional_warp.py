@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from embasis.functional.warp import DRAWS, warped
+from embasis.functional.augment import DRAWS, warped
 from reference import warped as slow
 
 

@@ -25,21 +25,21 @@ OPENS = re.compile(
 )
 READ_BY = {
     "config.py": ("toml", "json", "words"),
-    "data/csv_text.py": ("csv", "list", "corrections"),
-    "data/digit_sets.py": ("pack",),
-    "data/domain_sets.py": ("mat",),
+    "data/tables/csv_text.py": ("csv", "list", "corrections"),
+    "data/datasets/digit_sets.py": ("pack",),
+    "data/datasets/domain_sets.py": ("mat",),
     "data/files.py": ("npy",),
-    "data/image/files.py": ("image", "map", "visda"),
-    "data/image/scan.py": ("tar",),
-    "data/image/sniff.py": ("image",),
-    "data/maps/classes.py": ("classes",),
-    "data/parquet.py": ("parquet", "list", "corrections"),
-    "data/readers.py": ("npy", "npz", "csv"),
+    "data/images/files.py": ("image", "map", "visda"),
+    "data/images/scan.py": ("tar",),
+    "data/images/header.py": ("image",),
+    "data/segmentation/classes.py": ("classes",),
+    "data/tables/parquet.py": ("parquet", "list", "corrections"),
+    "data/tables/read.py": ("npy", "npz", "csv"),
     "data/text.py": ("toml", "classes"),
-    "networks/foreign.py": ("foreign",),
-    "networks/sandbox.py": (),  # how much memory this process has
-    "networks/weights.py": ("weights",),
-    "data/image/worker.py": (),  # the pipe to our own process: test_images_loading sends nonsense through it
+    "weights/torch_import.py": ("foreign",),
+    "weights/sandbox.py": (),  # how much memory this process has
+    "weights/files.py": ("weights",),
+    "data/workers/worker.py": (),  # the pipe to our own process: test_images_loading sends nonsense through it
     "storage": ("head", "manifest", "facts", "tensors", "lines", "labels"),
 }
 """Which targets reach the files that each module opens."""

@@ -13,7 +13,7 @@ import pytest
 from cli_tables import embasis
 from embasis.engine import train
 from embasis.errors import ResourceError
-from embasis.storage import Disk, RunFolder, files
+from embasis.storage import Disk, RunFolder, atomic
 from fault_runs import artefacts, quick
 from kill_runs import TINY
 from map_folder_runs import command, sides
@@ -64,7 +64,7 @@ def test_a_folder_that_goes_at_any_call_to_the_disk_is_said_to_be_gone_and_not_m
         )
         thief = Thief(at, path, act)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(files, "disk", thief)
+            patch.setattr(atomic, "disk", thief)
             result = embasis(*ROUNDS, "-o", path)
         if not thief.acted:
             break
@@ -130,7 +130,7 @@ def test_a_run_with_label_maps_says_so_too(tmp_path: Path, monkeypatch: pytest.M
         path = tmp_path / f"run-{at}"
         thief = Thief(at, path, lambda path=path: shutil.rmtree(path))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(files, "disk", thief)
+            patch.setattr(atomic, "disk", thief)
             result = embasis(*command(tmp_path, path, "rounds=1", "epochs=1", "source_epochs=1"))
         if not thief.acted:
             break

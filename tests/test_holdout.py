@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from embasis.data.maps.samples import MapArrays
+from embasis.data.segmentation.samples import MapArrays
 from embasis.engine.holdout import Subset, held_rows, split_holdout, training_part
 from embasis.errors import ConfigError, InputDataError
-from embasis.types import Aim, Arrays, LabelSchema, Plan, Problem
+from embasis.types import Arrays, CropTarget, LabelSchema, Plan, Problem
 from folder_runs import digests
 from image_runs import DEPTHS, begun, folder_run, read, settings, sides
 from map_runs import CLASSES, built_maps, little_streets, run_maps
@@ -101,7 +101,7 @@ def test_some_rows_of_arrays_are_like_arrays_of_these_rows() -> None:
     side, rows = labelled(toy()), torch.tensor([2, 5, 40, 41])
     part, alone = Subset(side, rows), Arrays(side.x[rows], side.labels[rows], side.ids[rows])
     assert len(part) == 4
-    assert not part.mixed
+    assert not part.has_mixed_shapes
     for name in ("ids", "labels"):
         assert torch.equal(getattr(part, name), getattr(alone, name))
     assert [int(part.truth[row]) for row in range(len(part.truth))] == alone.labels.tolist()
@@ -114,7 +114,7 @@ def test_some_rows_of_maps_show_what_they_showed_in_the_whole(draw: Any) -> None
     side, rows = built_maps().problem.labelled, torch.tensor([1, 4, 7])
     assert isinstance(side, MapArrays)
     part, alone = Subset(side, rows), side.take(rows)
-    aim, batches = Aim(torch.ones(CLASSES)), [torch.tensor([2, 0]), torch.tensor([1])]
+    aim, batches = CropTarget(torch.ones(CLASSES)), [torch.tensor([2, 0]), torch.tensor([1])]
     for left, right in zip(part.stream(batches, draw, aim), alone.stream(batches, draw, aim), strict=True):
         assert torch.equal(left.inputs, right.inputs)
         assert torch.equal(left.y, right.y)
@@ -180,7 +180,7 @@ def test_maps_that_are_held_out_are_not_trained_on_either() -> None:
 
 
 def test_a_comparison_shares_a_source_model_that_has_not_seen_them_either() -> None:
-    from embasis.experiment.compare import run_one
+    from embasis.benchmark.compare import run_one
 
     alone = run(toy(), method="cbst", plan=HALF)
     outcome = run_one("toy", "", "cbst", 0, built_for(toy(), method="cbst", plan=HALF), {})
@@ -195,7 +195,7 @@ def test_images_of_every_depth_hold_rows_out_and_go_on(
     depth: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     do_not_wait(monkeypatch)
-    monkeypatch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+    monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
     root = sides(tmp_path)
     config = settings(tmp_path / "cache", depth, plan={"holdout": 0.3, "choose": "validation"})
     problem, front = begun(root, config)

@@ -19,7 +19,7 @@ COLUMNS = ["id", "label", "probability", "between", "within", "uncertainty", "tr
 
 @pytest.fixture(autouse=True)
 def _plain_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+    monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = sides(tmp_path_factory.mktemp("Bilder von Jürgen"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EMBASIS_CACHE", str(root / "cache"))
-        patch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+        patch.setattr("embasis.runs.run.run_page", lambda view: "page")
         result = embasis("fit", root / "photos", root / "paintings", "-o", root / "run", *WORDS, "rounds=1")
     assert result.exit_code == 0, result.output
     (root / "said.txt").write_text(result.output)

@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from embasis import fit_images
-from embasis.data.image.samples import Images
+from embasis.benchmark.compare import compare
+from embasis.data.images.samples import Images
 from embasis.errors import ConfigError, InputDataError, NumericalError
-from embasis.experiment import folder
-from embasis.experiment.compare import compare
-from embasis.experiment.front import PIECE, Kept
+from embasis.inputs.image_inputs import PIECE, CachedFeatures
+from embasis.runs import run as folder
 from embasis.storage import read_newest
 from embasis.types import Arrays, Problem
 from folder_runs import digests
@@ -85,7 +85,7 @@ def test_stage_one_works_at_each_depth(home: Path, tmp_path: Path, depth: str) -
 
 
 def test_what_is_trained_on_are_features_maps_or_files(home: Path) -> None:
-    kinds = {"frozen": Arrays, "partial": Kept, "full": Images}
+    kinds = {"frozen": Arrays, "partial": CachedFeatures, "full": Images}
     for depth, kind in kinds.items():
         problem, front = begun(home, settings(home / "cache", depth))
         ready = read(problem, front)
@@ -102,7 +102,7 @@ def test_training_leaves_the_backbone_as_it_was(home: Path, tmp_path: Path, dept
     before = {name: value.clone() for name, value in front.backbone.state().items()}
     run = folder_run(tmp_path / "first", config, read(problem, front), front)
     assert all(torch.equal(value, before[name]) for name, value in front.backbone.state().items())
-    again = folder_run(tmp_path / "second", config, front.problem(problem), front)
+    again = folder_run(tmp_path / "second", config, front.feature_problem(problem), front)
     assert run.model is not None
     assert again.model is not None
     assert digests(tmp_path / "first") == digests(tmp_path / "second")
@@ -110,8 +110,8 @@ def test_training_leaves_the_backbone_as_it_was(home: Path, tmp_path: Path, dept
 
 def test_a_comparison_gives_each_method_and_pair_a_fresh_backbone(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     problem, _ = begun(home, settings(home / "cache", "partial"))
-    judged = replace(problem, hidden=torch.zeros(18, dtype=torch.int64))
-    monkeypatch.setattr("embasis.experiment.compare.problems", lambda *_: iter([("one", judged), ("two", judged)]))
+    judged = replace(problem, hidden_labels=torch.zeros(18, dtype=torch.int64))
+    monkeypatch.setattr("embasis.benchmark.compare.problems", lambda *_: iter([("one", judged), ("two", judged)]))
     config = settings(home / "cache", "partial")
     outcomes = list(compare("any", ["source_only", "em_basis_paper"], [0], config))
     for left, right in zip(outcomes[:2], outcomes[2:], strict=True):
@@ -241,7 +241,7 @@ def test_a_comparison_has_the_same_budget(tmp_path: Path, monkeypatch: pytest.Mo
         path.write_bytes(garbled(path.read_bytes()))
     config = settings(tmp_path / "cache")
     problem, _ = begun(tmp_path, config)
-    monkeypatch.setattr("embasis.experiment.compare.problems", lambda *_: iter([("one", problem)]))
+    monkeypatch.setattr("embasis.benchmark.compare.problems", lambda *_: iter([("one", problem)]))
     with pytest.raises(InputDataError, match=r"^12 of 36 files unreadable \(33\.3 %\), 10 are tolerated; first: "):
         next(compare("any", ["source_only"], [0], config))
 
@@ -311,7 +311,7 @@ def test_shuffled_hidden_labels_change_nothing_but_scores(
 ) -> None:
     config = settings(home / "cache", depth)
     problem, front = begun(home, config)
-    judged = replace(problem, hidden=torch.arange(18) % 3)
+    judged = replace(problem, hidden_labels=torch.arange(18) % 3)
     folder_run(tmp_path / "run", config, read(judged, front), front)
     found, expected = digests(tmp_path / "run"), digests(finished(depth))
     # the gallery says where a label is known to be wrong; the seals name the table of rows

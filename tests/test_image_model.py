@@ -16,10 +16,10 @@ from torch import nn
 
 from cli_tables import embasis
 from embasis import ImageModel, fit_images
-from embasis.data.image.folders import ImageOptions
+from embasis.api.image_model import Labels
+from embasis.data.images.folders import ImageOptions
 from embasis.errors import ConfigError, InputDataError
-from embasis.image_model import Labels
-from embasis.networks.pretrained import own
+from embasis.networks.pretrained import custom_backbone
 from embasis.types import Preparation
 from image_runs import CLASSES, DEPTHS, PLANS, WORDS, picture, sides
 from image_trees import plant
@@ -30,7 +30,7 @@ from storage_runs import do_not_wait
 def _quick() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         do_not_wait(patch)
-        patch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+        patch.setattr("embasis.runs.run.run_page", lambda view: "page")
         yield
 
 
@@ -107,7 +107,7 @@ def test_pictures_are_labelled_chunk_by_chunk_as_all_at_once(
 ) -> None:
     arrays = [np.array(Image.open(path)) for path in paths(home)]
     expected = model("frozen").predict(arrays)
-    monkeypatch.setattr("embasis.image_model.CHUNK", 2)
+    monkeypatch.setattr("embasis.api.image_model.CHUNK", 2)
     found = model("frozen").predict(arrays)
     assert found.names == expected.names
     assert same(found, expected)
@@ -188,7 +188,7 @@ class Mine(nn.Module):
 
 def mine(seed: int = 0) -> Any:
     torch.manual_seed(0)
-    return own(Mine(seed), 6, Preparation(size=32), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    return custom_backbone(Mine(seed), 6, Preparation(size=32), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 
 
 @pytest.mark.parametrize("depth", ["frozen", "full"])
@@ -207,7 +207,7 @@ def test_a_module_of_ones_own_is_trained_saved_and_given_again(home: Path, tmp_p
 def test_a_module_without_weights_is_a_backbone_too(home: Path, tmp_path: Path) -> None:
     def quarters() -> Any:
         body = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten())
-        return own(body, 12, Preparation(size=32), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+        return custom_backbone(body, 12, Preparation(size=32), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 
     found = fitted(home, backbone=quarters())
     found.save(path := tmp_path / "saved")

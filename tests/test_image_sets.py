@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from embasis.data import DATASETS
-from embasis.data.domain_sets import PAIRS
-from embasis.data.image.loading import Reader
-from embasis.data.image_sets import (
+from embasis.data.datasets.domain_sets import PAIRS
+from embasis.data.datasets.image_sets import (
     OFFICE31,
     TABLE_METRIC,
     mnist_usps,
@@ -20,9 +19,10 @@ from embasis.data.image_sets import (
     pacs,
     visda17,
 )
+from embasis.data.workers.loading import Reader
 from embasis.errors import ConfigError
 from embasis.functional.metrics import METRICS
-from embasis.types import Preparation, Refusal
+from embasis.types import Preparation, RejectedFile
 from image_trees import SETS, archive, digit_packs, domain, picture, plant, real_data, refusal, whole
 
 
@@ -45,7 +45,7 @@ def test_a_miniature_is_a_sound_problem_wherever_it_lies(tmp_path, name, place):
     assert problem.schema.names == kind.classes
     for side, labels, origin in (
         (problem.labelled, problem.labelled.labels, source),
-        (problem.unlabelled, problem.hidden, target),
+        (problem.unlabelled, problem.hidden_labels, target),
     ):
         assert len(side) == 2 * len(kind.classes)
         assert all(path.startswith(label) for path, label in labels_of(side, labels, kind.classes).items())
@@ -129,8 +129,8 @@ def test_sets_that_share_names_of_domains_may_share_a_root(tmp_path):
 def test_unreadable_images_are_listed_and_many_are_refused(tmp_path):
     plant(tmp_path, whole(OFFICE31) | {"amazon/images/bike/bad.jpg": b"", "amazon/images/loose.jpg": picture()})
     assert office31(tmp_path).refused == (
-        Refusal("bike/bad.jpg", "the file is empty", "scan", "labelled"),
-        Refusal("loose.jpg", "lies in no class folder", "scan", "labelled"),
+        RejectedFile("bike/bad.jpg", "the file is empty", "scan", "labelled"),
+        RejectedFile("loose.jpg", "lies in no class folder", "scan", "labelled"),
     )
     plant(tmp_path, {f"amazon/images/bike/bad{number}.jpg": b"" for number in range(20)})
     assert refusal(lambda: office31(tmp_path)).startswith("22 of 146 files unreadable (15.1 %), 10 are tolerated; ")
@@ -145,7 +145,9 @@ def test_visda_list_decides_which_images_belong(tmp_path):
     plant(tmp_path, content | {"train/bus/other.png": picture()})
     problem = visda17(tmp_path)
     assert "bus/other.png" not in problem.labelled.names
-    assert problem.refused == (Refusal("bus/frame_0001.png", "in image_list.txt, but not there", "scan", "labelled"),)
+    assert problem.refused == (
+        RejectedFile("bus/frame_0001.png", "in image_list.txt, but not there", "scan", "labelled"),
+    )
     assert f"{tmp_path}: 1 image is not in train/image_list.txt and not used" in problem.notes
 
 
@@ -200,7 +202,7 @@ def test_a_subset_of_digits_is_a_function_of_the_seed_and_keeps_ids_and_labels(t
     stored = np.load(tmp_path / "mnist.npz", allow_pickle=False)
     assert torch.equal(one.labelled.x[:, 0], torch.from_numpy(stored["train_x"][one.labelled.ids]).float() / 255)
     assert torch.equal(one.labelled.labels, one.labelled.ids % 10)
-    assert torch.equal(one.hidden, one.unlabelled.ids % 10)
+    assert torch.equal(one.hidden_labels, one.unlabelled.ids % 10)
 
 
 def test_more_digits_than_there_are_are_refused(tmp_path):
@@ -251,7 +253,7 @@ def test_the_real_pacs_has_the_published_sizes():
     problem = pacs(real_data("pacs_photo_art_128.tar"))
     assert (len(problem.labelled), len(problem.unlabelled)) == (1670, 2048)
     assert torch.bincount(problem.labelled.labels).tolist() == [189, 202, 182, 186, 199, 280, 432]
-    assert torch.bincount(problem.hidden).tolist() == [379, 255, 285, 184, 201, 295, 449]
+    assert torch.bincount(problem.hidden_labels).tolist() == [379, 255, 285, 184, 201, 295, 449]
     assert problem.refused == ()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cli_tables import ENVIRONMENT, PROGRAM, embasis
-from embasis.experiment.front import Front
+from embasis.inputs.image_inputs import ImageInputs
 from embasis.storage import FeatureCache, read_newest
 from folder_runs import digests, signal_at
 from image_runs import CLASSES, WORDS, picture, sides
@@ -27,7 +27,7 @@ PARTIAL = ("depth=partial", "method.name=em_basis_paper", "workers=0", "rounds=1
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whoever started the tests may have signals ignored, and then the command leaves them so."""
     do_not_wait(monkeypatch)
-    monkeypatch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+    monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
     yield
@@ -90,16 +90,16 @@ def test_a_signal_while_images_are_read_keeps_what_was_read(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Any
 ) -> None:
     words = command(home, tmp_path / "run", tmp_path / "cache", "workers=0", "rounds=1")
-    whole = Front.fill
+    whole = ImageInputs.cache_features
 
-    def fill(self: Front, problem: Any) -> Iterator[tuple[int, int]]:
+    def fill(self: ImageInputs, problem: Any) -> Iterator[tuple[int, int]]:
         for done, total in whole(self, problem):
             if done == 64:
                 signal.raise_signal(signal.SIGINT)
             yield done, total
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Front, "fill", fill)
+        patch.setattr(ImageInputs, "cache_features", fill)
         result = embasis(*words)
     assert result.exit_code == 130
     assert result.stderr == (
@@ -118,13 +118,13 @@ def test_a_signal_while_images_are_read_keeps_what_was_read(
 def test_a_signal_while_a_full_run_reads_says_that_nothing_is_kept(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = Front.fill
+    whole = ImageInputs.cache_features
 
-    def fill(self: Front, problem: Any) -> Iterator[tuple[int, int]]:
+    def fill(self: ImageInputs, problem: Any) -> Iterator[tuple[int, int]]:
         signal.raise_signal(signal.SIGTERM)
         yield from whole(self, problem)
 
-    monkeypatch.setattr(Front, "fill", fill)
+    monkeypatch.setattr(ImageInputs, "cache_features", fill)
     result = embasis(*command(home, tmp_path / "run", home / "cache", "depth=full", "workers=0"))
     assert result.exit_code == 143
     assert result.stderr == ("embasis: interrupted while reading images; nothing is kept; the same command goes on\n")

@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from embasis.errors import CheckpointError, ConfigError, CorruptError, InputDataError
-from embasis.experiment import folder
-from embasis.experiment.folder import FolderRun
-from embasis.experiment.model import Model, stored
+from embasis.runs import run as folder
+from embasis.runs.model import Model, load_model
+from embasis.runs.run import TrainingRun
 from embasis.storage import RunFolder, read_newest
 from image_runs import CLASSES, DEPTHS, begun, folder_run, picture, read, settings, sides, whole_run
 from storage_runs import do_not_wait, tree
@@ -57,7 +57,7 @@ def means(model: Model, root: Path) -> torch.Tensor:
 
 def loaded(path: Path) -> Model:
     found = read_newest(path)
-    model = stored(found.facts, found.tensors, path)
+    model = load_model(found.facts, found.tensors, path)
     assert model.front is not None
     model.front.reader.workers = 0
     return model
@@ -176,7 +176,7 @@ def test_a_changed_image_is_other_data(tmp_path: Path, depth: str) -> None:
 def test_a_run_that_was_trained_on_a_gpu_labels_without_one(home: Path, depth: str) -> None:
     found = read_newest(home / depth)
     found.facts["config"]["plan"]["device"] = "cuda"
-    model = stored(found.facts, found.tensors, home / depth)
+    model = load_model(found.facts, found.tensors, home / depth)
     assert model.front is not None
     model.front.reader.workers = 0
     if not torch.cuda.is_available():
@@ -189,8 +189,8 @@ def test_a_run_in_half_precision_labels_an_image_as_its_last_round_did(tmp_path:
     config = settings(tmp_path / "cache", depth, plan={"precision": "bfloat16"})
     problem, front = begun(tmp_path, config)
     ready = read(problem, front)
-    run = FolderRun(ready, config, RunFolder(tmp_path / "run"), front)
+    run = TrainingRun(ready, config, RunFolder(tmp_path / "run"), front)
     with front.reader, run.folder:
-        *_, last = run.moments()
+        *_, last = run.events()
     assert last.labels is not None
     assert torch.equal(means(loaded(tmp_path / "run"), tmp_path), last.labels.distribution.mean)

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from embasis.data.image.decode import Header, Unreadable, decode, header
-from embasis.data.image.scan import scan_folder
-from embasis.types import Refusal
+from embasis.data.images.decode import Header, UnreadableImage, decode, header
+from embasis.data.images.scan import scan_folder
+from embasis.types import RejectedFile
 from picture_bombs import BOMBS, MOST, SIDE, many_scans, saved, tile
 
 SECONDS, MEGABYTES = 2.0, 512
@@ -65,7 +65,7 @@ def reason(data: bytes) -> str:
     """What the scan and the decoder say, which is the same."""
     said = []
     for function in (header, decode):
-        with pytest.raises(Unreadable) as caught:
+        with pytest.raises(UnreadableImage) as caught:
             function(data)
         said.append(str(caught.value))
     assert said[0] == said[1]
@@ -102,7 +102,7 @@ def test_a_refused_picture_is_a_line_of_the_ledger(tmp_path: Path) -> None:
     (tmp_path / "good.webp").write_bytes(saved("RGB", "WEBP", 40))
     scan = scan_folder(tmp_path)
     assert [file.name for file in scan.files] == ["good.webp"]
-    assert scan.refused == (Refusal("bomb.webp", REFUSED["WEBP"], "scan", kind="quarantined"),)
+    assert scan.refused == (RejectedFile("bomb.webp", REFUSED["WEBP"], "scan", kind="quarantined"),)
 
 
 def test_a_photo_of_as_many_pixels_is_not_refused() -> None:
@@ -119,7 +119,7 @@ def test_a_photo_of_as_many_pixels_is_not_refused() -> None:
 
 def test_progressive_pictures_of_ordinary_size_are_read() -> None:
     assert decode(saved("RGB", "JPEG", 1200, progressive=True)).shape == (3, 1200, 1200)
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableImage) as caught:
         decode(many_scans(300))
     damage = "Inconsistent progression sequence for component 0 coefficient 0"
     assert str(caught.value) == f"damaged JPEG: {damage}", "its scans are few enough for its pixels"

@@ -1,4 +1,4 @@
-"""Images of every kind become the pixels that the table in data/image/decode.py says, or are refused with a reason."""
+"""Images of every kind become the pixels that the table in data/images/decode.py says, or are refused with a reason."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from embasis.data.image import decode as module
-from embasis.data.image import sniff
-from embasis.data.image.decode import Header, Unreadable, centre, decode, drawn, header
-from embasis.data.image.views import RATIO, crop_box
+from embasis.data.images import decode as module
+from embasis.data.images import header as sniff
+from embasis.data.images.decode import Header, UnreadableImage, centre_view, decode, header, random_view
+from embasis.data.images.transforms import RATIO, crop_box
 from embasis.errors import ConfigError
 from embasis.types import Preparation
 
@@ -44,7 +44,7 @@ def sha(image: torch.Tensor) -> str:
 
 
 def reason(data: bytes) -> str:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableImage) as caught:
         decode(data)
     return str(caught.value)
 
@@ -233,7 +233,7 @@ def test_a_file_cut_anywhere_is_refused_or_gives_all_its_pixels(kind: str, optio
     for length in range(len(data)):
         try:
             assert torch.equal(decode(data[:length]), whole)
-        except Unreadable:
+        except UnreadableImage:
             refused += 1
     assert refused >= len(data) - 25
 
@@ -248,7 +248,7 @@ def test_damage_leads_to_pixels_or_a_reason_and_to_nothing_else(data: st.DataObj
         text = ""
         try:
             function(bytes(damaged))
-        except Unreadable as error:
+        except UnreadableImage as error:
             text = str(error)
         assert text.isprintable()
         assert len(text) < 150
@@ -295,7 +295,7 @@ def gif_with_frame(side: int) -> bytes:
 @pytest.mark.parametrize("name", bombs())
 def test_a_bomb_is_refused_from_its_header(name: str) -> None:
     data, expected = bombs()[name]
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableImage) as caught:
         header(data)
     assert str(caught.value) == expected
     assert reason(data) == expected
@@ -304,13 +304,13 @@ def test_a_bomb_is_refused_from_its_header(name: str) -> None:
 def test_bombs_take_no_memory() -> None:
     code = (
         "import sys, resource; sys.path.insert(0, 'tests')\n"
-        "from test_images_decode import bombs, decode, header, Unreadable, saved, PIXELS\n"
+        "from test_images_decode import bombs, decode, header, UnreadableImage, saved, PIXELS\n"
         "decode(saved(PIXELS, 'PNG')); decode(saved(PIXELS, 'JPEG'))\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "for data, _ in bombs().values():\n"
         "    for function in (header, decode):\n"
         "        try: function(data)\n"
-        "        except Unreadable: pass\n"
+        "        except UnreadableImage: pass\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -333,7 +333,7 @@ FOREIGN = [
 
 @pytest.mark.parametrize(("data", "expected"), FOREIGN)
 def test_what_is_not_read_is_refused_by_its_content(data: bytes, expected: str) -> None:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableImage) as caught:
         header(data)
     assert str(caught.value) == expected
     assert reason(data) == expected
@@ -355,14 +355,14 @@ def test_every_other_format_that_pillow_writes_is_refused(kind: str) -> None:
 
 def test_the_centre_of_an_image_of_the_resized_size_is_cut_out_unchanged() -> None:
     image = torch.randint(0, 256, (3, 40, 32), dtype=torch.uint8)
-    assert torch.equal(centre(image, Preparation(28, 0.875)), image[:, 6:34, 2:30])
-    assert torch.equal(centre(image[:, :28, :28], Preparation(28, 1.0)), image[:, :28, :28])
+    assert torch.equal(centre_view(image, Preparation(28, 0.875)), image[:, 6:34, 2:30])
+    assert torch.equal(centre_view(image[:, :28, :28], Preparation(28, 1.0)), image[:, :28, :28])
 
 
 @pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
 def test_the_short_side_is_resized_and_the_shape_kept(interpolation: str) -> None:
     ramp = torch.linspace(0, 255, 128).round().byte().expand(3, 64, 128)
-    view = centre(ramp, Preparation(28, 0.875, interpolation))
+    view = centre_view(ramp, Preparation(28, 0.875, interpolation))
     # 64×128 becomes 32×64, of which columns 18..45 are left: pixels 36..91 of the ramp, two by two.
     expected = torch.tensor([255 * (36.5 + 2 * column) / 127 for column in range(28)])
     assert view.shape == (3, 28, 28)
@@ -373,20 +373,20 @@ def test_the_short_side_is_resized_and_the_shape_kept(interpolation: str) -> Non
 @pytest.mark.parametrize("strength", ["none", "light", "strong"])
 def test_an_image_of_any_shape_has_both_views(shape: tuple[int, int], strength: str) -> None:
     image = torch.full((3, *shape), 90, dtype=torch.uint8)
-    view = drawn(image, Preparation(24), strength, torch.Generator().manual_seed(0))
+    view = random_view(image, Preparation(24), strength, torch.Generator().manual_seed(0))
     assert view.shape == (3, 24, 24)
     assert view.is_contiguous()
-    assert bool((centre(image, Preparation(24)) == 90).all())
+    assert bool((centre_view(image, Preparation(24)) == 90).all())
     assert strength == "strong" or bool((view == 90).all())
 
 
 def test_the_training_view_is_a_function_of_its_generator() -> None:
     image = decode(saved(blocks(), "PNG"))
-    views = [drawn(image, Preparation(32), "strong", torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
+    views = [random_view(image, Preparation(32), "strong", torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
     assert torch.equal(views[0], views[1])
     assert not torch.equal(views[0], views[2])
-    none = drawn(image, Preparation(32), "none", torch.Generator().manual_seed(1))
-    assert torch.equal(none, centre(image, Preparation(32)))
+    none = random_view(image, Preparation(32), "none", torch.Generator().manual_seed(1))
+    assert torch.equal(none, centre_view(image, Preparation(32)))
 
 
 def test_the_number_of_threads_changes_no_bit() -> None:
@@ -395,8 +395,8 @@ def test_the_number_of_threads_changes_no_bit() -> None:
     try:
         for count in (1, 4):
             torch.set_num_threads(count)
-            views.append(drawn(image, Preparation(), "strong", torch.Generator().manual_seed(3)))
-            views.append(centre(image, Preparation()))
+            views.append(random_view(image, Preparation(), "strong", torch.Generator().manual_seed(3)))
+            views.append(centre_view(image, Preparation()))
     finally:
         torch.set_num_threads(threads)
     assert torch.equal(views[0], views[2])
@@ -405,7 +405,7 @@ def test_the_number_of_threads_changes_no_bit() -> None:
 
 def test_an_unknown_strength_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
-        drawn(torch.zeros(3, 2, 2, dtype=torch.uint8), Preparation(2), "wild", torch.Generator())
+        random_view(torch.zeros(3, 2, 2, dtype=torch.uint8), Preparation(2), "wild", torch.Generator())
     assert str(caught.value) == "unknown strength of augmentation 'wild'; known: light, none, strong"
 
 
@@ -426,14 +426,16 @@ def test_a_random_part_lies_inside_and_is_not_too_long(height: int, width: int, 
 
 def test_strong_colours_move_by_what_was_drawn() -> None:
     image = torch.full((3, 8, 8), 100, dtype=torch.uint8)
-    values = {int(drawn(image, Preparation(8), "strong", torch.Generator().manual_seed(s))[0, 0, 0]) for s in range(99)}
+    values = {
+        int(random_view(image, Preparation(8), "strong", torch.Generator().manual_seed(s))[0, 0, 0]) for s in range(99)
+    }
     assert 60 <= min(values) < 70
     assert 130 < max(values) <= 140
 
 
 def test_one_in_ten_strong_views_is_grey() -> None:
     image = torch.tensor([250, 120, 10], dtype=torch.uint8).view(3, 1, 1).expand(3, 8, 8)
-    views = [drawn(image, Preparation(8), "strong", torch.Generator().manual_seed(s)) for s in range(500)]
+    views = [random_view(image, Preparation(8), "strong", torch.Generator().manual_seed(s)) for s in range(500)]
     share = sum(bool((view[0] == view[2]).all()) for view in views) / len(views)
     assert 0.06 < share < 0.14
 
@@ -444,8 +446,8 @@ def test_a_png_whose_pixels_were_overwritten_is_refused_by_its_checksum():
     data = bytearray(stream.getvalue())
     middle = len(data) // 2
     data[middle : middle + 200] = bytes(200)
-    with pytest.raises(Unreadable, match="damaged PNG: wrong checksum of its IDAT chunk"):
+    with pytest.raises(UnreadableImage, match="damaged PNG: wrong checksum of its IDAT chunk"):
         decode(bytes(data))
     for length in (20, middle, len(data) - 3):
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableImage):
             decode(stream.getvalue()[:length])

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from embasis.data.image.folders import ImageOptions, check_images, load_images, require_budget
-from embasis.data.image.loading import Reader
-from embasis.data.tables import Finding
+from embasis.data.images.folders import ImageOptions, check_images, load_images, require_budget
+from embasis.data.tables.pair import Finding
+from embasis.data.workers.loading import Reader
 from embasis.errors import ConfigError, EmbasisWarning
-from embasis.types import Preparation, Refusal
+from embasis.types import Preparation, RejectedFile
 from image_trees import picture, pictures, plant, refusal
 
 HERE = Reader(0)
@@ -41,7 +41,7 @@ def test_a_class_is_the_first_level_folder_and_images_lie_at_any_depth(labelled,
         "cat/1.png": 0, "cat/deep/2.png": 0, "dog/1.png": 1, "dog/2.png": 1,
     }  # fmt: skip
     assert (problem.unlabelled.labels == -1).all()
-    assert problem.hidden is None
+    assert problem.hidden_labels is None
     assert set(problem.row_names) == {"1.png", "2.png", "x/3.png"}
     assert list(problem.row_names) == problem.unlabelled.names
     assert (problem.unlabelled.ids[1:] > problem.unlabelled.ids[:-1]).all()
@@ -69,7 +69,7 @@ def test_other_files_and_folders_change_no_class_number_and_no_id(labelled, unla
 def test_images_beside_the_class_folders_are_refused(labelled, unlabelled):
     plant(labelled, pictures(["loose.png"], 50))
     problem = load_images(labelled, unlabelled)
-    assert problem.refused == (Refusal("loose.png", "lies in no class folder", "scan", "labelled"),)
+    assert problem.refused == (RejectedFile("loose.png", "lies in no class folder", "scan", "labelled"),)
     assert "loose.png" not in problem.labelled.names
 
 
@@ -106,7 +106,7 @@ def test_an_empty_class_folder_is_refused_unless_it_is_allowed(labelled, unlabel
 def test_sub_folders_named_like_classes_are_labels_for_scores(labelled, tmp_path):
     root = plant(tmp_path / "u", pictures(["cat/1.png", "emu/2.png", "cat/x/3.png"], 100))
     problem = load_images(labelled, root)
-    assert by_name(problem.unlabelled, problem.hidden) == {"cat/1.png": 0, "cat/x/3.png": 0, "emu/2.png": -1}
+    assert by_name(problem.unlabelled, problem.hidden_labels) == {"cat/1.png": 0, "cat/x/3.png": 0, "emu/2.png": -1}
     assert (problem.unlabelled.labels == -1).all()
     assert problem.notes == (
         f"{root}: sub-folders are named like classes; used for scores only",
@@ -118,7 +118,7 @@ def test_sub_folders_named_like_classes_are_labels_for_scores(labelled, tmp_path
 @pytest.mark.parametrize("names", [["cat/1.png", "2.png"], ["Cat/1.png", "emu/2.png"]])
 def test_other_folders_are_no_labels(labelled, tmp_path, names):
     problem = load_images(labelled, plant(tmp_path / "u", pictures(names, 100)))
-    assert problem.hidden is None
+    assert problem.hidden_labels is None
     assert problem.notes == ()
 
 
@@ -136,7 +136,7 @@ def test_lists_may_stand_for_folders(labelled, unlabelled):
     problem = load_images(first, second)
     assert problem.schema.names == ("rex", "tom")
     assert by_name(problem.labelled, problem.labelled.labels) == {"cat/1.png": 1, "dog/1.png": 0}
-    assert by_name(problem.unlabelled, problem.hidden) == {"2.png": 0, "1.png": -1}
+    assert by_name(problem.unlabelled, problem.hidden_labels) == {"2.png": 0, "1.png": -1}
     assert problem.notes == (
         f"{second}: has labels; used for scores only",
         f"{second}: classes without an image: 'tom'",
@@ -160,7 +160,7 @@ def test_an_unlabelled_list_with_unknown_classes_is_refused_unless_it_is_allowed
         f"{path}: classes that the labelled side lacks: 'emu'; classes only on the labelled side: 'dog'"
     )
     problem = load_images(labelled, path, options=ImageOptions(allow_missing_class=True))
-    assert by_name(problem.unlabelled, problem.hidden) == {"2.png": 0, "1.png": -1}
+    assert by_name(problem.unlabelled, problem.hidden_labels) == {"2.png": 0, "1.png": -1}
 
 
 def test_a_list_that_is_none_and_a_folder_that_is_not_there_are_refused(labelled, unlabelled):
@@ -186,7 +186,7 @@ def test_unknown_classes_of_the_test_images_are_refused_with_both_differences(la
     )
     problem = load_images(labelled, unlabelled, test=test, options=ImageOptions(allow_missing_class=True))
     assert problem.test.names == ["dog/9.png"]
-    assert problem.refused == (Refusal("emu/8.png", "its class is not on the labelled side", "scan", "test"),)
+    assert problem.refused == (RejectedFile("emu/8.png", "its class is not on the labelled side", "scan", "test"),)
     assert f"{test}: left out, no class of the labelled side: 'emu'" in problem.notes
 
 
@@ -215,7 +215,7 @@ def test_more_than_the_budget_is_refused_with_what_would_do(labelled, unlabelled
 
 @pytest.mark.parametrize(("seen", "budget", "most"), [(100, 0.001, 10), (20_000, 0.001, 20), (50, 1.0, 50), (9, 0, 10)])
 def test_the_budget_is_ten_files_or_a_share(seen, budget, most):
-    bad = [Refusal("a", "b", "read")] * (most + 1)
+    bad = [RejectedFile("a", "b", "read")] * (most + 1)
     require_budget(bad[:most], seen, budget)
     assert refusal(lambda: require_budget(bad, seen, budget)).startswith(f"{most + 1} of {seen:,} files unreadable")
 

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from embasis.data.image import decode, sniff
-from embasis.data.image.scan import scan_folder
-from embasis.data.maps.labels import BadMap, raw_numbers
-from embasis.types import Refusal
+from embasis.data.images import decode, header
+from embasis.data.images.scan import scan_folder
+from embasis.data.segmentation.labels import BadMap, raw_numbers
+from embasis.types import RejectedFile
 
 MANY = 2**22
 SECONDS = 2.0
@@ -69,8 +69,8 @@ def test_a_header_of_millions_of_parts_takes_no_time(kind: str) -> None:
     data, reason = FLOODS[kind](), ""
     began = time.process_time()
     try:
-        assert decode.upright(data, decode.header(data)) == (8, 8)
-    except decode.Unreadable as error:
+        assert decode.oriented_size(data, decode.header(data)) == (8, 8)
+    except decode.UnreadableImage as error:
         reason = str(error)
     assert time.process_time() - began < SECONDS
     assert reason in ("", f"damaged {kind}: reading it takes too many steps")
@@ -79,18 +79,18 @@ def test_a_header_of_millions_of_parts_takes_no_time(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["PNG", "PPM"])
 def test_without_the_limit_all_of_it_would_be_read(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sniff, "MOST_READS", 10**9)
+    monkeypatch.setattr(header, "MOST_READS", 10**9)
     data = png(chunk(b"tEXt") * 200_000) if kind == "PNG" else b"P6\n#" + b"x" * 10**6 + b"\n8 8\n255\n" + bytes(192)
     assert decode.header(data) == decode.Header(kind, 8, 8)
 
 
 def test_bytes_that_are_read_again_and_again_are_noticed() -> None:
-    file = sniff.Metered(bytes(2**20), "TIFF")
+    file = header.LimitedReader(bytes(2**20), "TIFF")
     for _ in range(5):
         file.seek(0)
         file.read()
     file.seek(0)
-    with pytest.raises(decode.Unreadable) as caught:
+    with pytest.raises(decode.UnreadableImage) as caught:
         file.read()
     assert str(caught.value) == "damaged TIFF: reading it takes too many steps"
 
@@ -123,4 +123,4 @@ def test_such_files_are_lines_of_the_ledger(tmp_path: Path) -> None:
     scan = scan_folder(tmp_path)
     assert [file.name for file in scan.files] == ["good.png"]
     reason = "damaged PNG: reading it takes too many steps"
-    assert scan.refused == (Refusal("flood.png", reason, "scan", kind="quarantined"),)
+    assert scan.refused == (RejectedFile("flood.png", reason, "scan", kind="quarantined"),)

@@ -19,12 +19,12 @@ import pytest
 import torch
 from PIL import Image
 
-from embasis.data.image.link import WORKER, Link
-from embasis.data.image.loading import Reader
-from embasis.data.image.samples import Images
-from embasis.data.image.scan import ImageFile
+from embasis.data.images.samples import Images
+from embasis.data.images.scan import ImageFile
+from embasis.data.workers.loading import Reader
+from embasis.data.workers.process import WORKER, WorkerProcess
 from embasis.errors import ConfigError, InputDataError, ResourceError
-from embasis.types import Preparation, Refusal
+from embasis.types import Preparation, RejectedFile
 
 PREPARATION = Preparation(16, 0.875)
 # A worker that starts at once, for it has no torch, and does to itself what the name of a file tells it. Its images are
@@ -65,7 +65,7 @@ for line in sys.stdin.buffer:
 # The real worker, but for files that make it print or wait.
 ODD = """
 import os, time
-from embasis.data.image.files import ImageFile
+from embasis.data.images.files import ImageFile
 real = ImageFile.read
 def read(self):
     if "sleep" in self.path:
@@ -75,7 +75,7 @@ def read(self):
         os.write(1, b"more noise")
     return real(self)
 ImageFile.read = read
-from embasis.data.image.worker import main
+from embasis.data.workers.worker import main
 main()
 """
 
@@ -355,8 +355,8 @@ def test_a_worker_that_does_not_start_says_why(files: list[ImageFile]) -> None:
 
 PARENT = """
 import sys, time
-from embasis.data.image.loading import Reader
-from embasis.data.image.scan import ImageFile
+from embasis.data.workers.loading import Reader
+from embasis.data.images.scan import ImageFile
 from embasis.types import Preparation
 path, digest, command, mode = sys.argv[1], bytes.fromhex(sys.argv[2]), sys.argv[3], sys.argv[4]
 plain, slow = ImageFile("a", path, digest), ImageFile("b", path.replace("a.png", "sleep.png"), digest)
@@ -389,10 +389,10 @@ def test_no_worker_outlives_its_parent(tmp_path: Path, mode: str) -> None:
 
 IMPORTING = """
 import os, sys, threading, time
-import embasis.data.image.link as link
+import embasis.data.workers.process as link
 sys.path.insert(0, sys.argv[1])  # the worker finds another torch there
 link.WORKER = sys.argv[2]
-threading.Thread(target=link.Link(0, None).start, daemon=True).start()
+threading.Thread(target=link.WorkerProcess(0, None).start, daemon=True).start()
 while not os.path.exists(sys.argv[1] + "/imported"):
     time.sleep(0.01)
 print(open(sys.argv[1] + "/imported").read(), flush=True)
@@ -501,7 +501,7 @@ def test_a_row_that_cannot_be_read_is_written_down_once(files: list[ImageFile], 
         batch = images.inputs(torch.tensor([3, 1, 3]))
         next(images.stream([torch.tensor([3])], (0, 0, 0)))
     assert bool((batch[[0, 2]] == 128).all())
-    assert images.refused == [Refusal(images.names[3], "changed since the scan", "train")]
+    assert images.refused == [RejectedFile(images.names[3], "changed since the scan", "train")]
 
 
 def test_a_worker_is_born_with_the_signals_of_a_terminal_blocked(tmp_path):
@@ -510,7 +510,7 @@ def test_a_worker_is_born_with_the_signals_of_a_terminal_blocked(tmp_path):
     program = (
         f"import signal; open({str(seen)!r}, 'w').write(str(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))))"
     )
-    link = Link(0, [sys.executable, "-c", program])
+    link = WorkerProcess(0, [sys.executable, "-c", program])
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     with pytest.raises(ResourceError):
         link.start()

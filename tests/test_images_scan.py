@@ -19,10 +19,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embasis.data.image import decode
-from embasis.data.image import files as image_files
-from embasis.data.image.scan import ImageFile, is_list, name_bytes, name_of, scan_file, scan_folder, scan_list, scan_tar
-from embasis.types import Refusal
+from embasis.data.images import decode
+from embasis.data.images import files as image_files
+from embasis.data.images.scan import (
+    ImageFile,
+    is_list,
+    name_bytes,
+    name_of,
+    scan_file,
+    scan_folder,
+    scan_list,
+    scan_tar,
+)
+from embasis.types import RejectedFile
 from image_trees import archive, picture, pictures, plant, refusal
 
 
@@ -418,7 +427,7 @@ def test_lines_that_lead_to_no_image_are_refused_with_their_line(tmp_path):
     scan, _ = scan_list(path)
     assert names(scan) == ["a.png"]
     assert scan.refused == tuple(
-        Refusal(name, reason, "scan")
+        RejectedFile(name, reason, "scan")
         for name, reason in [
             ("./a.png", "is listed twice, again in line 5"),
             ("a.png/b.png", "no such file (line 9)"),
@@ -479,8 +488,8 @@ def test_an_image_file_takes_little_memory():
 
 def test_files_of_the_same_bytes_share_one_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = {"a.png": b"one", "b.png": b"two", "c.png": b"one", "d.png": b"two"}
-    monkeypatch.setattr("embasis.data.image.decode.header", lambda content: decode.Header("PNG", 40, 40))
-    monkeypatch.setattr("embasis.data.image.files.MOST_SHARED", 1)
+    monkeypatch.setattr("embasis.data.images.decode.header", lambda content: decode.Header("PNG", 40, 40))
+    monkeypatch.setattr("embasis.data.images.files.MOST_SHARED", 1)
     for name, content in data.items():
         (tmp_path / name).write_bytes(content)
     found = {file.name: file.digest for file in scan_folder(tmp_path).files}

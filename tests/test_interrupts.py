@@ -29,11 +29,11 @@ PLACES = {
     "before click has read its words": "import click; click.Group.make_context = press",
     "while a command runs": "import embasis.catalogue as catalogue; catalogue.entries = press",
     "while an error is said": """
-import embasis.catalogue, embasis.cli.terminal as terminal
+import embasis.catalogue, embasis.cli.console as terminal
 def fail(*_): raise OSError("no")
 embasis.catalogue.entries, terminal.failure = fail, press
 """,
-    "as the command ends": "import embasis.cli.terminal as t; t.Commands.invoke = lambda *_: press()",
+    "as the command ends": "import embasis.cli.console as t; t.Commands.invoke = lambda *_: press()",
     "in a finaliser": """
 import embasis.catalogue as catalogue
 class Thing:
@@ -66,7 +66,7 @@ def test_without_an_ear_of_our_own_click_makes_code_1_of_a_ctrl_c() -> None:
 
 def test_a_ctrl_c_that_is_ignored_stays_ignored() -> None:
     ignored = "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-    code, told = said(ignored + "import embasis.cli.terminal as t; t.Commands.invoke = lambda *_: press()")
+    code, told = said(ignored + "import embasis.cli.console as t; t.Commands.invoke = lambda *_: press()")
     assert (code, told) == (0, "")
 
 
@@ -89,7 +89,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_unwinding() -> None:
 
 
 HEARD = """
-from embasis.interrupts import Stop
+from embasis.signals import Stop
 def run(*_):
     with Stop() as stop:
         press()
@@ -120,7 +120,7 @@ def test_a_signal_before_the_first_step_does_not_wait_for_it(
 ) -> None:
     steps = list[object]()
     monkeypatch.setattr("embasis.engine.train.take_step", lambda *arguments: steps.append(arguments))
-    monkeypatch.setattr(f"embasis.experiment.{place}", lambda *_: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr(f"embasis.runs.{place}", lambda *_: signal.raise_signal(signal.SIGTERM))
     result = embasis(*TINY, "-o", tmp_path / "run")
     sentence = "embasis: interrupted before training; the same command goes on\n"
     assert (result.exit_code, result.stderr, steps) == (143, sentence, [])

@@ -43,7 +43,7 @@ def test_a_fit_that_is_killed_at_a_system_call_ends_as_the_undisturbed_one(tmp_p
 
 # --- the proof that these tests are not blind
 
-IN_PLACE = "from embasis.storage.files import Disk\nDisk.put = lambda self, path, data: open(path, 'wb').write(data)\n"
+IN_PLACE = "from embasis.storage.atomic import Disk\nDisk.put = lambda self, path, data: open(path, 'wb').write(data)\n"
 """A HEAD that is written in its place, so that for an instant it is empty."""
 
 

@@ -104,7 +104,7 @@ def test_a_disk_that_fills_up_keeps_the_last_generation(tmp_path: Path, zygote: 
 
 
 def test_a_fit_needs_no_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+    monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
     assert embasis(*TINY, "-o", tmp_path / "usual").exit_code == 0
     monkeypatch.setenv("TMPDIR", "/nonexistent")
     monkeypatch.setattr(tempfile, "tempdir", "/nonexistent")

@@ -31,7 +31,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "q").symlink_to("p")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EMBASIS_CACHE", str(root / "cache"))
-        patch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+        patch.setattr("embasis.runs.run.run_page", lambda view: "page")
         patch.chdir(root)
         assert embasis("fit", "photos", "paintings", "-o", "run", *WORDS, "rounds=1").exit_code == 0
         assert embasis("fit", "labelled.csv", "unlabelled.csv", "-o", "rows", "rounds=1").exit_code == 0

@@ -14,7 +14,7 @@ import pytest
 
 from cli_tables import ENVIRONMENT, PROGRAM, embasis
 from embasis.errors import RunLockedError, UntrustedError
-from embasis.storage import RunFolder, files
+from embasis.storage import RunFolder, atomic
 from embasis.storage import log as logs
 from folder_runs import digests, signal_at
 from forked import Zygote
@@ -29,7 +29,7 @@ STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00 ")
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No waiting for the disk, and a page that is not drawn."""
     do_not_wait(monkeypatch)
-    monkeypatch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+    monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
 
 
 def lines_of(run: Path) -> list[str]:
@@ -98,7 +98,9 @@ def test_a_failure_is_the_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_log_names_no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr("embasis.cli.running.opening", lambda run, progress: f"of {tmp_path}/a and /home/eve/b\x1b[2J")
+    monkeypatch.setattr(
+        "embasis.cli.training_loop.opening", lambda run, progress: f"of {tmp_path}/a and /home/eve/b\x1b[2J"
+    )
     assert embasis(*TINY, "-o", tmp_path / "deep" / "run").exit_code == 0
     assert lines_of(tmp_path / "deep" / "run")[0] == r"of ~/a and ~/b\x1b[2J"
     assert "eve" not in (tmp_path / "deep" / "run" / "log.txt").read_text()
@@ -111,9 +113,9 @@ def test_a_log_that_cannot_be_written_costs_nothing(tmp_path: Path, monkeypatch:
     write = logs.Log.write
 
     def full(self: logs.Log, text: str) -> None:
-        monkeypatch.setattr(files, "disk", disk)
+        monkeypatch.setattr(atomic, "disk", disk)
         write(self, text)
-        monkeypatch.setattr(files, "disk", real)
+        monkeypatch.setattr(atomic, "disk", real)
 
     monkeypatch.setattr(logs.Log, "write", full)
     result = embasis(*TINY, "-o", tmp_path / "run")

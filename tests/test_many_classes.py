@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from embasis.config import load
 from embasis.engine.self_train import train_rounds
-from embasis.experiment.build import build
+from embasis.runs.parts import build
 from embasis.types import Arrays, LabelSchema, Problem
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024

@@ -171,7 +171,7 @@ def unfinished(folder: Path) -> Path:
     """A run that was left in round 2: its labels of round 1 are needed."""
     run = folder / "left"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("embasis.experiment.folder.FolderRun._count", leaving_at(2))
+        patch.setattr("embasis.runs.run.TrainingRun._count", leaving_at(2))
         assert embasis(*command(Path(), run, "save_seconds=0")).exit_code != 0
     assert read_newest(run).facts["progress"]["round"] == 2
     return run

@@ -17,8 +17,8 @@ from cli_tables import ENVIRONMENT, PROGRAM, embasis
 from embasis import storage
 from embasis.engine import labels
 from embasis.engine import round as round_module
-from embasis.experiment import folder
-from embasis.storage import DiskShelf, RunFolder, files, read_newest
+from embasis.runs import run as folder
+from embasis.storage import DiskLabelStore, RunFolder, atomic, read_newest
 from folder_runs import digests, signal_at
 from map_folder_runs import command, fitted, quick, sides
 
@@ -147,14 +147,14 @@ def crash_before(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, at: int
 
 
 PLACES = {
-    "the shelf is not begun": (DiskShelf, "write", 3),
+    "the shelf is not begun": (DiskLabelStore, "write", 3),
     "the shelf is written": (round_module, "summarise", 3),
-    "older shelves are forgotten": (DiskShelf, "keep", 3),
-    "nothing of the round is written": (folder.FolderRun, "_write_round", 3),
+    "older shelves are forgotten": (DiskLabelStore, "keep", 3),
+    "nothing of the round is written": (folder.TrainingRun, "_write_round", 3),
     "some maps are written": (storage.MapFolder, "write", 12 * 2 + 5),
     "the table of maps is not written": (storage.MapFolder, "write_table", 3),
     "the gallery is not written": (folder, "gallery_files", 3),
-    "all is written": (folder.FolderRun, "save", 15),
+    "all is written": (folder.TrainingRun, "save", 15),
     "the generation is not named": (RunFolder, "_rotate", 15),
 }
 
@@ -204,7 +204,7 @@ def test_a_full_disk_is_one_sentence_and_the_same_command_goes_on(home: Path, tm
     run, expected = tmp_path / "run", undisturbed(SELDOM)
     for most in (3, 40, 60, 100):  # of 180 or so: each start gets a little further
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(files, "disk", Small())
+            patch.setattr(atomic, "disk", Small())
             Small.calls, Small.most = 0, most
             result = embasis(*command(home, run, SELDOM))
         assert result.exit_code == 5, result.output

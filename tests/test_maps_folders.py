@@ -10,14 +10,14 @@ import pytest
 import torch
 from PIL import Image
 
-from embasis.data.image.folders import ImageOptions
-from embasis.data.image.loading import Reader
-from embasis.data.image.scan import scan_folder
-from embasis.data.maps.files import MapFile
-from embasis.data.maps.folders import are_map_folders, is_map_folder, load_maps, map_problem, maps_check
-from embasis.data.tables import Finding
+from embasis.data.images.folders import ImageOptions
+from embasis.data.images.scan import scan_folder
+from embasis.data.segmentation.files import MapFile
+from embasis.data.segmentation.folders import are_map_folders, is_map_folder, load_maps, map_problem, maps_check
+from embasis.data.tables.pair import Finding
+from embasis.data.workers.loading import Reader
 from embasis.errors import EmbasisWarning
-from embasis.types import ClassTable, Refusal
+from embasis.types import ClassTable, RejectedFile
 from image_trees import picture, pictures, plant, refusal
 from map_trees import NAMES, TOML, folder, grid, ids, saved, scenes
 
@@ -55,7 +55,7 @@ def test_pictures_and_maps_become_a_problem(labelled, unlabelled):
     assert sorted(problem.row_names) == ["a.png", "c.png", "deep/b.png"]
     assert list(problem.row_names) == problem.unlabelled.names
     assert (problem.unlabelled.labels == -1).all()
-    assert (problem.hidden, problem.test, problem.refused, problem.notes) == (None, None, (), ())
+    assert (problem.hidden_labels, problem.test, problem.refused, problem.notes) == (None, None, (), ())
     assert problem.labelled.sizes.tolist() == [[40, 40]] * 4
     for row, name in enumerate(problem.labelled.names):
         assert torch.equal(problem.labelled.truth[row], signed(int(name[0])))
@@ -93,9 +93,9 @@ def test_maps_beside_the_unlabelled_images_are_for_scores_only(labelled, tmp_pat
     root = folder(tmp_path / "u", scenes(2, 50), toml=None)
     problem = load_maps(labelled, root)
     assert (problem.unlabelled.labels == -1).all()
-    assert len(problem.hidden) == 2
+    assert len(problem.hidden_labels) == 2
     for row, name in enumerate(problem.row_names):
-        assert torch.equal(problem.hidden[row], signed(int(name[:2])))
+        assert torch.equal(problem.hidden_labels[row], signed(int(name[:2])))
     assert problem.notes == (f"{root}: has labels/; used for scores only",)
 
 
@@ -103,13 +103,13 @@ def test_unlabelled_images_may_have_maps_in_part(labelled, tmp_path):
     root = plant(tmp_path / "u", scenes(2, 50) | {"images/x.png": picture(70), "labels/y.png": saved(grid(1))})
     plant(root, {"images/z.png": picture(71), "labels/z.png": b""})
     problem = load_maps(labelled, root)
-    assert (problem.hidden[list(problem.row_names).index("x.png")] == -1).all()
+    assert (problem.hidden_labels[list(problem.row_names).index("x.png")] == -1).all()
     assert problem.notes == (
         f"{root}: has labels/; used for scores only",
         f"{root}: 1 picture without a label map, not scored: images/x.png",
         f"{root}: 1 label map without a picture: labels/y.png",
     )
-    assert problem.refused == (Refusal("labels/z.png", "the file is empty", "scan", "unlabelled"),)
+    assert problem.refused == (RejectedFile("labels/z.png", "the file is empty", "scan", "unlabelled"),)
 
 
 def test_what_lies_beside_images_is_said(labelled, tmp_path):
@@ -166,7 +166,7 @@ def test_one_classes_file_serves_a_side_of_numbers_and_a_side_of_colours(labelle
     (labelled / "classes.toml").write_text(toml)
     root = plant(tmp_path / "u", {"images/50.png": picture(50), "labels/50.png": painted(50)})
     problem = load_maps(labelled, root)
-    assert torch.equal(problem.hidden[0], signed(50))
+    assert torch.equal(problem.hidden_labels[0], signed(50))
 
 
 OTHER = """
@@ -186,7 +186,7 @@ def test_classes_are_matched_by_name(labelled, tmp_path):
     content = {"images/a.png": picture(50), "labels/a.png": saved(ids("10 11", "12 255").repeat(20, 0).repeat(20, 1))}
     root = folder(tmp_path / "t", content, OTHER)
     problem = load_maps(labelled, root)
-    assert problem.hidden[0][::20, ::20].tolist() == [[2, 0], [-1, -1]]
+    assert problem.hidden_labels[0][::20, ::20].tolist() == [[2, 0], [-1, -1]]
     assert problem.notes == (
         f"{root}: has labels/; used for scores only",
         f"{root}: not scored, no class of the labelled side: 'boat'",
@@ -294,9 +294,9 @@ def test_a_broken_map_is_refused_with_its_picture(labelled, unlabelled):
     problem = load_maps(labelled, unlabelled)
     assert problem.labelled.names == ["0.png"]
     assert problem.refused == (
-        Refusal("3.png", "not an image that is read", "scan", "labelled"),
-        Refusal("1.png", "its label map: the file is empty", "scan", "labelled"),
-        Refusal("2.png", "its label map: truncated PNG", "read", "labelled"),
+        RejectedFile("3.png", "not an image that is read", "scan", "labelled"),
+        RejectedFile("1.png", "its label map: the file is empty", "scan", "labelled"),
+        RejectedFile("2.png", "its label map: truncated PNG", "read", "labelled"),
     )
 
 
@@ -313,7 +313,7 @@ def test_a_map_that_says_nothing_is_left_out(labelled, unlabelled):
     plant(labelled, {"labels/1.png": saved(np.full((40, 40), 255, np.uint8))})
     problem = load_maps(labelled, unlabelled, options=ImageOptions(budget=0))
     assert sorted(problem.labelled.names) == ["0.png", "2.png", "3.png"]
-    assert problem.refused == (Refusal("1.png", "its label map has no labelled pixel", "read", "labelled"),)
+    assert problem.refused == (RejectedFile("1.png", "its label map has no labelled pixel", "read", "labelled"),)
     assert problem.notes == (f"{labelled}: 1 picture left out, the map has no labelled pixel: images/1.png",)
 
 
@@ -498,14 +498,14 @@ TABLE = ClassTable(NAMES, ((0,), (1,), (2,)))
 def test_paired_files_are_a_problem(labelled, tmp_path):
     other, ids_of_test = plant(tmp_path / "u", scenes(2, 50)), ClassTable(NAMES, ((10,), (11,), (12,)))
     test = plant(tmp_path / "t", {"images/a.png": picture(90), "labels/a.png": saved((grid(9) % 3) + 10)})
-    note, lost = "said before", Refusal("x", "y", "scan", "labelled")
+    note, lost = "said before", RejectedFile("x", "y", "scan", "labelled")
     problem = map_problem(
         files(labelled), files(other), TABLE, test=files(test), test_table=ids_of_test, refused=[lost], notes=[note]
     )
     assert (problem.schema.names, problem.refused, problem.notes) == (NAMES, (lost,), (note,))
     assert torch.equal(problem.test.truth[0], torch.from_numpy(grid(9) % 3).long())
     for row, name in enumerate(problem.row_names):
-        assert torch.equal(problem.hidden[row], signed(int(name[:2])))
+        assert torch.equal(problem.hidden_labels[row], signed(int(name[:2])))
 
 
 def test_paired_files_are_checked(labelled, unlabelled):

@@ -10,11 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
-from embasis.data.image.decode import LARGEST_PIXELS
-from embasis.data.maps.classes import class_file, colours_for, read_classes, table_of_numbers, unnamed_colours
-from embasis.data.maps.labels import BadMap, WrongKind, class_map, header_of_map, raw_map, strangers
-from embasis.data.maps.png import GREY, PALETTE, RGB, RGBA, png_header, png_numbers
-from embasis.data.maps.tally import tally
+from embasis.data.images.decode import LARGEST_PIXELS
+from embasis.data.segmentation.classes import class_file, colours_for, read_classes, table_of_numbers, unnamed_colours
+from embasis.data.segmentation.labels import BadMap, WrongKind, class_map, header_of_map, raw_map, unknown_values
+from embasis.data.segmentation.png import GREY, PALETTE, RGB, RGBA, png_header, png_numbers
+from embasis.data.segmentation.value_counts import value_counts
 from embasis.types import ClassTable
 from image_trees import refusal
 from map_trees import chunk, filtered, ids, png_bytes, saved
@@ -169,7 +169,7 @@ def test_the_first_channel_of_16_bit_colours_is_the_class():
 def test_numbers_that_are_not_allowed_are_said_with_their_pixels():
     data = saved(ids("0 7 7", "1 255 9"))
     assert reason(lambda: class_map(data, IDS)) == "ids {7: 2 px, 9: 1 px}; allowed 0–1, 4, ignore 255"
-    assert strangers(data, IDS) == {7: 2, 9: 1}
+    assert unknown_values(data, IDS) == {7: 2, 9: 1}
     assert class_map(data, ClassTable(IDS.names, IDS.ids, others=True)).tolist() == [[0, 255, 255], [1, 255, 255]]
     colours = saved(np.array([[[255, 0, 0], [1, 2, 3]]], np.uint8))
     assert reason(lambda: class_map(colours, COLOURS)) == (
@@ -180,22 +180,22 @@ def test_numbers_that_are_not_allowed_are_said_with_their_pixels():
 def test_254_classes_are_told_apart():
     table = table_of_numbers(range(254), "x")
     data = saved(np.arange(256, dtype=np.uint8)[None])
-    assert strangers(data, table) == {254: 1}
+    assert unknown_values(data, table) == {254: 1}
     assert class_map(saved(np.arange(254, dtype=np.uint8)[None]), table).tolist() == [list(range(254))]
 
 
 def test_a_tally_counts_as_the_map_does():
     draw = np.random.default_rng(3)
     data = saved(draw.choice(np.array([0, 1, 4, 7, 255], np.uint8), (50, 60)))
-    seen = tally(data, "ids")
+    seen = value_counts(data, "ids")
     again = ClassTable(IDS.names, IDS.ids, others=True)
     expected = torch.bincount(class_map(data, again).reshape(-1).long(), minlength=256)[:2]
     assert torch.equal(seen.counts(again), expected)
-    assert seen.strangers(IDS) == strangers(data, IDS)
+    assert seen.unknown_values(IDS) == unknown_values(data, IDS)
     colours = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 0], [5, 5, 5]], np.uint8)[draw.integers(0, 4, (30, 20))]
-    seen = tally(saved(colours), "colours")
+    seen = value_counts(saved(colours), "colours")
     assert seen.size == (30, 20)
-    assert seen.strangers(COLOURS) == strangers(saved(colours), COLOURS)
+    assert seen.unknown_values(COLOURS) == unknown_values(saved(colours), COLOURS)
     assert seen.counts(COLOURS)[0] == (colours == [255, 0, 0]).all(-1).sum()
 
 

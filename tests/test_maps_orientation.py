@@ -10,10 +10,10 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from embasis.data.image.loading import Reader
-from embasis.data.image.sides import ImageOptions
-from embasis.data.maps.check import maps_check
-from embasis.data.maps.folders import load_maps
+from embasis.data.images.sides import ImageOptions
+from embasis.data.segmentation.check import maps_check
+from embasis.data.segmentation.folders import load_maps
+from embasis.data.workers.loading import Reader
 from embasis.errors import InputDataError
 from embasis.types import MapPlan, MapPreparation
 from image_trees import plant
@@ -160,9 +160,9 @@ def test_maps_for_scores_are_turned_too(tmp_path: Path) -> None:
     pixels, classes = scene(32, 64)
     root = plant(tmp_path / "u", {"images/t.png": photo(pixels, 6), "labels/t.png": saved(classes), **scenes(1, 50)})
     problem = load_maps(folder(tmp_path / "l", scenes(3)), root)
-    assert problem.hidden is not None
+    assert problem.hidden_labels is not None
     row = list(problem.row_names or ()).index("t.png")
-    assert torch.equal(problem.hidden[row] == 1, torch.from_numpy(upright(classes, 6)) == 1)
+    assert torch.equal(problem.hidden_labels[row] == 1, torch.from_numpy(upright(classes, 6)) == 1)
 
 
 @pytest.mark.parametrize(("height", "width", "orientation"), [(32, 64, 6), (48, 48, 6), (32, 64, 3)])

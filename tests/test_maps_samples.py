@@ -13,12 +13,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from embasis.data.image.files import ImageFile
-from embasis.data.image.loading import Reader
-from embasis.data.maps.files import MapFile
-from embasis.data.maps.samples import MapArrays, MapFiles
+from embasis.data.images.files import ImageFile
+from embasis.data.segmentation.files import MapFile
+from embasis.data.segmentation.samples import MapArrays, MapFiles
+from embasis.data.workers.loading import Reader
 from embasis.errors import InputDataError
-from embasis.types import Aim, ClassTable, MapPlan, MapPreparation, Refusal, Samples, View
+from embasis.types import ClassTable, CropTarget, MapPlan, MapPreparation, RejectedFile, Samples, View
 
 TABLE = ClassTable(("road", "car", "sky"), ((7,), (26, 27), (23,)), ignore=(0, 255))
 IDS = torch.tensor([7, 26, 23, 0], dtype=torch.uint8)  # of classes 0, 1, 2 and of no class
@@ -83,7 +83,7 @@ def same(one: View, two: View) -> bool:
 BATCHES = [torch.tensor([3, 1]), torch.arange(COUNT), torch.tensor([], dtype=torch.int64), torch.tensor([5, 5])]
 PLACES = [torch.linspace(0, 1, 2 * len(rows)).reshape(-1, 2) for rows in BATCHES]
 PLACES[1][4] = math.nan
-AIMS = {"none": None, "classes": Aim(torch.tensor([0.0, 1.0, 0.1])), "places": Aim(torch.ones(3), PLACES)}
+AIMS = {"none": None, "classes": CropTarget(torch.tensor([0.0, 1.0, 0.1])), "places": CropTarget(torch.ones(3), PLACES)}
 
 
 @pytest.mark.parametrize("aim", AIMS)
@@ -111,7 +111,7 @@ def test_both_kinds_of_rows_are_samples(files: list[MapFile]) -> None:
         assert torch.equal(samples.ids, rows_of(files).ids)
         assert rows.sizes.tolist() == [[40, 64]] * COUNT
         assert torch.equal(samples.inputs(torch.tensor([2])), next(samples.stream([torch.tensor([2])])).inputs)
-    assert (rows_of(files).mixed, twin(rows_of(files)).mixed) == (True, False)
+    assert (rows_of(files).has_mixed_shapes, twin(rows_of(files)).has_mixed_shapes) == (True, False)
     assert rows_of(files).names == [file.name for file in sorted(files, key=lambda file: file.id)]
     assert MapArrays.of(torch.zeros(2, 3, 8, 8, dtype=torch.uint8)).names == ["0", "1"]
 
@@ -135,10 +135,10 @@ def test_truth_labels_and_counts_are_those_of_the_maps(files: list[MapFile]) -> 
 
 def test_counts_that_are_known_are_not_counted_again(files: list[MapFile], tmp_path: Path) -> None:
     rows = rows_of(files)
-    known = torch.stack([rows.tally[rows.names.index(file.name)] for file in files])
+    known = torch.stack([rows.value_counts[rows.names.index(file.name)] for file in files])
     Path(files[0].label.path).unlink()  # type: ignore[union-attr]
     given = MapFiles.of(files, TABLE, labelled=True, counts=known)
-    assert torch.equal(given.tally, rows.tally)
+    assert torch.equal(given.value_counts, rows.value_counts)
     assert given.refused == []
     with pytest.raises(InputDataError) as caught:
         MapFiles.of(files, TABLE, labelled=True, counts=torch.zeros(3, dtype=torch.int64))
@@ -182,20 +182,20 @@ def test_an_aim_shows_a_rare_class_more_often_and_nothing_when_rows_are_whole(fi
     rows = twin(rows_of(files)).prepared(replace(READY, plan=plan))
     batches = [torch.arange(COUNT)] * 10
 
-    def seen(aim: Aim | None) -> Tensor:
+    def seen(aim: CropTarget | None) -> Tensor:
         found = [next(rows.stream([batch], (1, 2, step), aim)).y == 1 for step, batch in enumerate(batches)]
         return torch.stack(found).any(-1).any(-1)
 
     odd = torch.tensor([int(name[:2]) % 2 == 1 for name in rows_of(files).names])
-    assert torch.equal(seen(Aim(torch.tensor([0.0, 1.0, 0.0]))), odd.expand(10, -1))
+    assert torch.equal(seen(CropTarget(torch.tensor([0.0, 1.0, 0.0]))), odd.expand(10, -1))
     assert not torch.equal(seen(None), odd.expand(10, -1))
     nowhere = [torch.full((COUNT, 2), math.nan)]
-    for aim in (Aim(torch.ones(3), nowhere), None):
+    for aim in (CropTarget(torch.ones(3), nowhere), None):
         view = next(rows.stream([batches[0]], (1, 2, 3), aim))
         assert torch.equal(view.inputs, next(rows.stream([batches[0]], (1, 2, 3))).inputs)
-    assert same(next(rows.stream([batches[0]], None, Aim(torch.ones(3)))), next(rows.stream([batches[0]])))
+    assert same(next(rows.stream([batches[0]], None, CropTarget(torch.ones(3)))), next(rows.stream([batches[0]])))
     with pytest.raises(InputDataError) as caught:
-        next(rows.stream([batches[0]], (1, 2, 3), Aim(torch.ones(3), [torch.zeros(2, 2)])))
+        next(rows.stream([batches[0]], (1, 2, 3), CropTarget(torch.ones(3), [torch.zeros(2, 2)])))
     assert str(caught.value) == "places of batch 0 must have shape (11, 2), got (2, 2)"
 
 
@@ -227,7 +227,9 @@ def test_a_row_that_cannot_be_read_is_grey_without_classes_and_written_down_once
             "its label map changed since the scan",
             "has 64×40 pixels, 60×40 at the scan",
         ]
-        assert rows.refused[:4] == [Refusal(rows.names[row], reason, "train") for row, reason in enumerate(reasons)]
+        assert rows.refused[:4] == [
+            RejectedFile(rows.names[row], reason, "train") for row, reason in enumerate(reasons)
+        ]
         assert rows.refused[4].name == rows.names[4]
         assert rows.refused[4].reason.startswith("its label map: ")
         assert len(rows.refused) == 5
@@ -241,8 +243,8 @@ def test_truth_and_pictures_that_vanish_are_empty_and_written_down(files: list[M
         assert torch.equal(rows.truth[2], torch.full((40, 64), -1))
         assert torch.equal(rows.picture(3), torch.full((3, 40, 64), 128, dtype=torch.uint8))
     assert rows.refused == [
-        Refusal(rows.names[2], "its label map changed since the scan", "train"),
-        Refusal(rows.names[3], "cannot be read: No such file or directory (ENOENT)", "train"),
+        RejectedFile(rows.names[2], "its label map changed since the scan", "train"),
+        RejectedFile(rows.names[3], "cannot be read: No such file or directory (ENOENT)", "train"),
     ]
 
 

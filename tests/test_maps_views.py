@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from embasis.data.maps import views
+from embasis.data.segmentation import views
 from embasis.types import MapPlan, MapPreparation
 
 PLAIN = MapPlan(

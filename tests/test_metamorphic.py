@@ -54,7 +54,7 @@ def outcome(words: tuple[str, ...], change: Callable[[Rows, Rows, list[str]], An
     one = written(place / "a.csv", left, ["id", *FEATURES, "label"])
     two = written(place / "b.csv", right, columns)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+        patch.setattr("embasis.runs.run.run_page", lambda view: "page")
         result = embasis("fit", one, two, "-o", place / "run", "rounds=2", *words, *more)
     assert result.exit_code == 0, result.output
     labels = read_table(place / "run" / "labels" / "round-002.parquet")
@@ -152,8 +152,8 @@ def test_training_on_hidden_labels_would_be_found_out(monkeypatch: pytest.Monkey
     whole = self_train.train_round
 
     def leaking(problem: Any, method: Any, plan: Any, progress: Any) -> Any:
-        if progress.round and problem.hidden is not None:
-            progress.pseudo = PseudoLabels(problem.hidden, torch.ones(len(problem.hidden)))
+        if progress.round and problem.hidden_labels is not None:
+            progress.pseudo = PseudoLabels(problem.hidden_labels, torch.ones(len(problem.hidden_labels)))
         return whole(problem, method, plan, progress)
 
     monkeypatch.setattr(self_train, "train_round", leaking)

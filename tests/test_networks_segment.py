@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from embasis.errors import ConfigError
 from embasis.networks import BACKBONES, SEGMENTERS, pretrained
 from embasis.networks.backbone import Backbone
-from embasis.networks.model import Network
-from embasis.networks.segment import Block, Dilated
-from embasis.networks.taps import intermediates, last, pyramid
+from embasis.networks.feature_maps import intermediates, last, pyramid
+from embasis.networks.network import Network
+from embasis.networks.segmentation import Block, Dilated
 from embasis.randomness import seeded
 from embasis.types import Preparation
 
@@ -405,7 +405,7 @@ def test_a_block_of_the_fast_network_is_a_residual() -> None:
         ),
         (
             lambda: SEGMENTERS["deeplab_v2"](
-                pretrained.own(nn.Sequential(nn.Flatten(), nn.Linear(192, 4)), 4, Preparation(8), *USUAL), 5
+                pretrained.custom_backbone(nn.Sequential(nn.Flatten(), nn.Linear(192, 4)), 4, Preparation(8), *USUAL), 5
             ),
             "own module cannot be used for label maps: what it computes on its way are no maps that any size of "
             "picture has; use a ResNet",

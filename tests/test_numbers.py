@@ -20,7 +20,7 @@ from embasis.engine.warnings import RoundWarnings
 from embasis.errors import NumericalError
 from embasis.functional import em, losses, moments, selection, sites
 from embasis.methods.selectors import ClassBalanced
-from embasis.storage.generations import load_generation, numbers_in
+from embasis.storage.checkpoints import load_generation, numbers_in
 from embasis.types import Arrays, EMStats, Features, LabelDistribution, Labeller, State
 from training_runs import built_for, run, run_built, toy
 
@@ -126,7 +126,7 @@ def test_labels_that_are_all_equally_sure_are_flagged_and_ids_decide() -> None:
 def test_components_that_the_rows_cannot_tell_apart_are_counted() -> None:
     """Row 45: more components than distinct points."""
     x, y = torch.eye(3)[torch.arange(30) % 3], torch.arange(30) % 3
-    problem = replace(toy(), labelled=Arrays.of(x, y), unlabelled=Arrays.of(x), hidden=None)
+    problem = replace(toy(), labelled=Arrays.of(x, y), unlabelled=Arrays.of(x), hidden_labels=None)
     found = run(problem, "linear", "em_basis", components_per_class=4).records
     sentence = "only 3 of 12 components of round {} differ: there are fewer distinct rows than components"
     assert [sentence.format(record.round) in record.notes for record in found] == [True] * 3
@@ -201,7 +201,7 @@ def test_training_that_blows_up_ends_with_code_6_and_publishes_nothing_that_is_n
     tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: tuple[str, ...]
 ) -> None:
     copied(tables, tmp_path / "here", monkeypatch)
-    monkeypatch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+    monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
     words = ("fit", "labelled.csv", "judged.csv", "-o", "run", "--backbone", "mlp", "rounds=2", "save_seconds=0")
     result = embasis(*words, *settings)
     assert result.exit_code == 6, result.output

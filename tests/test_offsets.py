@@ -15,13 +15,13 @@ import torch
 
 from cli_tables import embasis
 from embasis import EMBasisClassifier
-from embasis.data.fine import column_spreads, fine_columns, pooled, settled, spread_of
+from embasis.data.datasets.synthetic_digits import blobs
 from embasis.data.problem import from_arrays
-from embasis.data.standard import Standardiser
-from embasis.data.tables import check_pair, load_pair
-from embasis.data.virtual import blobs
+from embasis.data.standardise import Standardiser
+from embasis.data.tables.fine import column_spreads, fine_columns, pooled, settled, spread_of
+from embasis.data.tables.pair import check_pair, load_pair
 from embasis.errors import EmbasisWarning
-from embasis.experiment.fingerprint import fingerprint, marks_of
+from embasis.runs.fingerprint import fingerprint, marks_of
 from embasis.storage import read_newest, read_table
 from embasis.types import Problem
 
@@ -32,12 +32,12 @@ KINDS = (".csv", ".npz", ".parquet")
 def rows() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Labelled rows and their classes, unlabelled rows and theirs, in steps that 1e8 can be added to exactly."""
     problem = blobs(count=60)
-    assert isinstance(problem.hidden, torch.Tensor)
+    assert isinstance(problem.hidden_labels, torch.Tensor)
     x, other = (side.inputs(side.ids).double().numpy() for side in (problem.labelled, problem.unlabelled))
     return (
         *((np.round(x * 2**20) / 2**20), problem.labelled.labels.numpy()),
         np.round(other * 2**20) / 2**20,
-        (problem.hidden.numpy()),
+        (problem.hidden_labels.numpy()),
     )
 
 
@@ -73,7 +73,7 @@ def test_an_offset_changes_no_label_of_fit_and_predict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, mode: str
 ) -> None:
     """Accuracy was 0.99 without and 0.44 with the offset, and nobody said so."""
-    monkeypatch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+    monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
     found = {}
     for name, offset in (("plain", 0.0), ("far", OFFSET)):
         plant(here := tmp_path / name, kind, offset)
@@ -218,7 +218,7 @@ def test_a_change_that_float32_cannot_see_is_a_change(tmp_path: Path) -> None:
 
 
 def test_corrected_and_held_out_rows_keep_their_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+    monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
     labels = {}
     for name, offset in (("plain", 0.0), ("far", OFFSET)):
         plant(here := tmp_path / name, ".parquet", offset)

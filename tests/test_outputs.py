@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli_tables import FEATURES, embasis
-from embasis.storage import neutral_cell, read_table, restore_cell
+from embasis.storage import escape_formula, read_table, unescape_formula
 from output_runs import (
     HOST,
     NAMES,
@@ -90,7 +90,7 @@ def test_a_leak_would_be_found_out(tmp_path: Path, secret: str) -> None:
 def test_the_note_of_a_failure_names_no_place_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = prepare(tmp_path)
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+    monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
     words = ("fit", home / "labelled.csv", home / "judged.csv", "-o", home / "run", "rounds=0")
     assert embasis(*words).exit_code == 0
     (home / "run" / "report.html").unlink()
@@ -119,14 +119,14 @@ def test_no_cell_of_a_table_is_a_formula_and_every_name_comes_back(name: str) ->
     formulas = {label for label in classes if re.match(r"'*[=+\-@\t\r]", label)}
     written = {*read_table(found().folder / "export.parquet")["label"]}
     assert formulas & written
-    assert {neutral_cell(label) for label in formulas & written} <= {*cells}
+    assert {escape_formula(label) for label in formulas & written} <= {*cells}
 
 
 @given(st.text(st.sampled_from("=+-@\t\r\uff1d\uff0b\uff0d\uff20'a\n\x1b,\""), max_size=6) | st.text(max_size=20))
 def test_a_neutral_cell_is_no_formula_and_comes_back(text: str) -> None:
-    neutral = neutral_cell(text)
+    neutral = escape_formula(text)
     assert neutral[:1] not in tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
-    assert restore_cell(neutral) == text
+    assert unescape_formula(neutral) == text
 
 
 def test_hostile_class_names_change_no_element_of_the_page_of_a_run(tmp_path: Path) -> None:

@@ -20,13 +20,14 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from embasis.data.image.decode import decode
-from embasis.data.image.views import centre
+from embasis.data.images.decode import decode
+from embasis.data.images.transforms import centre_view
 from embasis.errors import ConfigError, CorruptError, IncompatibleError, UntrustedError
-from embasis.networks import PRETRAINED, pretrained, weights
+from embasis.networks import PRETRAINED, pretrained
 from embasis.networks.backbone import Backbone, Extractor, Pixels
 from embasis.randomness import seeded
 from embasis.types import Preparation
+from embasis.weights import files as weights
 
 HOOK = Path(__file__).parents[1] / "tools" / "torchvision-cpu-hook"
 USUAL = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -238,7 +239,7 @@ def own_module() -> nn.Module:
 
 def test_a_users_module_is_copied_and_used_as_it_is() -> None:
     module = own_module()
-    backbone = pretrained.own(module, 4, Preparation(32), *USUAL)
+    backbone = pretrained.custom_backbone(module, 4, Preparation(32), *USUAL)
     x = images(2, 32)
     with torch.no_grad():
         expected = module.eval()((x.float() / 255 - tensor(USUAL[0])) / tensor(USUAL[1]))
@@ -255,16 +256,16 @@ def tensor(values: tuple[float, ...]) -> Tensor:
 
 def test_a_users_module_must_return_what_was_said() -> None:
     prepared = Preparation(32)
-    assert refusal(ConfigError, lambda: pretrained.own(own_module(), 5, prepared, *USUAL)) == (
+    assert refusal(ConfigError, lambda: pretrained.custom_backbone(own_module(), 5, prepared, *USUAL)) == (
         "own module: features must be 4, what the module returns for one image, got 5"
     )
-    assert refusal(ConfigError, lambda: pretrained.own(nn.Conv2d(3, 4, 3), 4, prepared, *USUAL)) == (
+    assert refusal(ConfigError, lambda: pretrained.custom_backbone(nn.Conv2d(3, 4, 3), 4, prepared, *USUAL)) == (
         "own module must return features (B, d), got (1, 4, 30, 30) for one image"
     )
-    assert refusal(ConfigError, lambda: pretrained.own(nn.Linear(5, 4), 4, prepared, *USUAL)).startswith(
+    assert refusal(ConfigError, lambda: pretrained.custom_backbone(nn.Linear(5, 4), 4, prepared, *USUAL)).startswith(
         "own module cannot take images of 32×32 pixels: "
     )
-    assert refusal(ConfigError, lambda: pretrained.own(own_module(), 4, prepared, (0.5,), (0.5,))) == (
+    assert refusal(ConfigError, lambda: pretrained.custom_backbone(own_module(), 4, prepared, (0.5,), (0.5,))) == (
         "mean must be 3 numbers, got 1"
     )
 
@@ -274,7 +275,7 @@ def test_a_users_module_must_return_what_was_said() -> None:
 
 def probabilities(network: nn.Module, image: Tensor, preparation: Preparation, head: list[Tensor]) -> Tensor:
     with torch.no_grad():
-        return (network(centre(image, preparation)[None]) @ head[0].T + head[1]).softmax(1)[0]
+        return (network(centre_view(image, preparation)[None]) @ head[0].T + head[1]).softmax(1)[0]
 
 
 def test_lite0_knows_a_palace_and_a_daisy(lite0: Backbone, photographs: list[Tensor]) -> None:
@@ -480,7 +481,7 @@ def test_the_original_resnet_layout_is_the_one_its_batch_norm_remembers(original
     """Both layouts take the weights and both find the palace of china.jpg; only one reproduces the statistics."""
     path, photos = str(shared_data("resnet50_msra_fp16.safetensors")), pack_photographs(12)
     wrong = pretrained.timm(weights=path)
-    x = torch.stack([centre(photo, original.preparation) for photo in photos])
+    x = torch.stack([centre_view(photo, original.preparation) for photo in photos])
     assert 1.5 * drift(original, x) < drift(wrong, x)
 
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from embasis.config import Config
-from embasis.data.virtual import blobs
+from embasis.data.datasets.synthetic_digits import blobs
 from embasis.engine.sampling import in_shares
 from embasis.engine.self_train import train_rounds
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError
-from embasis.experiment.build import Built, build
-from embasis.experiment.precision import doubts, promise
+from embasis.runs.parts import RunParts, build
+from embasis.runs.precision import caveats, threshold_for_precision
 from embasis.types import Features, Problem, RoundRecord
 
 
@@ -22,11 +22,11 @@ def problem() -> Problem:
     return blobs(count=600, shift=1.0, separation=2.0)
 
 
-def built(given: Problem, **method: object) -> Built:
+def built(given: Problem, **method: object) -> RunParts:
     return build(given, Config(method={"name": "em_basis", **method}, plan={"rounds": 2}))
 
 
-def run(made: Built) -> tuple[list[RoundRecord], dict[str, torch.Tensor]]:
+def run(made: RunParts) -> tuple[list[RoundRecord], dict[str, torch.Tensor]]:
     records = []
     for event in train_rounds(made.problem, made.network, made.method, made.plan):
         if event.record is not None:
@@ -98,14 +98,14 @@ def finished(**method: object) -> TrainState:
 
 
 def test_a_promise_names_the_threshold_the_labels_and_the_errors() -> None:
-    kept = promise([0.99, 0.97, 0.9, 0.5], None, 0.95, finished())
+    kept = threshold_for_precision([0.99, 0.97, 0.9, 0.5], None, 0.95, finished())
     assert (kept.threshold, kept.labels, kept.rows) == (0.9, 3, 4)
     assert kept.errors == pytest.approx(0.14)
     assert kept.sentence(0.95) == "3 of 4 trusted (75%) for a precision of 0.95: about 0 errors expected among them"
 
 
 def test_where_no_label_is_sure_enough_that_is_said() -> None:
-    kept = promise([0.6, 0.5], None, 0.95, finished())
+    kept = threshold_for_precision([0.6, 0.5], None, 0.95, finished())
     assert (kept.threshold, kept.labels) == (2.0, 0)
     assert kept.sentence(0.95) == "no label is sure enough for a precision of 0.95"
 
@@ -113,23 +113,25 @@ def test_where_no_label_is_sure_enough_that_is_said() -> None:
 @pytest.mark.parametrize("precision", [0.0, 1.0, -1.0, float("nan")])
 def test_what_is_no_precision_is_refused(precision: float) -> None:
     with pytest.raises(ConfigError, match=r"^precision must be between 0 and 1, got (0|1|-1|nan)$"):
-        promise([0.5], None, precision, finished())
+        threshold_for_precision([0.5], None, precision, finished())
 
 
 def test_an_estimate_without_support_is_doubted() -> None:
     progress = finished()
     expected = float(progress.labeller["expected_accuracy"])
-    assert doubts(progress, 0.9, 0.95, expected) == []
-    other = doubts(progress, 0.9, 0.95, expected - 0.3)
+    assert caveats(progress, 0.9, 0.95, expected) == []
+    other = caveats(progress, 0.9, 0.95, expected - 0.3)
     assert other[0].startswith("these rows seem to be of another kind than those that the run adapted to (mean probab")
     progress.labeller = {**progress.labeller, "support": torch.zeros(15, 3, dtype=torch.float64)}
-    assert doubts(progress, 0.9, 0.95, expected) == ["the run saw no label that sure, so the estimate is not supported"]
+    assert caveats(progress, 0.9, 0.95, expected) == [
+        "the run saw no label that sure, so the estimate is not supported"
+    ]
     against = torch.zeros(15, 3, dtype=torch.float64)
     against[-1] = torch.tensor([1000.0, 970.0, 400.0])
     progress.labeller = {**progress.labeller, "support": against}
     text = "the estimate is not supported: only 40% of the labels that sure agree with their nearest labelled example"
-    assert doubts(progress, 0.95, 0.95, expected) == [text]
+    assert caveats(progress, 0.95, 0.95, expected) == [text]
     progress.labeller = {**progress.labeller, "witness": torch.zeros(30, dtype=torch.int64)}
-    assert doubts(progress, 0.95, 0.95, expected)[0] == "the run could check its probabilities on 30 labels only"
+    assert caveats(progress, 0.95, 0.95, expected)[0] == "the run could check its probabilities on 30 labels only"
     text = "the run did not recalibrate its labels, so their probabilities are likely to be too high"
-    assert doubts(finished(recalibration="none"), 0.9, 0.95, expected) == [text]
+    assert caveats(finished(recalibration="none"), 0.9, 0.95, expected) == [text]

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from embasis.data.virtual import blobs
+from embasis.data.datasets.synthetic_digits import blobs
 from embasis.engine.holdout import held_rows
 from embasis.errors import ConfigError
-from embasis.experiment.precision import FEW, doubts
+from embasis.runs.precision import FEW, caveats
 from embasis.types import Arrays, Plan, Problem
 from map_runs import run_maps
 from training_runs import Run, built_for, run, toy
@@ -62,8 +62,8 @@ def test_a_precision_is_promised_by_held_out_rows_and_says_how_many_they_are() -
     mean = float(done.progress.labeller["expected_accuracy"])
     answers = round(float(done.progress.labeller["support"][:, 0].sum()))
     few = [f"the run could check its probabilities on {answers} labels only"] if answers < FEW else []
-    assert doubts(done.progress, 0.5, 0.6, mean) == few
-    assert any("are right on held-out rows" in text for text in doubts(done.progress, 0.0, 0.999, mean))
+    assert caveats(done.progress, 0.5, 0.6, mean) == few
+    assert any("are right on held-out rows" in text for text in caveats(done.progress, 0.0, 0.999, mean))
 
 
 def test_too_few_held_out_rows_recalibrate_nothing() -> None:

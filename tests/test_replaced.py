@@ -17,16 +17,16 @@ import torch
 
 from cli_tables import embasis
 from embasis.data.files import ArrayFile
-from embasis.data.image.files import read_part
-from embasis.data.image.loading import Reader
-from embasis.data.image.sides import ImageOptions
-from embasis.data.maps import check as map_check
-from embasis.data.maps.folders import load_maps
-from embasis.data.maps.rows import Maps
+from embasis.data.images.files import read_part
+from embasis.data.images.sides import ImageOptions
+from embasis.data.segmentation import check as map_check
+from embasis.data.segmentation.folders import load_maps
+from embasis.data.segmentation.sample_base import Maps
+from embasis.data.workers.loading import Reader
 from embasis.errors import InputDataError
-from embasis.experiment.thumbnails import pixels_of
-from embasis.storage.link_folder import Item, write_links
-from embasis.types import MapPlan, MapPreparation, Refusal
+from embasis.runs.thumbnails import pixels_of
+from embasis.storage.class_folder import Item, write_links
+from embasis.types import MapPlan, MapPreparation, RejectedFile
 from image_runs import DEPTHS, WORDS, begun, picture, read, settings, sides
 from image_trees import plant
 from map_trees import folder, grid, saved, scenes
@@ -128,8 +128,8 @@ def test_an_image_that_is_replaced_before_it_is_read_is_left_out(
     replace(tmp_path / "paintings/0ä 0.png")
     ready = read(problem, front)
     assert list(ready.refused) == [
-        Refusal("amsel/bild 1.png", reason, "read", "labelled"),
-        Refusal("0ä 0.png", reason, "read", "unlabelled"),
+        RejectedFile("amsel/bild 1.png", reason, "read", "labelled"),
+        RejectedFile("0ä 0.png", reason, "read", "unlabelled"),
     ]
     assert len(ready.labelled) == 17
     if kind == "a pipe":
@@ -148,7 +148,7 @@ def test_an_image_that_is_replaced_while_training_has_no_class(kind: str, tmp_pa
     assert view.y[0] == -1
     assert view.y[1] >= 0
     assert (view.inputs[0] == 128).all()
-    assert ready.labelled.refused == [Refusal("amsel/bild 1.png", reason, "train")]
+    assert ready.labelled.refused == [RejectedFile("amsel/bild 1.png", reason, "train")]
 
 
 def test_a_file_that_shrinks_while_it_is_read_is_not_what_it_was(
@@ -167,7 +167,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_not_what_it_was(
 
     monkeypatch.setattr(os, "pread", pread)
     assert list(read(problem, front).refused) == [
-        Refusal("amsel/bild 1.png", "changed since the scan", "read", "labelled")
+        RejectedFile("amsel/bild 1.png", "changed since the scan", "read", "labelled")
     ]
 
 
@@ -182,17 +182,17 @@ def test_a_run_goes_on_without_it_and_writes_it_down(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sides(tmp_path)
-    monkeypatch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+    monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
     monkeypatch.setenv("EMBASIS_CACHE", str(tmp_path / "cache"))
-    from embasis.cli import running
+    from embasis.cli import training_loop
 
-    whole = running.read_images
+    whole = training_loop.read_images
 
     def read_images(*arguments: Any) -> Any:
         REPLACED[kind][0](tmp_path / "paintings/0ä 0.png")
         return whole(*arguments)
 
-    monkeypatch.setattr(running, "read_images", read_images)
+    monkeypatch.setattr(training_loop, "read_images", read_images)
     words = ["fit", tmp_path / "photos", tmp_path / "paintings", "-o", tmp_path / "run", *WORDS, "rounds=1"]
     result = embasis(*words)
     assert result.exit_code == 0, result.output
@@ -243,7 +243,7 @@ def test_a_picture_or_map_that_is_replaced_while_training_says_nothing(
         view = next(side.prepared(PREPARED, reader).stream([row]))
         assert (view.y == -1).all()
         assert (view.inputs == 128).all()
-    assert side.refused == [Refusal("1.png", reason, "train")]
+    assert side.refused == [RejectedFile("1.png", reason, "train")]
 
 
 READ = {
@@ -267,7 +267,7 @@ def replacing(monkeypatch: pytest.MonkeyPatch, kind: str, path: Path) -> None:
         REPLACED[kind][0](path)
         return whole(*arguments)
 
-    monkeypatch.setattr("embasis.data.maps.folders.surveyed", surveyed)
+    monkeypatch.setattr("embasis.data.segmentation.folders.surveyed", surveyed)
 
 
 @pytest.mark.parametrize("kind", READ)
@@ -276,7 +276,7 @@ def test_a_map_that_is_replaced_before_it_is_counted_is_refused(
 ) -> None:
     replacing(monkeypatch, kind, maps / "l/labels/1.png")
     problem = load_maps(maps / "l", maps / "u")
-    assert problem.refused == (Refusal("1.png", f"its label map: {READ[kind]}", "read", "labelled"),)
+    assert problem.refused == (RejectedFile("1.png", f"its label map: {READ[kind]}", "read", "labelled"),)
     assert sorted(problem.labelled.names) == ["0.png", "2.png", "3.png"]
 
 
@@ -286,9 +286,9 @@ def test_a_map_for_scores_that_is_replaced_is_not_scored(
 ) -> None:
     replacing(monkeypatch, kind, maps / "u/labels/51.png")
     problem = load_maps(maps / "l", maps / "u")
-    assert problem.refused == (Refusal("labels/51.png", READ[kind], "read", "unlabelled", kind="unscored"),)
-    assert isinstance(problem.hidden, Maps)
-    assert (problem.hidden[list(problem.row_names or ()).index("51.png")] == -1).all()
+    assert problem.refused == (RejectedFile("labels/51.png", READ[kind], "read", "unlabelled", kind="unscored"),)
+    assert isinstance(problem.hidden_labels, Maps)
+    assert (problem.hidden_labels[list(problem.row_names or ()).index("51.png")] == -1).all()
 
 
 @pytest.mark.parametrize("kind", READ)

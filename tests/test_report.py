@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embasis.errors import CorruptError, InputDataError
-from embasis.report.drawing import steps, told
+from embasis.report.drawing import steps, tick_labels
 from embasis.report.figures import Field, Line, lines
 from embasis.report.heat import DARK_SHADE, shade
 from embasis.report.page import comparison_page, run_page
@@ -514,4 +514,4 @@ def test_marks_stand_where_their_values_are() -> None:
     ],
 )
 def test_axes_have_round_numbers(low: float, high: float, found: list[str]) -> None:
-    assert told(steps(low, high)) == found
+    assert tick_labels(steps(low, high)) == found

@@ -16,12 +16,12 @@ from PIL import Image
 
 from embasis.config import load
 from embasis.errors import CorruptError
-from embasis.experiment import thumbnails
-from embasis.experiment.thumbnails import chosen, pixels_of, row_gallery, small, stored_gallery
-from embasis.experiment.view import view_of
 from embasis.report.gallery import EACH, basis, shelves
 from embasis.report.page import run_page
 from embasis.report.records import Component, Item
+from embasis.runs import thumbnails
+from embasis.runs.thumbnails import chosen, pixels_of, row_gallery, small, stored_gallery
+from embasis.runs.view import view_of
 from embasis.storage import SealedFiles, read_newest, read_table
 from folder_runs import go
 from image_runs import settings, sides, whole_run
@@ -119,12 +119,12 @@ def digit_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_on_arrays_of_pictures_shows_them_with_their_true_classes(digit_run: Path) -> None:
     found, problem = view_of(digit_run), little_digits()
     table = read_table(digit_run / "labels" / "round-001.parquet")
-    assert problem.hidden is not None
+    assert problem.hidden_labels is not None
     for item in found.items:
         row = int(item.name)
         assert (item.label, item.probability) == (table["label"][row], table["probability"][row])
         assert item.trusted == table["trusted"][row]
-        assert item.truth == problem.schema.names[int(problem.hidden[row])]
+        assert item.truth == problem.schema.names[int(problem.hidden_labels[row])]
         assert opened(item.picture).size == (8, 8)
     doubt = dict(zip(map(str, table["id"]), table["uncertainty"], strict=True))
     for shelf in shelves(found):

@@ -17,7 +17,7 @@ from embasis.errors import CorruptError
 from embasis.report import sections
 from embasis.report.gallery import SIGNATURE, gallery
 from embasis.report.page import comparison_page, own_hash, run_page
-from embasis.report.panels import tracks
+from embasis.report.panels import round_series
 from embasis.report.records import RunView, Shown, record_from_json, record_to_json
 from embasis.report.tables import LEGEND, RunScore, as_csv, as_latex, as_markdown, as_text, summarise
 from embasis.types import Evaluation
@@ -167,8 +167,8 @@ def test_the_page_counts_sites_and_pixels() -> None:
         "12 unlabelled sites in 1,500 pictures, 3 classes, 2 rounds, with true labels to check against."
     )
     assert sections.run_lead(dataclasses.replace(on_maps(), pictures=0)).startswith("12 unlabelled sites, 3 classes")
-    assert ("unlabelled sites", "12") in sections.went_in(on_maps())
-    assert ("unlabelled pictures", "1,500") in sections.went_in(on_maps())
+    assert ("unlabelled sites", "12") in sections.input_summary(on_maps())
+    assert ("unlabelled pictures", "1,500") in sections.input_summary(on_maps())
     lost = dataclasses.replace(record(3), class_counts=(12, 0, 0))
     assert "Round 3: no site is labelled dog, owl." in sections.run_warnings(
         dataclasses.replace(on_maps(), rounds=(lost,))
@@ -215,7 +215,7 @@ def test_an_evaluation_of_an_older_release_leaves_dashes() -> None:
 
 
 def test_progress_draws_mean_iou_of_labels_and_test_set() -> None:
-    (title, lines), (second, _), *_ = tracks(on_maps().rounds)
+    (title, lines), (second, _), *_ = round_series(on_maps().rounds)
     assert (title, second) == ("Mean IoU", "Pixel accuracy")
     assert lines == {"labels": [0.25, pytest.approx(0.35), pytest.approx(0.45)], "test set": [0.5] * 3}
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from embasis.experiment.view import view_of
 from embasis.report.page import run_page
+from embasis.runs.view import view_of
 from embasis.storage import read_table
 from folder_runs import config, go
 from page_reader import Page

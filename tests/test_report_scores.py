@@ -6,7 +6,7 @@ import csv
 import io
 from dataclasses import replace
 
-from embasis.experiment.compare import score_of
+from embasis.benchmark.compare import score_of
 from embasis.report.scores import METRICS, MORE, RunScore, columns, summarise
 from embasis.report.tables import as_csv, as_markdown, as_text
 from embasis.types import Evaluation, RoundRecord

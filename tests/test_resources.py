@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from cli_tables import embasis, write_tables
-from embasis.data.readers import read_table
+from embasis.data.tables.read import read_table
 from embasis.errors import ResourceError
-from embasis.experiment.build import build
-from embasis.experiment.preflight import require_cache, require_room
 from embasis.resources import enough_memory, free_memory, is_short, require_disk, require_memory, size
+from embasis.runs.parts import build
+from embasis.runs.preflight import require_cache, require_room
 from folder_runs import config as folder_config
 from image_runs import WORDS, begun, settings, sides
 from training_runs import toy
@@ -30,7 +30,7 @@ ROWS, FEATURES = 6000, 8
 def limited(megabytes: int, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """The command in a process that may have so much address space beyond what it has after its imports."""
     code = (
-        "import resource, sys, torch, pyarrow.csv, embasis.cli, embasis.experiment.folder, embasis.data.tables\n"
+        "import resource, sys, torch, pyarrow.csv, embasis.cli, embasis.runs.run, embasis.data.tables.pair\n"
         "held = next(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith('VmSize'))\n"
         f"limit = (held + {megabytes} * 1024) * 1024\n"
         "resource.setrlimit(resource.RLIMIT_AS, (limit, limit))\n"

@@ -16,9 +16,9 @@ from embasis.engine import train
 from embasis.engine.self_train import train_rounds
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, CorruptError, InputDataError, RunLockedError
-from embasis.experiment import folder
-from embasis.experiment.build import build
-from embasis.experiment.model import stored
+from embasis.runs import run as folder
+from embasis.runs.model import load_model
+from embasis.runs.parts import build
 from embasis.storage import RunFolder, read_newest
 from embasis.types import Arrays, LabelSchema, Problem
 from folder_runs import config, digests, go
@@ -112,7 +112,7 @@ def test_a_stored_model_labels_as_the_finished_run_does(tmp_path: Path) -> None:
     newest = read_newest(tmp_path / "run")
     x = toy().unlabelled.inputs(torch.arange(40))
     assert run.model is not None
-    left, right = run.model.verdict(x), stored(newest.facts, newest.tensors, tmp_path / "run").verdict(x)
+    left, right = run.model.verdict(x), load_model(newest.facts, newest.tensors, tmp_path / "run").verdict(x)
     assert torch.equal(left.distribution.mean, right.distribution.mean)
     assert torch.equal(left.pseudo.label, right.pseudo.label)
 
@@ -147,7 +147,7 @@ def other_data() -> dict[str, tuple[Problem, str]]:
     x, y, u = problem.labelled.inputs(torch.arange(90)), problem.labelled.labels, problem.unlabelled
     moved = x.clone()
     moved[17, 3] += 1e-3
-    assert problem.hidden is not None
+    assert problem.hidden_labels is not None
     return {
         "a value": (
             replace(problem, labelled=Arrays.of(moved, y)),
@@ -158,7 +158,7 @@ def other_data() -> dict[str, tuple[Problem, str]]:
             "labelled (0 added, 0 removed, 1 edited: 'row 17')",
         ),
         "a row": (
-            replace(problem, unlabelled=Arrays.of(u.inputs(torch.arange(89))), hidden=None),
+            replace(problem, unlabelled=Arrays.of(u.inputs(torch.arange(89))), hidden_labels=None),
             "labels, unlabelled (0 added, 1 removed, 0 edited: 'row 89')",
         ),
         "ids": (
@@ -167,7 +167,7 @@ def other_data() -> dict[str, tuple[Problem, str]]:
             "'row 95', 'row 96', 'row 97', 'row 98', 'row 99' and 160 more)",
         ),
         "names": (replace(problem, schema=LabelSchema(("a", "b", "c"))), "labels"),
-        "hidden labels": (replace(problem, hidden=problem.hidden.roll(1)), "labels"),
+        "hidden labels": (replace(problem, hidden_labels=problem.hidden_labels.roll(1)), "labels"),
         "test rows": (replace(problem, test=Arrays.of(x, y)), "test"),
     }
 

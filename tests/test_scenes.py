@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from embasis.data import DATASETS
-from embasis.data.scenes import (
+from embasis.data.datasets.scenes import (
     EDGE,
     FULL,
     NAMES,

@@ -49,8 +49,8 @@ def test_a_fit_that_is_asked_to_stop_at_random_instants_ends_as_the_undisturbed_
 
 LAZY = """
 from embasis.cli import main
-from embasis.experiment.folder import FolderRun
-FolderRun.save = lambda self, progress: None
+from embasis.runs.run import TrainingRun
+TrainingRun.save = lambda self, progress: None
 main(words, prog_name="embasis")
 """
 
@@ -198,7 +198,7 @@ def test_sigterm_at_a_system_call_is_heard_and_loses_nothing(tmp_path: Path, zyg
 
 def test_a_fit_in_a_thread_works_and_handlers_are_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     do_not_wait(monkeypatch)
-    monkeypatch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
+    monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before, codes = [signal.getsignal(number) for number in numbers], list[int]()
     thread = threading.Thread(target=lambda: codes.append(embasis(*TINY, "-o", tmp_path / "thread").exit_code))

@@ -12,7 +12,7 @@ import torch
 
 from embasis import storage
 from embasis.errors import CorruptError, EmbasisWarning, IncompatibleError, UntrustedError
-from embasis.storage import RunFolder, generations, read_newest
+from embasis.storage import RunFolder, checkpoints, read_newest
 from storage_runs import FILES, do_not_wait, forge, forge_file, home, run_with, state, tree
 
 
@@ -55,19 +55,19 @@ def test_a_single_flipped_bit_is_detected(tmp_path: Path, name: str) -> None:
         flipped[bit // 8] ^= 1 << bit % 8
         path.write_bytes(flipped)
         with pytest.raises(CorruptError):
-            generations.load_generation(tmp_path, 2)
+            checkpoints.load_generation(tmp_path, 2)
         if bit % 101 == 0:
             expect_fall_back(tmp_path)
 
 
 def test_a_hash_that_is_not_looked_at_lets_a_flipped_bit_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The proof that the test above can fail: without hashes most flips are not seen."""
-    monkeypatch.setattr(generations, "sha256", lambda data: "0" * 64)
-    monkeypatch.setattr("embasis.storage.folder.sha256", lambda data: "0" * 64)
+    monkeypatch.setattr(checkpoints, "sha256", lambda data: "0" * 64)
+    monkeypatch.setattr("embasis.storage.run_folder.sha256", lambda data: "0" * 64)
     path = home(run_with(tmp_path, 1, 2), 2) / "tensors.safetensors"
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    assert generations.load_generation(tmp_path, 2).number == 2
+    assert checkpoints.load_generation(tmp_path, 2).number == 2
 
 
 def test_a_flipped_bit_of_head_is_detected_and_the_newest_generation_found(tmp_path: Path) -> None:

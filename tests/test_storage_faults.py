@@ -13,7 +13,7 @@ import torch
 
 from embasis import storage
 from embasis.errors import ResourceError
-from embasis.storage import RunFolder, files, generations, read_newest
+from embasis.storage import RunFolder, atomic, checkpoints, read_newest
 from storage_runs import CALLS, FILES, Faulty, do_not_wait, home, present, run_with, state, temps, tree
 
 
@@ -50,9 +50,9 @@ def test_nothing_is_named_before_it_is_on_the_disk(tmp_path: Path, monkeypatch: 
             return record
 
     with RunFolder(tmp_path) as run:
-        monkeypatch.setattr(files, "disk", Recorder())
+        monkeypatch.setattr(atomic, "disk", Recorder())
         run.publish(state(3), {})
-        monkeypatch.setattr(files, "disk", storage.Disk())
+        monkeypatch.setattr(atomic, "disk", storage.Disk())
     *publish, a, b, c, last = calls
     assert publish == [
         "mkdir generations/TEMP",
@@ -82,12 +82,12 @@ def sweep(monkeypatch: pytest.MonkeyPatch, code: int, forever: bool, base: Path,
         faulty = Faulty(at, code, forever)
         failed = None
         with RunFolder(path) as run:
-            monkeypatch.setattr(files, "disk", faulty)
+            monkeypatch.setattr(atomic, "disk", faulty)
             try:
                 act(run)
             except ResourceError as error:
                 failed = str(error)
-            monkeypatch.setattr(files, "disk", storage.Disk())
+            monkeypatch.setattr(atomic, "disk", storage.Disk())
         assert (failed is not None) == faulty.fired
         if failed is None:
             return at - 1
@@ -106,7 +106,7 @@ def test_any_failing_call_of_a_publish_keeps_a_good_generation_and_says_so(
         assert f": {os.strerror(code)}; the last good generation " in failed
         said.add(failed.removeprefix(str(path)).split("; ")[1])
         kept = int(failed.split()[-3])
-        assert generations.load_generation(path, kept).facts == {"value": kept}
+        assert checkpoints.load_generation(path, kept).facts == {"value": kept}
         found = read_newest(path)
         assert found.number >= kept
         assert found.facts == {"value": found.number}
@@ -125,7 +125,7 @@ def test_any_failing_call_of_a_publish_keeps_a_good_generation_and_says_so(
 def test_the_sentence_of_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_with(tmp_path, 1, 2)
     with RunFolder(tmp_path) as run:
-        monkeypatch.setattr(files, "disk", Faulty(1, errno.ENOSPC, kinds=("write",)))
+        monkeypatch.setattr(atomic, "disk", Faulty(1, errno.ENOSPC, kinds=("write",)))
         with pytest.raises(ResourceError) as caught:
             run.publish(state(3), {})
     assert str(caught.value) == (
@@ -148,7 +148,7 @@ def test_a_publish_that_will_not_fit_is_refused_before_it_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with RunFolder(tmp_path) as run:
-        monkeypatch.setattr(files, "disk", Small(12_999_680))
+        monkeypatch.setattr(atomic, "disk", Small(12_999_680))
         with pytest.raises(ResourceError) as caught:
             run.publish({"w": torch.zeros(3_000_000)}, {})
         room = "No space left on device (need 15 MB, free 12 MB)"
@@ -176,7 +176,7 @@ def test_room_is_the_bytes_and_a_fifth_more(tmp_path: Path) -> None:
 
 def test_a_disk_that_does_not_know_its_room_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number, unsure in enumerate((Small(0, blocks=0), Faulty(1, errno.ENOSYS, kinds=("statvfs",))), 1):
-        monkeypatch.setattr(files, "disk", unsure)
+        monkeypatch.setattr(atomic, "disk", unsure)
         run_with(tmp_path, number)
         assert getattr(unsure, "asked", 0) or getattr(unsure, "fired", False)
         assert read_newest(tmp_path).number == number
@@ -200,7 +200,7 @@ def test_any_failing_call_of_opening_a_run_folder_releases_the_lock(
 ) -> None:
     for at in range(1, 50):
         path = tmp_path / f"{at}"
-        monkeypatch.setattr(files, "disk", faulty := Faulty(at, errno.ENOSPC))
+        monkeypatch.setattr(atomic, "disk", faulty := Faulty(at, errno.ENOSPC))
         failed = None
         try:
             with RunFolder(path):
@@ -209,7 +209,7 @@ def test_any_failing_call_of_opening_a_run_folder_releases_the_lock(
             failed = str(error)
         wanted = f"cannot write {path}: No space left on device; no generation exists yet"
         assert failed == (wanted if faulty.fired else None)
-        monkeypatch.setattr(files, "disk", storage.Disk())
+        monkeypatch.setattr(atomic, "disk", storage.Disk())
         assert not temps(path)
         run_with(path, 1)
         if not faulty.fired:
@@ -219,7 +219,7 @@ def test_any_failing_call_of_opening_a_run_folder_releases_the_lock(
 
 
 def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "disk", faulty := Faulty(1, 0, forever=True, kinds=("write",)))
+    monkeypatch.setattr(atomic, "disk", faulty := Faulty(1, 0, forever=True, kinds=("write",)))
     run_with(tmp_path, 1)
     assert faulty.fired
     assert read_newest(tmp_path).facts == {"value": 1}
@@ -238,7 +238,7 @@ def test_a_write_of_nothing_ends_and_a_disk_that_lies_is_found_out(
 
     with RunFolder(tmp_path) as run:
         for broken, reason in ((Stuck(), "the system wrote nothing"), (Liar(), "read back wrong")):
-            monkeypatch.setattr(files, "disk", broken)
+            monkeypatch.setattr(atomic, "disk", broken)
             with pytest.raises(ResourceError) as caught:
                 run.publish(state(2), {})
             assert str(caught.value).startswith(f"cannot write {home(tmp_path, 2)}: {reason}")
@@ -256,7 +256,7 @@ def test_an_interrupt_inside_a_publish_leaves_no_trace(tmp_path: Path, monkeypat
             raise KeyboardInterrupt
 
     with RunFolder(tmp_path) as run:
-        monkeypatch.setattr(files, "disk", Interrupting())
+        monkeypatch.setattr(atomic, "disk", Interrupting())
         with pytest.raises(KeyboardInterrupt):
             run.publish(state(2), {})
     assert present(tmp_path) == ["000001"]
@@ -266,7 +266,7 @@ def test_a_full_disk_keeps_the_old_output(tmp_path: Path, monkeypatch: pytest.Mo
     path = tmp_path / "labels.csv"
     storage.write_output(path, "old")
     for at in range(1, 6):
-        monkeypatch.setattr(files, "disk", Faulty(at, errno.ENOSPC))
+        monkeypatch.setattr(atomic, "disk", Faulty(at, errno.ENOSPC))
         with pytest.raises(ResourceError) as caught:
             storage.write_output(path, "new")
         assert str(caught.value) == f"cannot write {path}: No space left on device"

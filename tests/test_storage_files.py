@@ -94,15 +94,15 @@ FORMULAS = ["=1+1", "+a", "-5", "@x", "\tx", "\rx", "'=1", "''=1", "'quoted'", "
 
 def test_formula_cells_are_neutral_in_csv_and_come_back(tmp_path: Path) -> None:
     for text in FORMULAS:
-        neutral = storage.neutral_cell(text)
+        neutral = storage.escape_formula(text)
         assert neutral[:1] not in ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-        assert storage.restore_cell(neutral) == text
-    assert storage.neutral_cell("=1+1") == "'=1+1"
-    assert storage.neutral_cell("\n=1+1") == "'\n=1+1"
-    assert storage.neutral_cell("\uff1d1+1") == "'\uff1d1+1"
-    assert storage.neutral_cell("'\uff1d1+1") == "''\uff1d1+1"
-    assert storage.neutral_cell("'quoted'") == "'quoted'"
-    assert len({storage.neutral_cell(text) for text in FORMULAS}) == len(FORMULAS)
+        assert storage.unescape_formula(neutral) == text
+    assert storage.escape_formula("=1+1") == "'=1+1"
+    assert storage.escape_formula("\n=1+1") == "'\n=1+1"
+    assert storage.escape_formula("\uff1d1+1") == "'\uff1d1+1"
+    assert storage.escape_formula("'\uff1d1+1") == "''\uff1d1+1"
+    assert storage.escape_formula("'quoted'") == "'quoted'"
+    assert len({storage.escape_formula(text) for text in FORMULAS}) == len(FORMULAS)
     with RunFolder(tmp_path) as run:
         path = run.write_table("t.csv", {"=name": FORMULAS, "n": [-1] * len(FORMULAS)})
         assert storage.read_table(path) == {"=name": FORMULAS, "n": ["-1"] * len(FORMULAS)}

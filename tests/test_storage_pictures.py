@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from embasis import storage
-from embasis.data.image.files import name_of
-from embasis.data.maps.labels import class_map
+from embasis.data.images.files import name_of
+from embasis.data.segmentation.labels import class_map
 from embasis.errors import ConfigError, InputDataError, ResourceError, RunLockedError, UntrustedError
 from embasis.storage import (
     MapFolder,
     RunFolder,
+    atomic,
     confidence_values,
-    files,
     grey_png,
     label_png,
     map_names,
@@ -35,7 +35,7 @@ from embasis.storage import (
     write_grey_png,
     write_label_png,
 )
-from embasis.storage.pictures import written_ids
+from embasis.storage.png import written_ids
 from embasis.types import ClassTable
 from storage_runs import Faulty, do_not_wait, temps, tree
 
@@ -349,7 +349,7 @@ def test_a_failure_leaves_a_folder_that_is_not_complete_and_can_be_written_again
 def test_any_failing_call_leaves_whole_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for at in range(1, 200):
         path = tmp_path / f"{at}"
-        monkeypatch.setattr(files, "disk", faulty := Faulty(at, errno.ENOSPC))
+        monkeypatch.setattr(atomic, "disk", faulty := Faulty(at, errno.ENOSPC))
         try:
             with MapFolder(path, TABLE) as maps:
                 write_one(maps, "city/a.png")
@@ -357,7 +357,7 @@ def test_any_failing_call_leaves_whole_files_only(tmp_path: Path, monkeypatch: p
         except ResourceError as error:
             assert str(error).startswith(f"cannot write {path}")  # noqa: PT017
             assert str(error).endswith(": No space left on device")  # noqa: PT017
-        monkeypatch.setattr(files, "disk", storage.Disk())
+        monkeypatch.setattr(atomic, "disk", storage.Disk())
         assert not temps(path)
         for picture in path.rglob("*.png"):
             opened(picture.read_bytes())

@@ -13,7 +13,7 @@ from cli_tables import embasis
 from crash_runs import crash_twice, crashes, kill_points
 from embasis import storage
 from embasis.errors import EmbasisError
-from embasis.storage import RunFolder, files, read_newest
+from embasis.storage import RunFolder, atomic, read_newest
 from folder_runs import digests
 from kill_runs import TINY
 from power import Recorder, plant, some_states, states
@@ -24,7 +24,7 @@ def recorded(root: Path, publishes: int = 3, blind: tuple[str, ...] = ()) -> Rec
     """Publishes, call by call."""
     root.mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "disk", recorder := Recorder(root, blind))
+        patch.setattr(atomic, "disk", recorder := Recorder(root, blind))
         with RunFolder(root) as run:
             for value in range(1, publishes + 1):
                 recorder.done(run.publish(state(value), {"value": value}))
@@ -95,10 +95,10 @@ def fit_states(tmp_path: Path, most: int, seed: int) -> tuple[int, int]:
     root = tmp_path / "run"
     root.mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("embasis.experiment.folder.run_page", lambda view: "page")
-        patch.setattr(files, "disk", recorder := Recorder(root))
+        patch.setattr("embasis.runs.run.run_page", lambda view: "page")
+        patch.setattr(atomic, "disk", recorder := Recorder(root))
         assert embasis(*TINY, "-o", root).exit_code == 0
-        patch.setattr(files, "disk", storage.Disk())
+        patch.setattr(atomic, "disk", storage.Disk())
         patch.setattr(storage.Disk, "fsync", staticmethod(lambda handle: None))
         expected, alike = digests(root), 0
         for tree in some_states(recorder, most, seed):

@@ -17,7 +17,7 @@ import torch
 
 from embasis import storage
 from embasis.errors import RunLockedError
-from embasis.storage import RunFolder, generations, read_newest
+from embasis.storage import RunFolder, checkpoints, read_newest
 from storage_runs import CALLS, do_not_wait, home, present, run_with, state, temps, tree
 
 
@@ -130,7 +130,7 @@ def test_a_reader_begins_anew_when_its_generation_is_rotated_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_with(tmp_path, 1)
-    load, calls = generations.load_generation, []
+    load, calls = checkpoints.load_generation, []
 
     def overtaken(folder: Path, number: int) -> storage.Generation:
         calls.append(number)
@@ -138,7 +138,7 @@ def test_a_reader_begins_anew_when_its_generation_is_rotated_away(
             run_with(tmp_path, 2, 3)
         return load(folder, number)
 
-    monkeypatch.setattr(generations, "load_generation", overtaken)
+    monkeypatch.setattr(checkpoints, "load_generation", overtaken)
     assert read_newest(tmp_path).number == 3
     assert not home(tmp_path, 1).exists()
 
@@ -162,7 +162,7 @@ def wrap(call):
 with storage.RunFolder(sys.argv[1]) as run:
     for name in sys.argv[3].split():
         setattr(Deadly, name, staticmethod(wrap(getattr(storage.Disk, name))))
-    storage.files.disk = Deadly()
+    storage.atomic.disk = Deadly()
     run.publish({"w": torch.ones(2)}, {"value": 3})
 """
 

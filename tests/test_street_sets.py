@@ -12,8 +12,19 @@ import torch
 
 from embasis import config
 from embasis.data import DATASETS
-from embasis.data.maps.labels import class_map
-from embasis.data.maps.official import (
+from embasis.data.datasets.street_sets import (
+    STARRED,
+    camvid_side,
+    carla_camvid,
+    carla_side,
+    cityscapes_side,
+    gta5_cityscapes,
+    gta5_side,
+    synthia_cityscapes,
+    synthia_side,
+)
+from embasis.data.segmentation.labels import class_map
+from embasis.data.segmentation.street_layouts import (
     ALL_19,
     CARLA_CAMVID_9,
     CITYSCAPES,
@@ -26,19 +37,8 @@ from embasis.data.maps.official import (
     synthia_table,
     train_id_table,
 )
-from embasis.data.street_sets import (
-    STARRED,
-    camvid_side,
-    carla_camvid,
-    carla_side,
-    cityscapes_side,
-    gta5_cityscapes,
-    gta5_side,
-    synthia_cityscapes,
-    synthia_side,
-)
 from embasis.errors import ConfigError
-from embasis.types import MapPlan, Plan, Refusal
+from embasis.types import MapPlan, Plan, RejectedFile
 from image_trees import archive, plant, real_data, refusal
 
 WIDTH, HEIGHT = 40, 6
@@ -207,7 +207,7 @@ def test_maps_of_the_unlabelled_side_stay_hidden(tmp_path, name):
     problem = DATASETS[name](grow(tmp_path, name))
     assert (problem.unlabelled.labels == -1).all()
     assert all(file.label is None for file in problem.unlabelled.files)
-    assert problem.hidden is None
+    assert problem.hidden_labels is None
     assert problem.row_names == tuple(problem.unlabelled.names)
 
 
@@ -372,10 +372,10 @@ def test_a_few_unreadable_files_and_maps_of_another_size_are_listed(tmp_path):
     problem = gta5_cityscapes(tmp_path)
     assert len(problem.labelled) == 3
     assert problem.refused == (
-        Refusal("00004.png", "the file is empty", "scan", "labelled"),
-        Refusal("00007.png", "not an image that is read", "scan", "labelled"),
-        Refusal("00005.png", "its label map: the file is empty", "scan", "labelled"),
-        Refusal("00006.png", "its label map: 40×8 pixels, its picture has 40×6", "scan", "labelled"),
+        RejectedFile("00004.png", "the file is empty", "scan", "labelled"),
+        RejectedFile("00007.png", "not an image that is read", "scan", "labelled"),
+        RejectedFile("00005.png", "its label map: the file is empty", "scan", "labelled"),
+        RejectedFile("00006.png", "its label map: 40×8 pixels, its picture has 40×6", "scan", "labelled"),
     )
 
 

@@ -16,14 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from cli_tables import ENVIRONMENT, PROGRAM, embasis, refused, write_tables
-from embasis.data import csv_text
-from embasis.data.csv_text import csv_rows
-from embasis.data.digit_sets import _arrays as digit_pack
-from embasis.data.image.lists import scan_list
+from embasis.data.datasets.digit_sets import _arrays as digit_pack
+from embasis.data.images.lists import scan_list
 from embasis.data.problem import label_names
-from embasis.data.readers import read_raw
+from embasis.data.tables import csv_text
+from embasis.data.tables.csv_text import csv_rows
+from embasis.data.tables.read import read_raw
 from embasis.errors import ConfigError, InputDataError, known, quoted, shortened
-from embasis.experiment.corrections import read_corrections
+from embasis.runs.corrections import read_corrections
 from image_trees import picture, plant
 
 AGAIN = "write the table again, with text in UTF-8"

@@ -15,7 +15,7 @@ import pytest
 
 from cli_tables import ENVIRONMENT, PROGRAM, embasis, write_tables
 from embasis import resources
-from embasis.data.image.pool import Pool
+from embasis.data.workers.pool import Pool
 from embasis.errors import ResourceError
 
 NOBODY = 54321
@@ -124,7 +124,7 @@ def test_a_thread_that_a_library_cannot_start_is_said(monkeypatch: pytest.Monkey
     def fail(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("embasis.experiment.compare.count_pairs", fail)
+    monkeypatch.setattr("embasis.benchmark.compare.count_pairs", fail)
     result = embasis("compare", "blobs")
     sentence = f"embasis: no more threads can be started; {MORE}, or free some memory\n"
     assert (result.exit_code, result.stderr) == (5, sentence)
@@ -135,7 +135,7 @@ def test_a_reader_of_weights_that_cannot_be_started_is_said(tmp_path: Path, monk
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("embasis.networks.foreign.looked_through", lambda path, data: data)
+    monkeypatch.setattr("embasis.weights.torch_import.looked_through", lambda path, data: data)
     monkeypatch.setattr(subprocess, "run", fail)
     Path("net.pt").write_bytes(b"weights")
     result = embasis("import-weights", "net.pt", "-o", "net.safetensors")

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embasis import config as settings
-from embasis.data.maps.folders import map_problem
-from embasis.data.scenes import scenes
+from embasis.data.datasets.scenes import scenes
+from embasis.data.segmentation.folders import map_problem
 from embasis.errors import ConfigError, InputDataError
-from embasis.experiment.build import build
-from embasis.experiment.scales import seen_at
 from embasis.methods.em_basis.start import components_for
+from embasis.runs.parts import build
+from embasis.runs.test_time_views import label_at_scales
 from embasis.types import ClassTable, LabelDistribution, MapPlan, MapPreparation
 from embasis.types.values import first_largest
 from map_trees import folder, saved
@@ -104,13 +104,13 @@ def test_pictures_are_not_standardised() -> None:
 def test_scales_are_numbers_that_a_picture_can_have() -> None:
     nothing: Any = None
     with pytest.raises(ConfigError) as caught:
-        next(seen_at(nothing, nothing, nothing, nothing, nothing, 0, (1.0, 20.0), False))
+        next(label_at_scales(nothing, nothing, nothing, nothing, nothing, 0, (1.0, 20.0), False))
     assert str(caught.value) == "scales must be numbers in [0.1, 10], got [1.0, 20.0]"
 
 
 def test_more_unknown_colours_than_anybody_names_are_a_sign_of_spoilt_maps(tmp_path: Any) -> None:
-    from embasis.data.image.scan import scan_folder
-    from embasis.data.maps.files import MapFile
+    from embasis.data.images.scan import scan_folder
+    from embasis.data.segmentation.files import MapFile
 
     home = folder(tmp_path / "l", pictures_and_maps(1), None)
     many = np.arange(40 * 40, dtype=np.uint32).reshape(40, 40) + 1

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from cli_tables import embasis, write_tables
-from embasis.data.virtual import blobs
+from embasis.api.classifier import EMBasisClassifier
+from embasis.data.datasets.synthetic_digits import blobs
 from embasis.engine import round as round_module
 from embasis.engine import scores, self_train
 from embasis.engine.importance import cross_fitted
@@ -19,10 +20,9 @@ from embasis.engine.round_labels import BoundSelector, LabelBatch
 from embasis.engine.scores import LabelSummary
 from embasis.engine.self_train import train_rounds
 from embasis.errors import ConfigError
-from embasis.estimator import EMBasisClassifier
-from embasis.experiment.view import view_of
 from embasis.functional.validation import neighbourhood_density
-from embasis.methods.selectors import TrustNothing
+from embasis.methods.selectors import SelectNone
+from embasis.runs.view import view_of
 from embasis.storage import read_newest, read_table
 from embasis.types import LabelDistribution, Plan, Problem
 from embasis.types.methods import CHOICES
@@ -64,7 +64,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, name: str, values: list[float]) ->
 
 def part_of(mean: torch.Tensor, ids: torch.Tensor) -> LabelBatch:
     spread = LabelDistribution(mean, torch.zeros_like(mean), mean - mean.square(), 1 - mean.amax(1))
-    return LabelBatch(torch.arange(len(mean)), (), spread, mean.argmax(1), ids, BoundSelector(TrustNothing(), {}, 0, 0))
+    return LabelBatch(torch.arange(len(mean)), (), spread, mean.argmax(1), ids, BoundSelector(SelectNone(), {}, 0, 0))
 
 
 def test_what_a_look_sees_does_not_depend_on_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_embedded_validation_is_plain_validation_where_both_sides_are_alike() ->
 
 
 def test_without_unlabelled_rows_embedded_validation_is_plain_validation() -> None:
-    alone = replace(toy(), unlabelled=toy().unlabelled.__class__.of(torch.zeros(0, 9)), hidden=None)
+    alone = replace(toy(), unlabelled=toy().unlabelled.__class__.of(torch.zeros(0, 9)), hidden_labels=None)
     (record,) = run(alone, plan=HALF).records
     assert record.scores["embedded_validation"] == record.scores["validation"]
 
@@ -136,7 +136,7 @@ def test_without_unlabelled_rows_embedded_validation_is_plain_validation() -> No
 def test_last_is_the_default_and_keeps_the_last_round() -> None:
     assert Plan().choose == "last"
     done = run(toy(), "mlp")
-    assert done.progress.kept is None
+    assert done.progress.kept_round is None
     assert done.progress.model_round == 2
     assert done.progress.final_record is done.records[2]
 
@@ -167,7 +167,7 @@ def test_the_model_that_is_kept_labels_as_its_round_did(
     own = {"parts": {"selector.labels": "draw"}} if method == "em_basis" else {}
     done = run(toy(), "mlp", method, plan={"choose": "density"}, **own)
     assert done.progress.model_round == kept
-    assert done.progress.kept == (kept if kept < 2 else None)
+    assert done.progress.kept_round == (kept if kept < 2 else None)
     problem = done.built.problem
     x = problem.unlabelled.inputs(torch.arange(len(problem.unlabelled)))
     again = replace(done.model, standardiser=None).verdict(x, problem.unlabelled.ids)
@@ -192,7 +192,7 @@ def test_maps_keep_the_best_round_also_after_a_stop(monkeypatch: pytest.MonkeyPa
     settings: dict[str, Any] = {"plan": {"choose": "density", "holdout": 0.3}}
     moments = kept_moments(built_maps(**settings))
     done = run_maps(**settings)
-    assert done.progress.kept == 1
+    assert done.progress.kept_round == 1
     for event in moments[:: max(len(moments) // 5, 1)]:
         assert event.end(built_maps(**settings)).same(moments[-1].saved)
     short = run_maps(plan={"rounds": 1, "holdout": 0.3})
@@ -209,7 +209,7 @@ def test_after_a_collapse_the_best_round_by_the_chosen_score_is_kept() -> None:
     found = [record.scores["agreement"] for record in done.records[:2]]
     best = max((0, 1), key=lambda number: (found[number], number))
     assert done.progress.best_round == best
-    assert done.progress.kept is None
+    assert done.progress.kept_round is None
     assert done.records[-1].notes[0].endswith(f"round {best} is kept")
 
 
@@ -268,7 +268,7 @@ def test_the_gallery_of_maps_stays_with_the_round_that_stands(monkeypatch: pytes
     built = built_maps(plan={"choose": "density"})
     steps = train_rounds(built.problem, built.network, built.method, built.plan)
     assert [event.is_kept for event in steps if event.record is not None] == [True, True, False]
-    assert run_built_maps(built_maps()).progress.kept is None
+    assert run_built_maps(built_maps()).progress.kept_round is None
 
 
 def test_the_estimator_hands_over_the_labels_of_the_round_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

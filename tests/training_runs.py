@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from embasis.config import load
-from embasis.data.virtual import blobs, digits
+from embasis.data.datasets.synthetic_digits import blobs, digits
 from embasis.engine.round_labels import RowLabels
 from embasis.engine.self_train import begin, train_rounds
 from embasis.engine.state import TrainState
-from embasis.experiment.build import Built, build
-from embasis.experiment.model import Model, finished
 from embasis.report.records import record_from_json, record_to_json
+from embasis.runs.model import Model, model_of_run
+from embasis.runs.parts import RunParts, build
 from embasis.types import Arrays, Problem, RoundRecord
 
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -41,9 +41,9 @@ def toy() -> Problem:
 @functools.cache
 def little_digits() -> Problem:
     whole = digits(count=200)
-    assert whole.hidden is not None
+    assert whole.hidden_labels is not None
     x = whole.unlabelled.inputs(torch.arange(300))
-    return replace(whole, unlabelled=Arrays.of(x), hidden=whole.hidden[:300])
+    return replace(whole, unlabelled=Arrays.of(x), hidden_labels=whole.hidden_labels[:300])
 
 
 def problem_for(network: str) -> Problem:
@@ -52,7 +52,7 @@ def problem_for(network: str) -> Problem:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    built: Built
+    built: RunParts
     progress: TrainState
     verdicts: list[RowLabels]
 
@@ -66,7 +66,7 @@ class Run:
 
     @property
     def model(self) -> Model:
-        return finished(self.built, self.progress)
+        return model_of_run(self.built, self.progress)
 
 
 def built_for(
@@ -78,7 +78,7 @@ def built_for(
     plan: Any = None,
     parts: Any = None,
     **own: Any,
-) -> Built:
+) -> RunParts:
     """`own` are settings of the method, `parts` changes of its parts; a plan's own keys win over those of NETWORKS."""
     small = NETWORKS[network]
     return build(
@@ -96,7 +96,7 @@ def run(problem: Problem, network: str = "linear", method: str = "em_basis", **s
     return run_built(built_for(problem, network, method, **settings))
 
 
-def run_built(built: Built, progress: TrainState | None = None) -> Run:
+def run_built(built: RunParts, progress: TrainState | None = None) -> Run:
     progress = progress or begin(built.network, built.method, built.plan)
     verdicts = []
     for event in train_rounds(built.problem, built.network, built.method, built.plan, progress):
@@ -149,7 +149,7 @@ class Saved:
         facts = json.loads(self.facts)
         return facts["round"], facts["epoch"], facts["step"]
 
-    def restore(self, built: Built) -> TrainState:
+    def restore(self, built: RunParts) -> TrainState:
         network = begin(built.network, built.method, built.plan).network
         records = [record_from_json(row) for row in json.loads(self.records)]
         tensors = {name: value.clone() for name, value in self.tensors.items()}
@@ -159,12 +159,12 @@ class Saved:
         return same(self.tensors, other.tensors) and (self.facts, self.records) == (other.facts, other.records)
 
 
-def saved_moments(built: Built) -> list[Saved]:
+def saved_moments(built: RunParts) -> list[Saved]:
     """The run after every one of its moments."""
     return [Saved.of(event.state) for event in train_rounds(built.problem, built.network, built.method, built.plan)]
 
 
-def go_on(saved: Saved, built: Built, spoil: Callable[[TrainState], None] | None = None) -> Saved:
+def go_on(saved: Saved, built: RunParts, spoil: Callable[[TrainState], None] | None = None) -> Saved:
     """The end of the run that goes on from `saved`, after `spoil` has damaged what was restored."""
     progress = saved.restore(built)
     if spoil is not None:

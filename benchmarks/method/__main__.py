@@ -27,7 +27,7 @@ from benchmarks.method.sets import SETS, StudySet, chosen_sets
 from benchmarks.method.tables import tables
 from benchmarks.method.work import Unit, alone, work
 from embasis.errors import EmbasisError
-from embasis.storage.files import write_output
+from embasis.storage.atomic import write_output
 
 
 def units_of(each: StudySet, stage: str, seeds: int, only: Sequence[str], quick: bool) -> list[Unit]:

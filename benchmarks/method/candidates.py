@@ -19,9 +19,9 @@ from benchmarks.method.sets import StudySet
 from embasis import config
 from embasis.config import Config
 from embasis.errors import ConfigError, known, require
-from embasis.experiment.build import bound, without_name
 from embasis.methods import METHODS
 from embasis.methods.parts import replace_parts
+from embasis.runs.parts import bound, without_name
 from embasis.types import Plan
 
 OF_PARTS = ("labeller.", "selector.")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embasis.storage.files import read_jsonl, write_output
+from embasis.storage.atomic import read_jsonl, write_output
 from embasis.storage.tables import table_bytes
 
 Row = dict[str, Any]

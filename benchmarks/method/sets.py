@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from embasis.benchmark.compare import one_problem
 from embasis.data import DATASETS
-from embasis.data.domain_sets import PAIRS, where
+from embasis.data.datasets.domain_sets import PAIRS, where
 from embasis.errors import ConfigError, InputDataError, known, require
-from embasis.experiment.compare import one_problem
 
 RESNET = "resnet50_msra_fp16.safetensors"
 SMALL_WORDS = ("network.name=small_cnn", "network.width=8")

@@ -17,19 +17,19 @@ from benchmarks.method.candidates import Candidate
 from benchmarks.method.peers import PEERS, Vectors
 from benchmarks.method.rows import Row, keep, packed, read_rows, unit_file
 from benchmarks.method.sets import StudySet
+from embasis.benchmark.compare import Outcome, one_problem, read, run_one, score_of, train_source
 from embasis.config import Config
 from embasis.engine.evaluate import evaluate
 from embasis.engine.labels import label_rows
 from embasis.engine.round_labels import BoundSelector, RowLabels
 from embasis.engine.state import TrainState
 from embasis.errors import EmbasisError
-from embasis.experiment.build import Built, build
-from embasis.experiment.compare import Outcome, one_problem, read, run_one, score_of, train_source
-from embasis.experiment.front import Front, is_images, open_front
 from embasis.functional.ranking import auroc, exact_counts
+from embasis.inputs.image_inputs import ImageInputs, is_images, open_image_inputs
 from embasis.methods.baselines import SoftmaxLabeller
-from embasis.methods.selectors import TrustNothing
+from embasis.methods.selectors import SelectNone
 from embasis.report.tables import RunScore
+from embasis.runs.parts import RunParts, build
 from embasis.types import Features, Problem, RoundRecord, Samples
 
 ROWS = Candidate("rows", "methods")
@@ -100,12 +100,12 @@ def work(unit: Unit, folder: Path, root: str | None) -> tuple[int, list[str]]:
     return new, failed
 
 
-def ready(unit: Unit, root: str | None) -> tuple[Problem, Front | None]:
+def ready(unit: Unit, root: str | None) -> tuple[Problem, ImageInputs | None]:
     """The data of a unit, features in place of images."""
     _, problem = one_problem(unit.set.dataset, unit.seed, root, unit.pair)
     if not is_images(problem):
         return problem, None
-    front = open_front(msgspec.structs.replace(ROWS.config(unit.set, root), seed=unit.seed))
+    front = open_image_inputs(msgspec.structs.replace(ROWS.config(unit.set, root), seed=unit.seed))
     return read(problem, front), front
 
 
@@ -113,7 +113,7 @@ def run(
     candidate: Candidate,
     unit: Unit,
     problem: Problem,
-    front: Front | None,
+    front: ImageInputs | None,
     sources: dict[str, Source],
     root: str | None,
 ) -> Row:
@@ -133,7 +133,7 @@ def run(
     return {**place, **named, "words": list(candidate.words), **figures, **more}
 
 
-def run_method(built: Built, source: Source, label: tuple[str, str, str, int]) -> tuple[RunScore, Row]:
+def run_method(built: RunParts, source: Source, label: tuple[str, str, str, int]) -> tuple[RunScore, Row]:
     """A method of embasis; the seconds of the shared source model are part of its own."""
     shares = built.method.basis is None
     if shares and not source.trained:
@@ -155,7 +155,7 @@ def judged_rows(problem: Problem) -> tuple[Samples, Any]:
     """The rows that scores are of, with their true labels: test rows if there are any, else the unlabelled ones."""
     if problem.test is not None and len(problem.test):
         return problem.test, problem.test.truth
-    return problem.unlabelled, problem.hidden
+    return problem.unlabelled, problem.hidden_labels
 
 
 def facts_of(outcome: Outcome) -> Row:
@@ -181,7 +181,7 @@ def facts_of(outcome: Outcome) -> Row:
     }
 
 
-def run_peer(candidate: Candidate, built: Built, label: tuple[str, str, str, int]) -> tuple[RunScore, Row]:
+def run_peer(candidate: Candidate, built: RunParts, label: tuple[str, str, str, int]) -> tuple[RunScore, Row]:
     """A peer on the rows that the network gets, judged as the comparison methods are."""
     samples, truth = judged_rows(built.problem)
     rows = vectors(built.problem, samples)
@@ -191,7 +191,7 @@ def run_peer(candidate: Candidate, built: Built, label: tuple[str, str, str, int
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     scores, ids = probability.clamp_min(1e-12).log().float(), torch.arange(len(probability))
     distribution = SoftmaxLabeller().label(Features(scores, scores, torch.full_like(ids, -1), ids), {})
-    verdict = RowLabels.of(distribution, scores, ids, BoundSelector(TrustNothing(), {}, 0, 0))
+    verdict = RowLabels.of(distribution, scores, ids, BoundSelector(SelectNone(), {}, 0, 0))
     evaluation = evaluate(verdict.parts(), truth, len(built.problem.schema))
     record = RoundRecord(0, "ok", 0.0, len(ids), 0, (), (), 0.0, {}, evaluation=evaluation)
     right = (distribution.label == truth)[truth >= 0]

@@ -11,9 +11,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from embasis.api.classifier import EMBasisClassifier
+    from embasis.api.image_model import ImageModel, fit_images
     from embasis.engine.self_train import self_train
-    from embasis.estimator import EMBasisClassifier
-    from embasis.image_model import ImageModel, fit_images
     from embasis.methods import METHODS
     from embasis.types import LabelSchema, Plan, Problem
 
@@ -29,9 +29,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "EMBasisClassifier": "embasis.estimator",
-    "ImageModel": "embasis.image_model",
-    "fit_images": "embasis.image_model",
+    "EMBasisClassifier": "embasis.api.classifier",
+    "ImageModel": "embasis.api.image_model",
+    "fit_images": "embasis.api.image_model",
     "self_train": "embasis.engine.self_train",
     "METHODS": "embasis.methods",
     "Plan": "embasis.types",

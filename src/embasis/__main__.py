@@ -1,6 +1,6 @@
 """The program: `embasis`, and `python -m embasis`."""
 
-from embasis.interrupts import listen
+from embasis.signals import listen
 from embasis.streams import standard_streams
 
 

@@ -54,14 +54,14 @@ PRESETS = Path(__file__).parent / "presets"
 IMAGE_DATA = ("follow_links", "allow_empty_class", "allow_missing_class", "forbid_leakage", "budget")
 OF_BACKBONE = ("backbone", "weights", "pretrained")
 """Settings of [network] that choose what a network for label maps is built on."""
-MAP_SETS = ("embasis.data.scenes", "embasis.data.street_sets")
+MAP_SETS = ("embasis.data.datasets.scenes", "embasis.data.datasets.street_sets")
 """Modules of data sets with label maps."""
 DATA_KEYS = ("labelled", "unlabelled", "test", "label", "id", "classes", "corrections", "dataset", *IMAGE_DATA)
 
 
 def load(
     path: str | Path | None = None,
-    words: Sequence[str] = (),
+    overrides: Sequence[str] = (),
     top: Table | None = None,
     preset: str | None = None,
     **tables: Table | None,
@@ -75,7 +75,7 @@ def load(
     for name, table in tables.items():
         raw[name] = {**raw.get(name, {}), **{key: value for key, value in (table or {}).items() if value is not None}}
     raw = raw if preset is None else above(read_preset(preset), raw)
-    for word in words:
+    for word in overrides:
         put(raw, word)
     return resolve(raw)
 
@@ -190,7 +190,7 @@ def home_of(raw: Table, key: str) -> str:
 
 def has_maps(raw: Table) -> bool:
     """Whether the data that are asked for have label maps."""
-    from embasis.data.maps.folders import is_map_folder
+    from embasis.data.segmentation.folders import is_map_folder
 
     data = raw.get("data", {})
     if "labelled" in data:

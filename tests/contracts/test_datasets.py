@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from embasis.data import DATASETS
-from embasis.data.maps.samples import MapArrays, MapFiles
-from embasis.experiment.fingerprint import fingerprint
-from embasis.types import MapPlan, MapPreparation, Problem, Samples, Truth
+from embasis.data.segmentation.samples import MapArrays, MapFiles
+from embasis.runs.fingerprint import fingerprint
+from embasis.types import GroundTruth, MapPlan, MapPreparation, Problem, Samples
 from image_trees import SETS, digit_packs, plant, whole
 from test_street_sets import SETS as STREETS
 from test_street_sets import grow
@@ -30,7 +30,7 @@ def small(name: str, **settings: int) -> Problem:
     return EMBEDDED[name](**{**ROWS.get(name, {"count": 60}), **settings})
 
 
-def classes_in(truth: Truth) -> set[int]:
+def classes_in(truth: GroundTruth) -> set[int]:
     """Classes that occur in any row, whatever its shape."""
     return {int(number) for row in range(len(truth)) for number in truth[row].unique()}
 
@@ -51,8 +51,8 @@ def test_some_data_sets_are_embedded() -> None:
 
 def test_labels_are_in_the_schema_and_every_class_occurs(name: str) -> None:
     problem = small(name)
-    assert problem.hidden is not None
-    for truth in (problem.labelled.truth, problem.hidden):
+    assert problem.hidden_labels is not None
+    for truth in (problem.labelled.truth, problem.hidden_labels):
         assert classes_in(truth) == set(range(len(problem.schema)))
         assert truth[0].dtype == torch.int64
     assert problem.labelled.labels.dtype == torch.int64
@@ -78,8 +78,8 @@ def test_labels_of_the_unlabelled_side_are_hidden(name: str) -> None:
     assert int(problem.unlabelled.counts(len(problem.schema)).sum()) == 0
     views = list(readable(problem.unlabelled).stream([torch.arange(3)]))
     assert all(bool((view.y == -1).all()) for view in views)
-    assert problem.hidden is not None
-    assert len(problem.hidden) == len(problem.unlabelled)
+    assert problem.hidden_labels is not None
+    assert len(problem.hidden_labels) == len(problem.unlabelled)
 
 
 def test_both_sides_hold_finite_inputs_of_one_shape(name: str) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from embasis.data.maps.samples import MapArrays
+from embasis.data.segmentation.samples import MapArrays
 from embasis.engine.labels import labelled_parts
 from embasis.methods import METHODS
-from embasis.methods.retraining import labelled_loss
+from embasis.methods.losses import labelled_loss
 from embasis.types import Arrays, Output
 from map_runs import (
     CLASSES,
@@ -113,8 +113,8 @@ def test_a_round_changes_the_network(variant: str) -> None:
 @pytest.mark.parametrize(("variant", "network"), CASES)
 def test_shuffling_the_hidden_labels_changes_nothing_but_the_evaluation(variant: str, network: str) -> None:
     problem = problem_for(network)
-    assert problem.hidden is not None
-    moved = run(replace(problem, hidden=problem.hidden.roll(7)), network, **settings_of(variant))
+    assert problem.hidden_labels is not None
+    moved = run(replace(problem, hidden_labels=problem.hidden_labels.roll(7)), network, **settings_of(variant))
     first = undisturbed(variant, network)
     assert same(first.progress.tensors(), moved.progress.tensors())
     assert same_verdicts(first.verdicts, moved.verdicts)
@@ -124,7 +124,7 @@ def test_shuffling_the_hidden_labels_changes_nothing_but_the_evaluation(variant:
 
 @pytest.mark.parametrize("variant", ["em_basis", "cbst"])
 def test_hidden_labels_need_not_exist(variant: str) -> None:
-    without = run(replace(toy(), hidden=None), "mlp", **settings_of(variant))
+    without = run(replace(toy(), hidden_labels=None), "mlp", **settings_of(variant))
     assert same(undisturbed(variant, "mlp").progress.tensors(), without.progress.tensors())
     assert blind(undisturbed(variant, "mlp").records) == without.records
 
@@ -154,7 +154,7 @@ def test_more_rows_than_a_chunk_get_the_verdicts_of_single_rows(variant: str) ->
 @pytest.mark.parametrize(("variant", "network"), CASES)
 def test_the_order_of_unlabelled_rows_changes_nothing_when_their_ids_go_with_them(variant: str, network: str) -> None:
     problem = problem_for(network)
-    assert problem.hidden is not None
+    assert problem.hidden_labels is not None
     order = torch.randperm(len(problem.unlabelled), generator=torch.Generator().manual_seed(5))
     moved = Arrays.of(problem.unlabelled.inputs(order), ids=problem.unlabelled.ids[order])
     again = run(replace(problem, unlabelled=moved), network, **settings_of(variant))
@@ -190,7 +190,7 @@ def test_a_label_distribution_sums_to_one_and_its_variance_has_two_parts(variant
 
 @pytest.mark.parametrize("variant", [name for name in VARIANTS if name not in STAGE_ONE])
 def test_without_unlabelled_rows_every_method_is_supervised_training(variant: str) -> None:
-    nothing = replace(toy(), unlabelled=Arrays.of(torch.zeros(0, 9)), hidden=None)
+    nothing = replace(toy(), unlabelled=Arrays.of(torch.zeros(0, 9)), hidden_labels=None)
     alone, plain = run(nothing, "mlp", **settings_of(variant)), run(nothing, "mlp", "source_only")
     assert alone.progress.status == "finished"
     assert same(alone.weights, plain.weights)
@@ -227,8 +227,8 @@ def test_on_maps_the_same_seed_gives_the_same_verdict_whatever_the_hidden_maps_a
     """Also with maps of one class alone, and with shuffled ones."""
     method, own = MAPS[variant]
     problem, first = little_streets(), undisturbed_maps(variant)
-    assert problem.hidden is not None
-    changed = torch.stack([problem.hidden[(row + 4) % 9] for row in range(9)]).clamp_min(0).to(torch.uint8)
+    assert problem.hidden_labels is not None
+    changed = torch.stack([problem.hidden_labels[(row + 4) % 9] for row in range(9)]).clamp_min(0).to(torch.uint8)
     moved = run_maps(with_hidden(problem, changed), method, **own)
     assert same(first.progress.tensors(), moved.progress.tensors())
     assert all(same(left, right) for left, right in zip(first.sites, moved.sites, strict=True))
@@ -292,7 +292,7 @@ def test_on_maps_the_order_of_pictures_changes_nothing_when_their_ids_go_with_th
 def test_on_maps_without_unlabelled_pictures_every_method_is_supervised_training(variant: str) -> None:
     problem = little_streets()
     assert isinstance(problem.unlabelled, MapArrays)
-    nothing = replace(problem, unlabelled=problem.unlabelled.take(torch.arange(0)), hidden=None)
+    nothing = replace(problem, unlabelled=problem.unlabelled.take(torch.arange(0)), hidden_labels=None)
     alone, plain = (run_maps(nothing, method) for method in (variant, "source_only"))
     assert alone.progress.status == "finished"
     assert same(alone.weights, plain.weights)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from embasis.experiment.build import PLANS
-from embasis.methods.retraining import labelled_loss
+from embasis.methods.losses import labelled_loss
 from embasis.networks import BACKBONES
-from embasis.networks.model import Network
+from embasis.networks.network import Network
 from embasis.randomness import seeded
+from embasis.runs.parts import PLANS
 from embasis.types import Output
 
 SHAPES = {"linear": (9,), "mlp": (9,), "small_cnn": (1, 8, 8), "small_fcn": (3, 32, 48)}

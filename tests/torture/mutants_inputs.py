@@ -28,7 +28,7 @@ class Mutant(NamedTuple):
     tests: str
 
 
-DATA, IMAGE = "data/", "data/image/"
+DATA, IMAGE = "data/", "data/images/"
 MUTANTS = (
     Mutant(
         "texts that are not UTF-8 are not caught", DATA + "parquet.py",
@@ -51,7 +51,7 @@ MUTANTS = (
         "test_offsets.py::test_an_offset_changes_no_label_of_the_estimator",
     ),
     Mutant(
-        "predict rounds columns with an offset", "experiment/model.py",
+        "predict rounds columns with an offset", "runs/model.py",
         "return self.standardiser is not None and", "return False and",
         "test_offsets.py::test_an_offset_changes_no_label_of_fit_and_predict",
     ),
@@ -79,7 +79,7 @@ MUTANTS = (
         "test_dirty.py::test_files_that_vanish_while_training_are_written_down_and_have_no_class",
     ),
     Mutant(
-        "files that vanish have no budget", "experiment/folder.py",
+        "files that vanish have no budget", "runs/run.py",
         "            self._refuse_losses()\n", "",
         "test_dirty.py::test_more_vanished_files_than_the_budget_allows_end_the_run_and_what_is_saved_is_kept",
     ),
@@ -138,12 +138,12 @@ MUTANTS = (
         "test_domain_sets.py::test_a_matrix_that_unpacks_to_more_than_is_read_is_refused",
     ),
     Mutant(
-        "disk is not asked before images are read", "cli/pictures.py",
+        "disk is not asked before images are read", "cli/image_options.py",
         "                require_cache(front, total - done)\n", "",
         "test_resources.py::test_the_commands_ask_for_disk_before_long_work",
     ),
     Mutant(
-        "disk is not asked before training", "cli/running.py",
+        "disk is not asked before training", "cli/training_loop.py",
         "require_room(run.prepare(), path)", "run.prepare()",
         "test_resources.py::test_the_commands_ask_for_disk_before_long_work",
     ),

@@ -44,7 +44,7 @@ def poisoned(seeds: range) -> list[str]:
     without the poison the same command goes on to the end of an undisturbed run."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    from embasis.experiment import folder as folders
+    from embasis.runs import run as folders
 
     folders.run_page = lambda view: "page"
     with TemporaryDirectory() as folder:
@@ -56,7 +56,7 @@ def poisoned(seeds: range) -> list[str]:
 def poisoned_run(folder: Path, seed: int, steps: int, whole: Path) -> list[str]:
     from embasis.errors import NumericalError
     from embasis.storage import read_newest
-    from embasis.storage.generations import load_generation, numbers_in
+    from embasis.storage.checkpoints import load_generation, numbers_in
 
     place, at = folder / str(seed), random.Random(seed).randrange(steps)
     try:
@@ -77,9 +77,9 @@ def poisoned_run(folder: Path, seed: int, steps: int, whole: Path) -> list[str]:
 def count_steps(path: Path, poison: int) -> int:
     """Run in a folder with the loss of that step made NaN, or its gradient at odd ones; how many steps there were."""
     from embasis.config import load
-    from embasis.data.virtual import blobs
+    from embasis.data.datasets.synthetic_digits import blobs
     from embasis.engine import train
-    from embasis.experiment.folder import FolderRun
+    from embasis.runs.run import TrainingRun
     from embasis.storage import RunFolder
 
     whole, seen = train.loss_of, [0]
@@ -95,11 +95,11 @@ def count_steps(path: Path, poison: int) -> int:
     try:
         words = ("rounds=2", "source_epochs=3", "epochs=2", "batch=16", "hidden=8", "save_seconds=0")
         config = load(None, words, method={"name": "cbst"}, network={"name": "mlp"})
-        run = FolderRun(blobs(seed=1, count=60), config, RunFolder(path))
+        run = TrainingRun(blobs(seed=1, count=60), config, RunFolder(path))
         run.prepare()
         with run.folder:
             run.open()
-            for _ in run.moments():
+            for _ in run.events():
                 pass
     finally:
         train.loss_of = whole

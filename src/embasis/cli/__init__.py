@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import click
 
-from embasis.cli.ablating import ablate
-from embasis.cli.exporting import export
-from embasis.cli.importing import import_weights
+from embasis.cli.ablate import ablate
+from embasis.cli.console import Commands
+from embasis.cli.demo import demo
+from embasis.cli.export import export
+from embasis.cli.fit import fit
+from embasis.cli.import_weights import import_weights
 from embasis.cli.looking import check, list_entries, report
 from embasis.cli.scoring import compare, predict
-from embasis.cli.showing import demo
-from embasis.cli.terminal import Commands
-from embasis.cli.training import fit
 
 __all__ = ["main"]
 

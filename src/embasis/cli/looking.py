@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from embasis.cli.pictures import given_flags, image_flags, is_image_side
-from embasis.cli.terminal import Work, say
+from embasis.cli.console import Work, echo
+from embasis.cli.image_options import given_flags, image_flags, is_image_side
 from embasis.errors import ConfigError, ResourceError, require
 
 if TYPE_CHECKING:
-    from embasis.data.tables import Finding
+    from embasis.data.tables.pair import Finding
     from embasis.types import Evaluation, RoundRecord
 
 KINDS = ("methods", "datasets", "backbones", "metrics")
@@ -73,9 +73,9 @@ def check(
         )
     what = "images" if is_image_side(labelled) or is_image_side(unlabelled) else "tables"
     if what == "images":
-        from embasis.data.image.folders import ImageOptions, check_images
-        from embasis.data.image.loading import Reader
-        from embasis.data.maps.folders import are_map_folders, maps_check
+        from embasis.data.images.folders import ImageOptions, check_images
+        from embasis.data.segmentation.folders import are_map_folders, maps_check
+        from embasis.data.workers.loading import Reader
 
         options = ImageOptions(**given_flags(**flags), budget=budget)
         with Reader(workers) as reader:
@@ -86,19 +86,19 @@ def check(
                 require(classes is None, "classes are for label maps, the images have none", ConfigError)
                 findings = check_images(labelled, unlabelled, label=label, options=options, reader=reader)
     else:
-        from embasis.data.tables import check_pair
+        from embasis.data.tables.pair import check_pair
 
         require(classes is None, "classes are for label maps, the tables have none", ConfigError)
         require(output is None, "--output is for images, the tables have no files of their own", ConfigError)
         findings = check_pair(labelled, unlabelled, label=label, id=id_)
     for finding in findings:
-        say(f"{finding.level}: {finding.text}")
+        echo(f"{finding.level}: {finding.text}")
     if output is not None:
         write_refused(Path(output), findings)
     levels = [finding.level for finding in findings]
     errors, warnings = levels.count("error"), levels.count("warning")
     counts = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
-    say(f"{counts}: embasis fit {'would refuse' if errors else 'can use'} these {what}")
+    echo(f"{counts}: embasis fit {'would refuse' if errors else 'can use'} these {what}")
     if errors:
         ctx.exit(3)
 
@@ -112,7 +112,7 @@ def write_refused(path: Path, findings: list[Finding]) -> None:
 
     refused = [item for finding in findings for item in finding.refused]
     write_output(path, "".join(json.dumps(asdict(item), sort_keys=True) + "\n" for item in refused))
-    say(f"wrote {path}: {counted(len(refused), 'file')} that cannot be used")
+    echo(f"wrote {path}: {counted(len(refused), 'file')} that cannot be used")
 
 
 def counted(number: int, unit: str) -> str:
@@ -134,20 +134,20 @@ def report(run: str, output: str | None) -> None:
       embasis report run
       embasis report /home/ada/run -o ada.html
     """
-    from embasis.experiment.view import view_of
     from embasis.report.page import run_page
+    from embasis.runs.view import view_of
     from embasis.storage import write_output
 
     view = view_of(Path(run))
     path = Path(run) / "report.html" if output is None else Path(output)
     for record in view.rounds[-LAST_ROUNDS:]:
-        say(round_line(record))
+        echo(round_line(record))
     try:
         write_output(path, run_page(view))
     except ResourceError as error:
         raise ResourceError(f"{error}{'' if output else '; -o FILE writes the page elsewhere'}") from error
     kept = f"round {view.best_round} of {view.rounds[-1].round} is kept" if view.rounds else "no round has ended"
-    say(f"{view.status}: {kept}; wrote {path}")
+    echo(f"{view.status}: {kept}; wrote {path}")
 
 
 def round_line(record: RoundRecord) -> str:
@@ -179,7 +179,7 @@ def list_entries(kind: str | None) -> None:
       embasis list methods
     """
     kinds = KINDS if kind is None else (kind,)
-    say("\n\n".join(listing(name) for name in kinds))
+    echo("\n\n".join(listing(name) for name in kinds))
 
 
 def listing(kind: str) -> str:

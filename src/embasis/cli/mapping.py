@@ -8,16 +8,16 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from embasis.cli.pictures import MOST_NAMED, files_of, options_of
-from embasis.cli.terminal import progress_bar, say, warn
+from embasis.cli.console import echo, progress_bar, warn
+from embasis.cli.image_options import MOST_NAMED, files_of, options_of
 from embasis.errors import ConfigError, InputDataError, quoted, require
 
 if TYPE_CHECKING:
-    from embasis.data.maps.files import MapFile
-    from embasis.data.maps.samples import MapFiles
+    from embasis.data.segmentation.files import MapFile
+    from embasis.data.segmentation.samples import MapFiles
     from embasis.engine.round_labels import LabelBatch
-    from embasis.experiment.model import Model
-    from embasis.experiment.precision import Promise
+    from embasis.runs.model import Model
+    from embasis.runs.precision import PrecisionTarget
     from embasis.types import Problem
 
 SIDES = ("labelled", "unlabelled", "test")
@@ -27,9 +27,9 @@ STEPS = 2**14
 
 def load_mapped(data: dict[str, Any], sides: dict[str, str]) -> Problem:
     """The problem of folders of pictures and label maps."""
-    from embasis.data.image.folders import without_folders
-    from embasis.data.image.loading import Reader
-    from embasis.data.maps.folders import load_maps
+    from embasis.data.images.folders import without_folders
+    from embasis.data.segmentation.folders import load_maps
+    from embasis.data.workers.loading import Reader
 
     given = {name: str(data[name]) for name in ("classes", "corrections") if name in data}
     with Reader() as reader:
@@ -57,8 +57,8 @@ def write_predictions(
     precision: float | None = None,
 ) -> None:
     """Maps of all pictures of `path` in the folder `output`, and their table."""
-    from embasis.experiment.map_output import write_maps
-    from embasis.methods.selectors import OneThreshold, TrustNothing
+    from embasis.methods.selectors import ConfidenceThreshold, SelectNone
+    from embasis.runs.map_output import write_maps
     from embasis.storage import MapFolder
 
     rule = f"the run has label maps: output must be a folder for them, got {quoted(output)}"
@@ -69,7 +69,7 @@ def write_predictions(
     trusted, written, kept = 0.0, 0, None
     if precision is not None:
         kept = promised(model, files, scales, flip, precision)
-        trusting = OneThreshold(min(kept.threshold, 1.0)) if kept.labels else TrustNothing()
+        trusting = ConfidenceThreshold(min(kept.threshold, 1.0)) if kept.labels else SelectNone()
         model = replace(model, method=replace(model.method, selector=trusting))
     assert model.maps is not None
     with progress_bar("labelling pictures", len(files)) as show, model.maps.reader:
@@ -86,21 +86,23 @@ def write_predictions(
     if refused:
         named = "; ".join(f"{name}: {reason}" for name, reason in list(refused.items())[:MOST_NAMED])
         count = "1 file" if len(refused) == 1 else f"{len(refused):,} files"
-        say(f"warning: {count} could not be read and got no labels: {named}", err=True)
+        echo(f"warning: {count} could not be read and got no labels: {named}", err=True)
     pictures = "1 picture" if written == 1 else f"{written:,} pictures"
-    say(f"wrote {output}: labels, confidence, variance and trust of {pictures}, {trusted / written:.0%} trusted")
+    echo(f"wrote {output}: labels, confidence, variance and trust of {pictures}, {trusted / written:.0%} trusted")
     if kept is not None and precision is not None:
-        say(f"at the sites of the network {kept.sentence(precision)}")
+        echo(f"at the sites of the network {kept.sentence(precision)}")
         warn(kept.warnings)
     if folder.stale:
-        say(f"note: {folder.stale:,} maps of earlier pictures are still in {output}")
+        echo(f"note: {folder.stale:,} maps of earlier pictures are still in {output}")
 
 
-def promised(model: Model, files: list[MapFile], scales: Sequence[float], flip: bool, precision: float) -> Promise:
+def promised(
+    model: Model, files: list[MapFile], scales: Sequence[float], flip: bool, precision: float
+) -> PrecisionTarget:
     """How sure a label must be, from a first look at all pictures."""
     import torch
 
-    from embasis.experiment.precision import promise
+    from embasis.runs.precision import threshold_for_precision
 
     counts = torch.zeros(STEPS + 1, dtype=torch.int64)
     assert model.maps is not None
@@ -110,12 +112,12 @@ def promised(model: Model, files: list[MapFile], scales: Sequence[float], flip: 
             counts += torch.bincount(steps, minlength=STEPS + 1)
             show(done, f"looking at pictures: {done:,} of {len(files):,}")
     values = [step / STEPS for step in range(STEPS + 1)]
-    return promise(values, counts.tolist(), precision, model.progress)
+    return threshold_for_precision(values, counts.tolist(), precision, model.progress)
 
 
 def pictures_of(path: str, follow_links: bool) -> tuple[list[MapFile], dict[str, str]]:
     """The pictures of a folder (of its images/, as in training), of a list, or the one that is named."""
-    from embasis.data.maps.files import MapFile
+    from embasis.data.segmentation.files import MapFile
 
     images = Path(path) / "images"
     place = str(images) if images.is_dir() else path

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from embasis.cli.pictures import label_files, read_beforehand
-from embasis.cli.terminal import Work, progress_bar, require_folder, say, warn, write_into
+from embasis.cli.console import Work, echo, progress_bar, require_folder, warn, write_into
+from embasis.cli.image_options import label_files, read_beforehand
 from embasis.errors import ConfigError, CorruptError, quoted, require
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from embasis.experiment.model import Model
-    from embasis.experiment.precision import Promise
     from embasis.report.tables import RunScore
+    from embasis.runs.model import Model
+    from embasis.runs.precision import PrecisionTarget
 
 FIVE = ("source_only", "pseudo_label", "cbst", "mrkld_lrent", "em_basis")
 
@@ -77,12 +77,12 @@ def predict(
     from embasis.cli.mapping import scales_of, write_predictions
 
     sizes, suffix = scales_of(scales), Path(output).suffix
-    from embasis.experiment.model import label_columns, stored
-    from embasis.experiment.precision import check_precision
+    from embasis.runs.model import label_columns, load_model
+    from embasis.runs.precision import check_precision
 
     if precision is not None:
         check_precision(precision)
-    from embasis.experiment.facts import read_run
+    from embasis.runs.checkpoint_schema import read_run
     from embasis.storage import require_apart, table_bytes, write_output
 
     require_apart(output, {"the run folder": run, "the input": input_}, folder=suffix not in (".csv", ".parquet"))
@@ -94,7 +94,7 @@ def predict(
             suffix in (".csv", ".parquet"), f"output must end in .csv or .parquet, got {quoted(output)}", ConfigError
         )
         require(sizes == (1.0,) and not flip, "--scales and --flip are for runs with label maps", ConfigError)
-    model = stored(found.facts, found.tensors, Path(run), sealed=found.sealed)
+    model = load_model(found.facts, found.tensors, Path(run), sealed=found.sealed)
     if model.maps is not None:
         require(sort is None, "--sort is for tables; maps.csv has mean_variance to sort by", ConfigError)
         model.maps.reader.workers = 1 if workers is None else workers
@@ -112,16 +112,16 @@ def predict(
     kept = None if precision is None else keep_promise(columns, precision, model)
     write_output(output, table_bytes(columns, suffix))
     if kept is not None and precision is not None:
-        say(f"wrote {output}: {kept.sentence(precision)}")
+        echo(f"wrote {output}: {kept.sentence(precision)}")
         warn(kept.warnings)
         return
     rows, trusted = len(columns["id"]), sum(columns["trusted"])
-    say(f"wrote {output}: {rows:,} row{'' if rows == 1 else 's'}, {trusted:,} of them trusted ({trusted / rows:.0%})")
+    echo(f"wrote {output}: {rows:,} row{'' if rows == 1 else 's'}, {trusted:,} of them trusted ({trusted / rows:.0%})")
 
 
 def collapse(run: str, facts: dict[str, Any]) -> list[str]:
     """What to know of a run whose training failed: which model labels here, and what to do."""
-    from embasis.experiment.view import kept_round
+    from embasis.runs.view import kept_round
 
     if facts["progress"]["status"] != "collapsed":
         return []
@@ -130,12 +130,12 @@ def collapse(run: str, facts: dict[str, Any]) -> list[str]:
     return [f"{told}; see its report, and train again with fewer rounds or a smaller plan.lr"]
 
 
-def keep_promise(columns: dict[str, list[Any]], precision: float, model: Model) -> Promise:
+def keep_promise(columns: dict[str, list[Any]], precision: float, model: Model) -> PrecisionTarget:
     """Mark the labels that are right with this probability as trusted, and no others."""
-    from embasis.experiment.precision import promise
+    from embasis.runs.precision import threshold_for_precision
 
     known = [value for value in columns["probability"] if value is not None]
-    kept = promise(known, None, precision, model.progress)
+    kept = threshold_for_precision(known, None, precision, model.progress)
     columns["trusted"] = [value is not None and value >= kept.threshold for value in columns["probability"]]
     return kept
 
@@ -153,8 +153,8 @@ def read_input(
     """Features in the order of the run's columns, in float64 if `wide`, and ids if there are any."""
     import torch
 
-    from embasis.data.readers import read_exact, read_table
-    from embasis.data.tables import in_order
+    from embasis.data.tables.pair import in_order
+    from embasis.data.tables.read import read_exact, read_table
 
     data = facts["config"].get("data", {})
     read = read_exact if wide else read_table
@@ -165,7 +165,7 @@ def read_input(
 
 @click.command(cls=Work)
 @click.argument("dataset")
-@click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--methods", default=",".join(FIVE), show_default=True, metavar="A,B,…", help="Names, or `all`.")
 @click.option("--seeds", type=click.IntRange(1, 1000), default=5, show_default=True, help="Runs of each method.")
 @click.option("--root", metavar="DIR", help="Folder of data packs.  [default: $EMBASIS_DATA, else ../shared/data]")
@@ -174,7 +174,7 @@ def read_input(
 @click.option("--preset", metavar="NAME", help="Settings that come with embasis, such as paper-office31.")
 def compare(
     dataset: str,
-    words: tuple[str, ...],
+    overrides: tuple[str, ...],
     methods: str,
     seeds: int,
     root: str | None,
@@ -195,10 +195,10 @@ def compare(
       embasis compare office31 --root DIR --preset paper-office31
     """
     from embasis import config as settings
-    from embasis.data.domain_sets import where
-    from embasis.experiment.compare import compare as outcomes
-    from embasis.experiment.compare import count_pairs
-    from embasis.report.paper_layout import paper_table
+    from embasis.benchmark.compare import compare as outcomes
+    from embasis.benchmark.compare import count_pairs
+    from embasis.benchmark.paper_tables import paper_table
+    from embasis.data.datasets.domain_sets import where
     from embasis.report.tables import as_text, summarise
 
     names = list(dict.fromkeys(settings.registry("method") if methods == "all" else methods.split(",")))
@@ -207,7 +207,7 @@ def compare(
         "method": {"name": ",".join(names)},
         "network": {"name": backbone},
     }
-    config = settings.load(None, words, preset=preset, **tables)
+    config = settings.load(None, overrides, preset=preset, **tables)
     require_folder(output, {"the folder of data packs": where(root or config.data.get("root"))})
     total = len(names) * seeds * count_pairs(dataset, config.data)
     rows: list[RunScore] = []
@@ -217,18 +217,18 @@ def compare(
             rows.append(outcome.score)
             score = outcome.score
             show(len(rows), f"{score.method} {score.pair} seed {score.seed}: accuracy {score.accuracy:.3f}")
-    say(as_text(summarise(rows)))
+    echo(as_text(summarise(rows)))
     if (layout := paper_table(dataset, rows)) is not None:
-        say(layout)
+        echo(layout)
     if output is not None:
         write_into(Path(output), comparison_files(f"Methods on {dataset}", rows))
-        say(f"wrote compare.csv, compare.md, runs.csv and report.html in {output}")
+        echo(f"wrote compare.csv, compare.md, runs.csv and report.html in {output}")
 
 
 def comparison_files(title: str, rows: Sequence[RunScore], runs: Sequence[Any] = ()) -> dict[str, str | bytes]:
     """The tables and the page of a comparison, by file name."""
+    from embasis.benchmark.paper_tables import paper_markdown
     from embasis.report.page import comparison_page
-    from embasis.report.paper_layout import paper_markdown
     from embasis.report.tables import as_csv, as_markdown, summarise
     from embasis.storage import table_bytes
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from embasis.data.image.files import ImageFile
-from embasis.data.image.samples import Images
+from embasis.data.images.files import ImageFile
+from embasis.data.images.samples import Images
 from embasis.data.problem import listed
 from embasis.errors import require
 from embasis.types import Arrays, Fine, Problem, Samples
@@ -67,13 +67,13 @@ def moved(problem: Problem, rows: Tensor, classes: Tensor) -> Problem:
     stay = torch.ones(len(problem.unlabelled), dtype=torch.bool)
     stay[rows] = False
     kept = stay.nonzero().squeeze(1)
-    hidden = problem.hidden[kept] if isinstance(problem.hidden, Tensor) else None
+    hidden = problem.hidden_labels[kept] if isinstance(problem.hidden_labels, Tensor) else None
     names = problem.row_names
     return replace(
         problem,
         labelled=_joined(problem.labelled, problem.unlabelled, rows, classes),
         unlabelled=_taken(problem.unlabelled, kept),
-        hidden=hidden if hidden is not None and bool((hidden >= 0).any()) else None,
+        hidden_labels=hidden if hidden is not None and bool((hidden >= 0).any()) else None,
         row_names=None if names is None else tuple(names[row] for row in kept.tolist()),
     )
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from embasis.errors import EmbasisError, require
-from embasis.types import Problem, Refusal
+from embasis.types import Problem, RejectedFile
 
 LABELLED, UNLABELLED, TEST = "labelled", "unlabelled", "test"
 
@@ -42,7 +42,7 @@ class Account:
         return self.seen == self.used + self.unselected + self.quarantined + self.refused
 
 
-def ledger(problem: Problem, late: Mapping[str, Sequence[Refusal]], trusted: int | None) -> dict[str, Account]:
+def ledger(problem: Problem, late: Mapping[str, Sequence[RejectedFile]], trusted: int | None) -> dict[str, Account]:
     """The account of each side; `late`: rows that were lost while training; `trusted`: None where all rows are used."""
     sides = {LABELLED: problem.labelled, UNLABELLED: problem.unlabelled, TEST: problem.test}
     found = {}
@@ -61,13 +61,13 @@ def ledger(problem: Problem, late: Mapping[str, Sequence[Refusal]], trusted: int
     return found
 
 
-def _count(refused: Iterable[Refusal], kind: str) -> int:
+def _count(refused: Iterable[RejectedFile], kind: str) -> int:
     return sum(item.kind == kind for item in refused)
 
 
-def _seen(problem: Problem, name: str, rows: int, refused: Sequence[Refusal]) -> int:
+def _seen(problem: Problem, name: str, rows: int, refused: Sequence[RejectedFile]) -> int:
     """Files that were met, with those that a person's labels have moved to another side; all rows of a table."""
-    if problem.seen is None or name not in problem.seen:
+    if problem.files_seen is None or name not in problem.files_seen:
         return rows + _count(refused, "quarantined") + _count(refused, "refused")
     moved = {LABELLED: problem.corrected, UNLABELLED: -problem.corrected}.get(name, 0)
-    return problem.seen[name] + moved
+    return problem.files_seen[name] + moved

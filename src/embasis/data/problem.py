@@ -21,8 +21,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from embasis.data.fine import fine_columns, met_columns, settled
-from embasis.data.numbers import checked, narrow
+from embasis.data.tables.fine import fine_columns, met_columns, settled
+from embasis.data.tables.numbers import checked, narrow
 from embasis.errors import EmbasisWarning, InputDataError, quoted, require
 from embasis.types import Arrays, Fine, LabelSchema, Problem
 
@@ -62,16 +62,16 @@ def from_arrays(
     y: Values,
     unlabelled: Values,
     *,
-    hidden: Values | None = None,
+    hidden_labels: Values | None = None,
     names: Sequence[str] | None = None,
-    shared: bool = False,
+    same_domain: bool = False,
     test: tuple[Values, Values] | None = None,
 ) -> Problem:
     """A problem from arrays or tensors: rows x with labels y of any kind, rows `unlabelled` without.
 
     `hidden` holds true labels of the unlabelled rows, for evaluation only; `names` fixes the classes and their order.
     """
-    known = None if hidden is None else label_names(hidden, "hidden")
+    known = None if hidden_labels is None else label_names(hidden_labels, "hidden")
     rows = checked(unlabelled, "unlabelled")
     require(
         known is None or len(known) == len(rows), f"hidden: {len(known or [])} labels, unlabelled has {len(rows)} rows"
@@ -81,7 +81,7 @@ def from_arrays(
     if test is not None:
         always = met_columns((one.fine, two.fine))
         last = side_of("test", checked(test[0], "test"), label_names(test[1], "test"), always)
-    return join(one, two, test=last, names=names, shared=shared)
+    return join(one, two, test=last, names=names, same_domain=same_domain)
 
 
 def side_of(name: str, rows: NDArray[Any], labels: list[str] | None, always: Collection[int] = ()) -> Side:
@@ -95,7 +95,7 @@ def join(
     *,
     test: Side | None = None,
     names: Sequence[str] | None = None,
-    shared: bool = False,
+    same_domain: bool = False,
 ) -> Problem:
     """The sides as one problem, once they agree in shape and classes."""
     require(len(labelled.x) > 0, f"{labelled.name}: at least one labelled row is needed, got none")
@@ -125,8 +125,8 @@ def join(
         unlabelled=Arrays.of(unlabelled.x, None, unlabelled.ids, two),
         schema=schema,
         test=None if test is None else Arrays.of(test.x, _numbers(test, schema), test.ids, *last),
-        hidden=hidden,
-        shared=shared,
+        hidden_labels=hidden,
+        same_domain=same_domain,
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from embasis.networks.model import Network
+from embasis.networks.network import Network
 from embasis.types import Output, Plan, PseudoLabels, RoundLoss
 
 

@@ -34,8 +34,8 @@ from embasis.engine.sampling import FeatureSample, chosen, in_shares, sites_of_a
 from embasis.engine.state import TrainSetup
 from embasis.errors import ConfigError, require
 from embasis.functional import calibration
+from embasis.functional.temperature import apply_temperature, fit_temperature, nearest_labels
 from embasis.functional.validation import effective
-from embasis.functional.witness import nearest_labels, power_for, powered
 from embasis.methods.em_basis.features import domain_statistics, prepare
 from embasis.randomness import permutation, uniforms
 from embasis.types import Features, Labeller, Method, Plan, Problem, State
@@ -70,8 +70,8 @@ def calibrate(setup: TrainSetup, network: nn.Module, fitted: State, before: Stat
     if len(truth) < LEAST:
         return state
     mean = torch.cat([label_chunk(labeller, part, state).mean for part in sites])
-    found = temperature_state(power_for(mean, truth))
-    confidence, label = powered(mean, mean, mean, float(found[INVERSE_TEMPERATURE]))[0].max(1)
+    found = temperature_state(fit_temperature(mean, truth))
+    confidence, label = apply_temperature(mean, mean, mean, float(found[INVERSE_TEMPERATURE]))[0].max(1)
     bins = calibration.reliability_bins(confidence, label == truth)
     return {**state, **found, EXPECTED_ACCURACY: confidence.double().mean(), SUPPORT: bins}
 
@@ -111,7 +111,7 @@ def calibrate_by_holdout(labeller: Labeller, state: State, held: HeldOut | None)
         return state
     truth, weight = held.sites.y, effective(held.weight)
     mean = label_chunk(labeller, held.sites, state).mean
-    state = {**state, **temperature_state(power_for(mean, truth, weight))}
+    state = {**state, **temperature_state(fit_temperature(mean, truth, weight))}
     confidence, label = label_chunk(labeller, held.sites, state).mean.max(1)
     expected = label_chunk(labeller, held.others, state).mean.amax(1).double().mean()
     bins = calibration.reliability_bins(confidence, label == truth, weight=weight)
@@ -126,7 +126,7 @@ def reference_rows(problem: Problem, plan: Plan) -> Tensor:
 
 def query_reference(sites: list[Features], setup: TrainSetup, features: RoundFeatures) -> Tensor:
     """(w) the class of the nearest labelled site of each."""
-    centre, scale = domain_statistics(features.stream, "joint" if setup.problem.shared else "domain")
+    centre, scale = domain_statistics(features.stream, "joint" if setup.problem.same_domain else "domain")
     bank = in_shares(together(features.labelled.chunks), BANK, setup.plan.seed, "witness bank")
     known = prepare(bank, centre, scale)
     return torch.cat([nearest_labels(prepare(part, centre, scale), known, bank.y) for part in sites])

@@ -70,4 +70,4 @@ def best_of(state: TrainState) -> tuple[float, int]:
 
 def needs_trusted(method: Method) -> bool:
     """Whether a round without trusted labels would change nothing."""
-    return not method.loss.reads_untrusted and method.rounds != 0
+    return not method.loss.uses_all_rows and method.rounds != 0

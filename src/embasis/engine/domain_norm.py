@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from embasis.engine.features import rescored
 from embasis.engine.sampling import FeatureSample, sample_features
 from embasis.functional.sites import centre_and_scale, matched_scale, summed
-from embasis.networks.model import DomainScale, Network
+from embasis.networks.network import DomainNorm, Network
 from embasis.types import Features, Plan, Problem
 
 
-def scales_of(network: nn.Module) -> DomainScale | None:
+def scales_of(network: nn.Module) -> DomainNorm | None:
     """The network's scales by domain, if it has any."""
     return network.domains if isinstance(network, Network) else None
 
@@ -33,7 +33,7 @@ def init_domain_norm(network: nn.Module, problem: Problem, plan: Plan) -> None:
     mean, deviation = statistics(sample_features(network, problem.labelled, plan, True, 0, balanced=False).chunks)
     scales.centre[0], scales.scale[0] = mean, deviation
     scales.centre[1], scales.scale[1] = mean, deviation
-    if len(problem.unlabelled) and not problem.shared:
+    if len(problem.unlabelled) and not problem.same_domain:
         found = sample_features(network, problem.unlabelled, plan, False, 0, balanced=False)
         scales.centre[1], scales.scale[1] = statistics(found.chunks)
 
@@ -45,7 +45,7 @@ def match_domains(
 
     The new scales are written to the network, in place."""
     scales = scales_of(network)
-    if not isinstance(network, Network) or scales is None or not unlabelled.chunks or problem.shared:
+    if not isinstance(network, Network) or scales is None or not unlabelled.chunks or problem.same_domain:
         return unlabelled
     fixed = scales.centre[0].cpu().double(), scales.scale[0].cpu().double()
     new = matched_scale(fixed, statistics(labelled.chunks), statistics(unlabelled.chunks))

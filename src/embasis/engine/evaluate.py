@@ -14,7 +14,7 @@ from torch import Tensor
 
 from embasis.engine.round_labels import LabelBatch
 from embasis.functional import calibration, metrics, ranking
-from embasis.types import Evaluation, Truth
+from embasis.types import Evaluation, GroundTruth
 
 EXACT = 2**18
 """The most sites whose uncertainty is kept and ranked as it is."""
@@ -176,7 +176,7 @@ def class_ious(confusion: Tensor) -> tuple[float | None, ...]:
     return tuple(value if there else None for value, there in zip(found, present, strict=True))
 
 
-def evaluate(parts: Iterable[LabelBatch], truth: Truth, classes: int) -> Evaluation | None:
+def evaluate(parts: Iterable[LabelBatch], truth: GroundTruth, classes: int) -> Evaluation | None:
     """All figures over the sites whose true label is known, at the resolution of the true labels."""
     tally = Tally(classes)
     for part in parts:
@@ -185,7 +185,7 @@ def evaluate(parts: Iterable[LabelBatch], truth: Truth, classes: int) -> Evaluat
     return tally.evaluation()
 
 
-def beside(part: LabelBatch, truth: Truth) -> Iterator[tuple[LabelBatch, Tensor]]:
+def beside(part: LabelBatch, truth: GroundTruth) -> Iterator[tuple[LabelBatch, Tensor]]:
     """A part and its true labels: as it is where rows have one label each, else enlarged to the true maps."""
     if isinstance(truth, Tensor):
         yield part, truth[part.rows].flatten()

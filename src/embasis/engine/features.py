@@ -13,7 +13,7 @@ from embasis.engine.batch import autocast, device_of
 from embasis.engine.windows import forward_windowed
 from embasis.errors import NumericalError, require
 from embasis.functional.sites import to_sites
-from embasis.networks.model import Network
+from embasis.networks.network import Network
 from embasis.randomness import site_ids
 from embasis.resources import enough_memory
 from embasis.types import Features, Plan, Samples, View
@@ -36,7 +36,7 @@ def fill(rows: Tensor, size: int = CHUNK) -> Tensor:
 
 def rows_at_once(samples: Samples) -> int:
     """How many rows go through the network together: always so many, the last ones are filled up and cut."""
-    if samples.mixed:
+    if samples.has_mixed_shapes:
         return 1
     return CHUNK if math.prod(samples.inputs(torch.tensor([0])).shape[1:]) <= LARGE else FEW
 
@@ -54,7 +54,7 @@ def extract(
     size = rows_at_once(samples)
     outputs = passes(network, samples, plan, chosen.split(size), size, 0 if labelled else 1)
     while len(chosen):
-        found = gathered(outputs, chosen, samples.ids[chosen], least=1 if samples.mixed else CHUNK)
+        found = gathered(outputs, chosen, samples.ids[chosen], least=1 if samples.has_mixed_shapes else CHUNK)
         chosen = chosen[len(found) // math.prod(found.grid) :]
         broken = int((~torch.isfinite(found.scores)).any(1).sum())
         count = len(found.scores)
@@ -114,6 +114,6 @@ def rescored(network: Network, chunk: Features, samples: Samples, plan: Plan) ->
     parts = []
     for rows in chunk.x.split(size):
         with autocast(network, plan):
-            scores = network.judge(fill(rows, size).to(device), 1)
+            scores = network.classify_features(fill(rows, size).to(device), 1)
         parts.append(scores[: len(rows)].float().cpu())
     return replace(chunk, scores=joined(parts))

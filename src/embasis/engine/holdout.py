@@ -19,7 +19,7 @@ from torch import Tensor
 
 from embasis.errors import InputDataError, require
 from embasis.randomness import uniforms
-from embasis.types import Aim, Draw, Fine, Plan, Problem, Samples, Truth, View, fine_of
+from embasis.types import AugmentKey, CropTarget, Fine, GroundTruth, Plan, Problem, Samples, View, fine_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,14 +50,14 @@ class Subset:
         return None if found is None else found.take(self.rows)
 
     @property
-    def truth(self) -> Truth:
+    def truth(self) -> GroundTruth:
         """The classes of these rows."""
         return Part(self.samples.truth, self.rows)
 
     @property
-    def mixed(self) -> bool:
+    def has_mixed_shapes(self) -> bool:
         """As the whole."""
-        return self.samples.mixed
+        return self.samples.has_mixed_shapes
 
     def counts(self, classes: int, rows: Tensor | None = None) -> Tensor:
         """Sites of each class in these rows."""
@@ -67,7 +67,9 @@ class Subset:
         """The network's input for these rows."""
         return self.samples.inputs(self.rows[rows])
 
-    def stream(self, batches: Sequence[Tensor], draw: Draw | None = None, aim: Aim | None = None) -> Iterator[View]:
+    def stream(
+        self, batches: Sequence[Tensor], draw: AugmentKey | None = None, aim: CropTarget | None = None
+    ) -> Iterator[View]:
         """What each batch of rows shows."""
         return self.samples.stream([self.rows[batch] for batch in batches], draw, aim)
 
@@ -76,7 +78,7 @@ class Subset:
 class Part:
     """True classes of some rows."""
 
-    truth: Truth
+    truth: GroundTruth
     rows: Tensor
 
     def __len__(self) -> int:

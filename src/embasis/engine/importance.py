@@ -76,7 +76,7 @@ def weigh_holdout(setup: TrainSetup, network: nn.Module, round_number: int, feat
     others = in_shares(together(unlabelled.chunks), SITES, plan.seed, "other sites")
     if min(len(sites), len(others)) < LEAST:
         return HeldOut(whole, sites, ones, others)
-    statistics = domain_statistics(features.stream, "joint" if problem.shared else "domain")
+    statistics = domain_statistics(features.stream, "joint" if problem.same_domain else "domain")
     weight = cross_fitted(
         [(prepare(part, *statistics), uniforms(part.ids, plan.seed, "folds")) for part in (sites, others)]
     )

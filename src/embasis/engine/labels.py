@@ -25,7 +25,7 @@ from embasis.types import (
     LabelDistribution,
     Labeller,
     Method,
-    Packed,
+    PackedLabels,
     Plan,
     Samples,
     State,
@@ -100,7 +100,7 @@ def labels_of(chunks: Iterable[Features], method: Method, model: LabelModel) -> 
     return labels, torch.cat(scores)
 
 
-def packed(chunks: Iterable[Features], method: Method, model: LabelModel) -> Iterator[Packed]:
+def packed(chunks: Iterable[Features], method: Method, model: LabelModel) -> Iterator[PackedLabels]:
     """Label distributions of rows with many sites, row by row, as they are kept."""
     for chunk in chunks:
         assert chunk.rows is not None
@@ -118,7 +118,7 @@ def named(scores: Tensor) -> Tensor:
 class Unpacked(Sequence[LabelDistribution]):
     """What a selector learns from, read from the label store."""
 
-    parts: Sequence[Packed]
+    parts: Sequence[PackedLabels]
 
     def __len__(self) -> int:
         return len(self.parts)

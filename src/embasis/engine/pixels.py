@@ -13,7 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from embasis.functional import maps
+from embasis.functional import interpolation
 from embasis.types import LabelDistribution
 
 
@@ -28,9 +28,11 @@ class Pixels(LabelDistribution):
     """(n) the variance, summed over classes"""
 
     def __init__(self, sites: LabelDistribution, grid: tuple[int, int], size: tuple[int, int]) -> None:
-        label, confidence, total, score = maps.surest(sites.mean, sites.uncertainty, grid, size)
+        label, confidence, total, score = interpolation.surest(sites.mean, sites.uncertainty, grid, size)
         found = {"label": label, "confidence": confidence, "total": total, "uncertainty": score}
-        self.__dict__.update(found, _enlarged=lambda: maps.enlarged(sites.mean, grid, size))  # frozen from here on
+        self.__dict__.update(
+            found, _enlarged=lambda: interpolation.enlarged(sites.mean, grid, size)
+        )  # frozen from here on
 
     @cached_property
     def mean(self) -> Tensor:

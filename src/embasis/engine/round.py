@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from embasis.engine.basis_look import BasisLook, look_at_basis
+from embasis.engine.basis_summary import BasisSummary, summarise_basis
 from embasis.engine.calibration import calibrate
 from embasis.engine.collapse import RoundStatus, check_collapse
 from embasis.engine.domain_norm import match_domains
@@ -36,7 +36,7 @@ class RoundSummary:
     changed: float
     """share of labels that differ from the round before"""
     warnings: tuple[str, ...]
-    basis: BasisLook | None
+    basis: BasisSummary | None
     """None where the labeller has no basis, and of a round that has collapsed"""
 
 
@@ -46,7 +46,7 @@ class RoundResult:
 
     record: RoundRecord
     labels: RoundLabels
-    basis: BasisLook | None
+    basis: BasisSummary | None
     is_kept: bool
     """Whether this round would be kept if it were the last one."""
 
@@ -106,7 +106,7 @@ def summarise_round(
         scores | held_out_scores(features.held_out, labeller, learned.labeller),
         labels.changed(state.pseudo, state.labels),
         tuple(warnings.notes(learned.labeller)),
-        look_at_basis(labeller, features.unlabelled.chunks, learned.labeller, isinstance(labels, MapLabels)),
+        summarise_basis(labeller, features.unlabelled.chunks, learned.labeller, isinstance(labels, MapLabels)),
     )
 
 
@@ -149,7 +149,7 @@ def make_record(
 
 def evaluate_hidden(setup: TrainSetup, labels: RoundLabels) -> Evaluation | None:
     """The labels against the hidden ones of the unlabelled side, if there are any."""
-    hidden = setup.problem.hidden
+    hidden = setup.problem.hidden_labels
     return None if hidden is None or not len(hidden) else evaluate(labels.parts(), hidden, setup.classes)
 
 

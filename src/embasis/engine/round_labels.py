@@ -18,9 +18,9 @@ from torch import Tensor
 
 from embasis.engine.pixels import Pixels, repeated
 from embasis.errors import CorruptError, require
-from embasis.functional import maps
+from embasis.functional import interpolation
 from embasis.randomness import generator, site_ids
-from embasis.types import LabelDistribution, Packed, PseudoLabels, Selector, State, View
+from embasis.types import LabelDistribution, PackedLabels, PseudoLabels, Selector, State, View
 
 
 @dataclass(frozen=True)
@@ -118,21 +118,21 @@ class RowLabels:
         return RowLabels(chosen, self.pseudo[order], self.scores[order], self.ids[order], self.choice)
 
 
-def pack(row: int, grid: tuple[int, ...], distribution: LabelDistribution, network: Tensor) -> Packed:
+def pack(row: int, grid: tuple[int, ...], distribution: LabelDistribution, network: Tensor) -> PackedLabels:
     """A row's label distribution as it is kept."""
-    mean, between = maps.packed(distribution.mean, distribution.between)
-    return Packed(row, grid, mean, between, distribution.uncertainty.float(), network.to(torch.uint8))
+    mean, between = interpolation.packed(distribution.mean, distribution.between)
+    return PackedLabels(row, grid, mean, between, distribution.uncertainty.float(), network.to(torch.uint8))
 
 
-def unpack(part: Packed) -> LabelDistribution:
+def unpack(part: PackedLabels) -> LabelDistribution:
     """A row's label distribution as it was kept."""
-    mean, between = maps.unpacked(part.mean, part.between)
+    mean, between = interpolation.unpacked(part.mean, part.between)
     return LabelDistribution(mean, between, mean - mean.square() - between, part.uncertainty)
 
 
 def mixed(distribution: LabelDistribution, index: Tensor, share: Tensor) -> LabelDistribution:
     """The label distributions of places between sites."""
-    mean, between, score = maps.mixtures(
+    mean, between, score = interpolation.mixtures(
         distribution.mean, distribution.between, distribution.uncertainty, index, share
     )
     return LabelDistribution(mean, between, (mean - mean.square()).clamp_min(0) - between, score)
@@ -142,7 +142,7 @@ def mixed(distribution: LabelDistribution, index: Tensor, share: Tensor) -> Labe
 class MapLabels:
     """The labels of rows with grids of sites; selected when they are asked for."""
 
-    packed_rows: Sequence[Packed]
+    packed_rows: Sequence[PackedLabels]
     ids: Tensor
     """(N) of the rows"""
     choice: BoundSelector
@@ -179,7 +179,7 @@ class MapLabels:
         kept = self.packed_rows[row]
         height, width = kept.grid
         inside = ~places.isnan().any(1)
-        index, share = maps.corners(places[inside], (height, width))
+        index, share = interpolation.corners(places[inside], (height, width))
         found = mixed(unpack(kept), index, share)
         closest = index.gather(1, share.argmax(1, keepdim=True)).squeeze(1)
         ids = site_ids(self.ids[row : row + 1], height * width)[closest]
@@ -222,11 +222,11 @@ class MapPseudoLabels:
             torch.cat([part.label for part in parts]), torch.cat([part.weight for part in parts]), target
         )
 
-    def wanted(self, rows: Tensor, classes: Tensor, key: tuple[int, int, int]) -> Tensor:
+    def crop_targets(self, rows: Tensor, classes: Tensor, key: tuple[int, int, int]) -> Tensor:
         """(B, 2) for each row the place of a trusted site of a class drawn by its weight; NaN without any."""
-        return torch.stack([self._place(row, classes, key) for row in rows.tolist()])
+        return torch.stack([self._draw_target(row, classes, key) for row in rows.tolist()])
 
-    def _place(self, row: int, classes: Tensor, key: tuple[int, int, int]) -> Tensor:
+    def _draw_target(self, row: int, classes: Tensor, key: tuple[int, int, int]) -> Tensor:
         weights = classes.double() * (self.counts[row] > 0)
         if not float(weights.sum()) > 0:
             return torch.full((2,), torch.nan)
@@ -244,18 +244,18 @@ RoundLabels = RowLabels | MapLabels
 """The labels of the unlabelled side after a round."""
 
 
-class MemoryShelf:
+class MemoryLabelStore:
     """A label store in memory, for runs that leave no folder."""
 
     def __init__(self) -> None:
-        self._rounds: dict[int, list[Packed]] = {}
+        self._rounds: dict[int, list[PackedLabels]] = {}
 
-    def write(self, number: int, parts: Iterator[Packed]) -> Sequence[Packed]:
+    def write(self, number: int, parts: Iterator[PackedLabels]) -> Sequence[PackedLabels]:
         """Keep the parts of a round."""
         self._rounds[number] = list(parts)
         return self._rounds[number]
 
-    def read(self, number: int) -> Sequence[Packed]:
+    def read(self, number: int) -> Sequence[PackedLabels]:
         """The parts of a round."""
         require(number in self._rounds, f"the labels of round {number} are not there any more", CorruptError)
         return self._rounds[number]

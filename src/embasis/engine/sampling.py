@@ -95,7 +95,7 @@ def weighted(sample: Features, seen: Tensor) -> Features:
 
 def in_shares(sample: Features, count: int, seed: int, purpose: str) -> Features:
     """At most so many sites in the shares of their side, each for itself: those of the smallest −log u / weight."""
-    key = -uniforms(sample.ids, seed, purpose).clamp_min(1e-12).log() / sample.shares
+    key = -uniforms(sample.ids, seed, purpose).clamp_min(1e-12).log() / sample.site_weight
     return replace(chosen(sample, torch.argsort(key, stable=True)[:count].sort().values), weight=None)
 
 
@@ -123,4 +123,4 @@ def together(parts: list[Features]) -> Features:
     """The sites of all parts."""
     x, scores, y, ids = (joined([getattr(part, name) for part in parts]) for name in ("x", "scores", "y", "ids"))
     plain = all(part.weight is None for part in parts)
-    return Features(x, scores, y, ids, weight=None if plain else joined([part.shares for part in parts]))
+    return Features(x, scores, y, ids, weight=None if plain else joined([part.site_weight for part in parts]))

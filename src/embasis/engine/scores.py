@@ -119,7 +119,7 @@ def held_out_scores(held: HeldOut | None, labeller: Labeller, state: State) -> d
         return {}
     chunks = held.whole.chunks
     label = torch.cat([label_chunk(labeller, part, state).label for part in chunks])
-    truth, share = torch.cat([part.y for part in chunks]), torch.cat([part.shares for part in chunks])
+    truth, share = torch.cat([part.y for part in chunks]), torch.cat([part.site_weight for part in chunks])
     wrong = label_chunk(labeller, held.sites, state).label != held.sites.y
     return {
         "validation": accuracy_of(label, truth, share),
@@ -131,7 +131,7 @@ def label_free_scores(summary: LabelSummary, labelled: list[Features]) -> dict[s
     """All scores of this round."""
     named, truth, share = (
         torch.cat(columns)
-        for columns in zip(*((part.scores.argmax(1), part.y, part.shares) for part in labelled), strict=True)
+        for columns in zip(*((part.scores.argmax(1), part.y, part.site_weight) for part in labelled), strict=True)
     )
     return {
         "information": summary.information(),

@@ -40,17 +40,17 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from embasis.engine.basis_look import BasisLook
+from embasis.engine.basis_summary import BasisSummary
 from embasis.engine.calibration import refuse_unheld
 from embasis.engine.domain_norm import init_domain_norm
 from embasis.engine.holdout import split_holdout
 from embasis.engine.round import finish_round
-from embasis.engine.round_labels import BoundSelector, MapLabels, MapPseudoLabels, MemoryShelf, RoundLabels
+from embasis.engine.round_labels import BoundSelector, MapLabels, MapPseudoLabels, MemoryLabelStore, RoundLabels
 from embasis.engine.state import TrainSetup, TrainState
 from embasis.engine.train import train_round
-from embasis.networks.model import Network
+from embasis.networks.network import Network
 from embasis.randomness import seeded
-from embasis.types import Method, Plan, Problem, RoundRecord, Shelf
+from embasis.types import LabelStore, Method, Plan, Problem, RoundRecord
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class TrainingEvent:
     state: TrainState
     record: RoundRecord | None = None
     labels: RoundLabels | None = None
-    basis: BasisLook | None = None
+    basis: BasisSummary | None = None
     is_kept: bool = True
     """Of a round that has just ended: whether it would be kept if it were the last one."""
 
@@ -78,14 +78,14 @@ def train_rounds(
     method: Method,
     plan: Plan,
     state: TrainState | None = None,
-    store: Shelf | None = None,
+    store: LabelStore | None = None,
 ) -> Iterator[TrainingEvent]:
     """The whole run from `state` (or the start) on, with a pause after every step and every round.
 
     `store` keeps the labels of rows with many sites between rounds; without one they are kept in memory. Labelled rows
     that the plan holds out are labelled and scored, and take no part in anything else."""
     training, held_out = split_holdout(problem, plan)
-    setup = TrainSetup(training, held_out, method, plan, store or MemoryShelf())
+    setup = TrainSetup(training, held_out, method, plan, store or MemoryLabelStore())
     state = state or begin(network, method, plan)
     if state.at_start():
         init_domain_norm(state.network, training, plan)

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from embasis.engine.model_selection import keeps_best, score_to_keep
 from embasis.engine.round_labels import MapPseudoLabels, RoundLabels
 from embasis.errors import CorruptError, require
-from embasis.types import Method, Plan, Problem, PseudoLabels, RoundRecord, Samples, Shelf, State
+from embasis.types import LabelStore, Method, Plan, Problem, PseudoLabels, RoundRecord, Samples, State
 
 Pseudo = PseudoLabels | MapPseudoLabels
 """What a round trains on."""
@@ -45,7 +45,7 @@ class TrainSetup:
     """labelled rows that no training sees; None = there are to be none"""
     method: Method
     plan: Plan
-    store: Shelf
+    store: LabelStore
     """keeps the labels of rows with many sites between rounds"""
 
     @property
@@ -100,7 +100,7 @@ class TrainState:
     """"running", "finished", "no_change", "collapsed"."""
     best_round: int = 0
     best_score: float = float("-inf")
-    kept: int | None = None
+    kept_round: int | None = None
     """After the end: the round whose model was brought back because it was chosen; None = the last one's is here."""
     labeller: State = field(default_factory=dict)
     selector: State = field(default_factory=dict)
@@ -120,7 +120,7 @@ class TrainState:
     @property
     def model_round(self) -> int:
         """The round whose model is here, with its thresholds."""
-        return max(self.round - 1, 0) if self.kept is None else self.kept
+        return max(self.round - 1, 0) if self.kept_round is None else self.kept_round
 
     @property
     def final_record(self) -> RoundRecord:
@@ -155,7 +155,7 @@ class TrainState:
             "status": self.status,
             "best_round": self.best_round,
             "best_score": None if self.best_score == float("-inf") else self.best_score,
-            "kept": self.kept,
+            "kept": self.kept_round,
             "optimiser": {name: value for name, value in self._optimiser().items() if not isinstance(value, Tensor)},
         }
 
@@ -186,7 +186,7 @@ class TrainState:
                 status=str(facts["status"]),
                 best_round=int(facts["best_round"]),
                 best_score=float("-inf") if score is None else float(score),
-                kept=None if facts.get("kept") is None else int(facts["kept"]),
+                kept_round=None if facts.get("kept") is None else int(facts["kept"]),
                 labeller=dict(below("labeller", tensors)),
                 selector=dict(below("selector", tensors)),
                 pseudo=None
@@ -236,7 +236,7 @@ class TrainState:
     def keep_best(self) -> None:
         """The end of a run whose last round is not the best one."""
         best = self.restore_best()
-        self.labeller, self.selector, self.kept = best.labeller, best.selector, self.best_round
+        self.labeller, self.selector, self.kept_round = best.labeller, best.selector, self.best_round
 
     def restore_best(self) -> LearnedModel:
         """The model of the best round; the network gets its weights back, in place."""

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from embasis.engine.batch import Batch, Part, autocast, device_of, forward, moved
 from embasis.engine.state import Pseudo, TrainState
 from embasis.errors import NumericalError, require
-from embasis.functional import warp
-from embasis.methods.retraining import labelled_loss
+from embasis.functional import augment
+from embasis.methods.losses import labelled_loss
 from embasis.networks.basis_block import BasisBlock
 from embasis.randomness import permutation, seeded, uniforms
 from embasis.resources import enough_memory
-from embasis.types import Aim, Draw, Method, Output, Plan, Problem, View
+from embasis.types import AugmentKey, CropTarget, Method, Output, Plan, Problem, View
 
 LBFGS_STEPS = 20
 """Inner iterations of one L-BFGS step."""
@@ -72,7 +72,7 @@ def rows_of_epoch(problem: Problem, method: Method, plan: Plan, progress: TrainS
     labelled, pseudo = len(problem.labelled), progress.pseudo
     if progress.round == 0 or pseudo is None:
         others = torch.empty(0, dtype=torch.int64)
-    elif method.loss.reads_untrusted:
+    elif method.loss.uses_all_rows:
         others = torch.arange(len(problem.unlabelled))
     else:
         others = pseudo.useful
@@ -108,9 +108,9 @@ def batches_of(
 ) -> Iterator[Batch]:
     """What each step sees, read ahead where the data are files."""
     draw, device, pseudo = (plan.seed, progress.round, progress.epoch), device_of(progress.network), progress.pseudo
-    rare = wanted_classes(problem, progress)
+    rare = class_sampling_weights(problem, progress)
     batches = [rows for _, rows in pairs if len(rows)]
-    left = problem.labelled.stream([rows for rows, _ in pairs], draw, Aim(rare))
+    left = problem.labelled.stream([rows for rows, _ in pairs], draw, CropTarget(rare))
     right = problem.unlabelled.stream(batches, draw, aim_at(pseudo, batches, rare, draw))
     for rows, others in pairs:
         view = next(left)
@@ -123,16 +123,16 @@ def batches_of(
             yield Batch(inputs, y, seen.to(device), moved(pseudo.seen(others, other), device))
 
 
-def changed(view: View, ids: Tensor, plan: Plan, draw: Draw, side: str) -> Tensor:
+def changed(view: View, ids: Tensor, plan: Plan, draw: AugmentKey, side: str) -> Tensor:
     """The inputs as training sees them: pictures in arrays warped, by a draw of each row's own."""
     x = view.inputs
     if not plan.warp or x.ndim != 4 or not x.is_floating_point() or view.y.ndim != 1:
         return x
-    u = [uniforms(ids, draw[0], f"{side} view, number {number}", *draw[1:]) for number in range(warp.DRAWS)]
-    return warp.warped(x, torch.stack(u, 1), plan.warp)
+    u = [uniforms(ids, draw[0], f"{side} view, number {number}", *draw[1:]) for number in range(augment.DRAWS)]
+    return augment.warped(x, torch.stack(u, 1), plan.warp)
 
 
-def wanted_classes(problem: Problem, progress: TrainState) -> Tensor:
+def class_sampling_weights(problem: Problem, progress: TrainState) -> Tensor:
     """(C) how much training wants to see each class: 1 / √ of how often the last round labelled it.
 
     Before the first round that is how often the labelled side has it. A class that is hardly there counts as a
@@ -143,13 +143,13 @@ def wanted_classes(problem: Problem, progress: TrainState) -> Tensor:
     return share.clamp_min(0.01 / len(share)).rsqrt().float()
 
 
-def aim_at(pseudo: Pseudo | None, batches: list[Tensor], rare: Tensor, draw: Draw) -> Aim | None:
+def aim_at(pseudo: Pseudo | None, batches: list[Tensor], rare: Tensor, draw: AugmentKey) -> CropTarget | None:
     """Where the unlabelled rows show rare classes, if their labels say where that is."""
     if pseudo is None:
         return None
-    places = [pseudo.wanted(rows, rare, draw) for rows in batches]
+    places = [pseudo.crop_targets(rows, rare, draw) for rows in batches]
     found = [place for place in places if place is not None]
-    return Aim(rare, found) if found else None
+    return CropTarget(rare, found) if found else None
 
 
 def take_step(

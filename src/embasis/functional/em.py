@@ -57,8 +57,8 @@ def em_statistics(
     weight: Float[Tensor, " n"] | None = None,
     kernel: str = "dot",
     chunk: int = CHUNK,
-    said: Float[Tensor, "n c"] | None = None,
-    owner: Int64[Tensor, " k"] | None = None,
+    log_prior: Float[Tensor, "n c"] | None = None,
+    component_class: Int64[Tensor, " k"] | None = None,
 ) -> EMStats:
     """E step and the sums of the M step in one pass: mass, total and the objective Σ w log Σ_k exp(kernel + said)."""
     mu = mu.float()
@@ -71,8 +71,8 @@ def em_statistics(
     for first in range(0, len(x), chunk):
         rows = x[first : first + chunk].float()
         score = torch.addmm(offset, rows, directions, out=scores[: len(rows)])
-        if said is not None and owner is not None:
-            score += said[first : first + chunk].float()[:, owner]
+        if log_prior is not None and component_class is not None:
+            score += log_prior[first : first + chunk].float()[:, component_class]
         z = torch.softmax(score, 1, out=shares[: len(rows)])
         # log Σ_k exp(score_k) = score_k − log z_k for every k; at the largest z nothing is lost to rounding.
         logs = score.amax(1) - z.amax(1).log_()

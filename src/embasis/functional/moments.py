@@ -115,7 +115,7 @@ def draw_labels(mean: Float[Tensor, "n c"], uniform: Tensor, temperature: float 
 
 
 @torch.no_grad()
-def tempering(
+def network_temperature(
     scores: Float[Tensor, "n c"], entropy: float, lowest: float = 1e-4, weight: Float[Tensor, " n"] | None = None
 ) -> float:
     """The power g ≤ 1 at which softmax(g · scores) has this mean entropy; 1 if it has as much already.

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from embasis.methods.retraining import MinimumEntropy, TrustedLabels
-from embasis.methods.selectors import ClassBalanced, OneThreshold, TrustNothing
+from embasis.methods.losses import MinimumEntropy, PseudoLabelLoss
+from embasis.methods.selectors import ClassBalanced, ConfidenceThreshold, SelectNone
 from embasis.types import Features, LabelDistribution, Labeller, Method, State, Stream
 
 
@@ -28,17 +28,17 @@ class SoftmaxLabeller(Labeller):
 
 def source_only(classes: int) -> Method:
     """No adaptation: the network as the labelled side made it."""
-    return Method("source_only", SoftmaxLabeller(), TrustNothing(), TrustedLabels(0.0), rounds=0)
+    return Method("source_only", SoftmaxLabeller(), SelectNone(), PseudoLabelLoss(0.0), rounds=0)
 
 
 def pseudo_label(classes: int, *, threshold: float = 0.9, unlabelled_weight: float = 1.0) -> Method:
     """Pseudo-labels over one confidence threshold for all classes."""
-    return Method("pseudo_label", SoftmaxLabeller(), OneThreshold(threshold), TrustedLabels(unlabelled_weight))
+    return Method("pseudo_label", SoftmaxLabeller(), ConfidenceThreshold(threshold), PseudoLabelLoss(unlabelled_weight))
 
 
 def entropy(classes: int, *, unlabelled_weight: float = 0.1) -> Method:
     """ENT: minimum entropy of the predictions on all unlabelled rows."""
-    return Method("entropy", SoftmaxLabeller(), TrustNothing(), MinimumEntropy(unlabelled_weight))
+    return Method("entropy", SoftmaxLabeller(), SelectNone(), MinimumEntropy(unlabelled_weight))
 
 
 def cbst(
@@ -51,12 +51,12 @@ def cbst(
 ) -> Method:
     """Class-balanced self-training: the most confident share of each predicted class."""
     selector = ClassBalanced(keep_first, keep_step, keep_max)
-    return Method("cbst", SoftmaxLabeller(), selector, TrustedLabels(unlabelled_weight))
+    return Method("cbst", SoftmaxLabeller(), selector, PseudoLabelLoss(unlabelled_weight))
 
 
 def regularise_model(method: Method, name: str, regulariser: str, alpha: float) -> Method:
     """The method with alpha · regulariser of the prediction in its loss, under another name."""
-    assert isinstance(method.loss, TrustedLabels)
+    assert isinstance(method.loss, PseudoLabelLoss)
     return replace(method, name=name, loss=replace(method.loss, regulariser=regulariser, alpha=alpha))
 
 

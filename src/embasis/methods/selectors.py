@@ -30,7 +30,7 @@ AT_ONCE = 64
 
 
 @dataclass(frozen=True)
-class TrustNothing:
+class SelectNone:
     """No pseudo-labels at all."""
 
     def fit(self, stream: Sequence[LabelDistribution], round_number: int) -> State:
@@ -45,7 +45,7 @@ class TrustNothing:
 
 
 @dataclass(frozen=True)
-class OneThreshold:
+class ConfidenceThreshold:
     """Every site whose most probable class reaches one threshold (the first pseudo-label method)."""
 
     threshold: float = 0.9

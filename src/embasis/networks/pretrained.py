@@ -11,11 +11,11 @@ from typing import Any
 from torch import nn
 
 from embasis.errors import ConfigError, IncompatibleError, quoted, require
-from embasis.networks import weights as sources
 from embasis.networks.backbone import Backbone, Extractor, Pixels, assemble
 from embasis.types import Preparation
+from embasis.weights import files as sources
 
-__all__ = ["Backbone", "Extractor", "efficientnet_lite0", "own", "timm"]
+__all__ = ["Backbone", "Extractor", "custom_backbone", "efficientnet_lite0", "timm"]
 
 
 def efficientnet_lite0(*, size: int = 0, weights: str = "") -> Backbone:
@@ -53,7 +53,7 @@ def timm(
     return of_timm(name, network, size)
 
 
-def own(
+def custom_backbone(
     module: nn.Module, features: int, preparation: Preparation, mean: Sequence[float], std: Sequence[float]
 ) -> Backbone:
     """A user's module that maps images (B, 3, S, S), scaled by mean and std, to features (B, d); it is copied.

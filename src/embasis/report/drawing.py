@@ -36,7 +36,7 @@ HEAT = (42, 111, 176)
 """Of an image, which is the same on a light and on a dark page."""
 
 
-def words(text: str) -> str:
+def escape_text(text: str) -> str:
     """Text as it may stand anywhere in a page."""
     return escape(public(text))
 
@@ -56,7 +56,7 @@ def element(name: str, attributes: Mapping[str, str | float], inside: str = "") 
 def mark(name: str, attributes: Mapping[str, str | float], value: str, kind: str = "") -> str:
     """An element that says its value."""
     said = {"class": f"m {kind}".strip(), **attributes, "role": "img", "tabindex": "-1"}
-    return element(name, said, f"<title>{words(value)}</title>")
+    return element(name, said, f"<title>{escape_text(value)}</title>")
 
 
 def text(x: float, y: float, content: str, kind: str = "", turn: int | None = None) -> str:
@@ -64,7 +64,7 @@ def text(x: float, y: float, content: str, kind: str = "", turn: int | None = No
     attributes: dict[str, str | float] = {"x": x, "y": y, "class": kind}
     if turn is not None:
         attributes["transform"] = f"rotate({turn} {number(x)} {number(y)})"
-    return element("text", attributes, words(content))
+    return element("text", attributes, escape_text(content))
 
 
 def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
@@ -146,7 +146,7 @@ def steps(low: float, high: float, most: int = 5) -> list[float]:
     return [step * n for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
-def told(values: Sequence[float], share: bool = False) -> list[str]:
+def tick_labels(values: Sequence[float], share: bool = False) -> list[str]:
     """Round numbers as text, all with the decimals that the steps between them need."""
     factor, sign = (100.0, "%") if share else (1.0, "")
     step = min((b - a for a, b in pairwise(values)), default=1.0) * factor
@@ -178,11 +178,11 @@ class Axes:
         parts = [line(self.left, self.down(y), self.right, self.down(y), "grid") for y in y_steps]
         parts += [
             text(self.left - 7, self.down(y) + 4, told_as, "quiet end")
-            for y, told_as in zip(y_steps, told(y_steps, share[1]), strict=True)
+            for y, told_as in zip(y_steps, tick_labels(y_steps, share[1]), strict=True)
         ]
         parts += [
             text(self.across(x), self.bottom + 17, told_as, "quiet middle")
-            for x, told_as in zip(x_steps, told(x_steps, share[0]), strict=True)
+            for x, told_as in zip(x_steps, tick_labels(x_steps, share[0]), strict=True)
         ]
         parts.append(text((self.left + self.right) / 2, self.bottom + 34, name, "quiet middle"))
         return "".join(parts)

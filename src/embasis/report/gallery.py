@@ -100,7 +100,7 @@ class Thumb:
 
 
 @dataclass(frozen=True)
-class Shelf:
+class ThumbnailRow:
     """The pictures of one label."""
 
     label: str
@@ -108,7 +108,7 @@ class Shelf:
 
 
 @dataclass(frozen=True)
-class Peak:
+class ComponentCard:
     """A component of the basis: its likeliest class, the next ones, its share, and its nearest rows."""
 
     name: str
@@ -124,12 +124,12 @@ class Basis:
     """All that the section on the basis shows; there are no peaks where rows have many sites."""
 
     picture: str
-    peaks: tuple[Peak, ...]
+    peaks: tuple[ComponentCard, ...]
     caption: str
     table: Table
 
 
-def shelves(view: RunView) -> list[Shelf]:
+def shelves(view: RunView) -> list[ThumbnailRow]:
     """The surest and the least sure rows of each label, in the order of the classes."""
     found: dict[str, dict[str, list[Thumb]]] = {name: {} for name in view.classes}
     room = BYTES - BASIS_BYTES
@@ -140,7 +140,7 @@ def shelves(view: RunView) -> list[Shelf]:
             thumbs.append(_thumb(item))
             room -= len(item.picture)
     return [
-        Shelf(label, tuple((why, tuple(thumbs)) for why, thumbs in kinds.items() if thumbs))
+        ThumbnailRow(label, tuple((why, tuple(thumbs)) for why, thumbs in kinds.items() if thumbs))
         for label, kinds in found.items()
         if any(kinds.values())
     ]
@@ -164,7 +164,7 @@ def basis(view: RunView) -> Basis | None:
     order = {name: number for number, name in enumerate(view.classes)}
     largest = sorted(view.basis, key=lambda found: -found.share)[:COMPONENTS]
     ranked = sorted(largest, key=lambda found: (order.get(found.classes[0][0], len(order)), -found.share))
-    room, peaks = [BASIS_BYTES], list[Peak]()
+    room, peaks = [BASIS_BYTES], list[ComponentCard]()
     for component in ranked if any(found.nearest for found in ranked) else ():
         peaks.append(_peak(component, room))
     rows = [
@@ -189,7 +189,7 @@ def _classes(component: Component) -> tuple[str, str, str]:
     return name, three(p), ", ".join(f"{other} ({three(q)})" for other, q in rest)
 
 
-def _peak(component: Component, room: list[int]) -> Peak:
+def _peak(component: Component, room: list[int]) -> ComponentCard:
     """One component; pictures as far as there is room for them."""
     name, p, rest = _classes(component)
     thumbs = list[Thumb]()
@@ -198,7 +198,7 @@ def _peak(component: Component, room: list[int]) -> Peak:
             room[0] -= len(picture)
             thumbs.append(Thumb(picture_uri(picture), f"Near to this component: {near}.", "", "", is_tiny(picture)))
     names = () if thumbs else tuple(near for near, _ in component.nearest)
-    return Peak(name, p, rest, percent(component.share, 1), tuple(thumbs), names)
+    return ComponentCard(name, p, rest, percent(component.share, 1), tuple(thumbs), names)
 
 
 def is_picture(data: bytes) -> bool:

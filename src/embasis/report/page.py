@@ -38,7 +38,7 @@ def run_page(view: RunView) -> str:
         status=view.status,
         cards=sections.run_cards(view),
         warnings=sections.run_warnings(view),
-        given=sections.went_in(view),
+        given=sections.input_summary(view),
         tables=[],
         panels=figured.run_panels(view),
         more=[table for table in tables if table.rows],

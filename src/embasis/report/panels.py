@@ -50,7 +50,7 @@ def checked(view: RunView) -> list[tuple[str, Evaluation]]:
     return [(names[number], record.evaluation) for number, record in chosen.items() if record.evaluation is not None]
 
 
-def tracks(rounds: Sequence[RoundRecord]) -> list[tuple[str, dict[str, list[float | None]]]]:
+def round_series(rounds: Sequence[RoundRecord]) -> list[tuple[str, dict[str, list[float | None]]]]:
     """What `progress` draws: titles with their lines, one value per round."""
 
     def column(value: Callable[[Evaluation], float | None], side: str) -> list[float | None]:
@@ -85,7 +85,7 @@ def tracks(rounds: Sequence[RoundRecord]) -> list[tuple[str, dict[str, list[floa
 
 def progress(view: RunView, title: str = "Round by round") -> Panel:
     """A small picture for each measure, over the rounds."""
-    found, numbers = tracks(view.rounds), [record.round for record in view.rounds]
+    found, numbers = round_series(view.rounds), [record.round for record in view.rounds]
     names = [name if len(part) == 1 else f"{track}: {name}" for track, part in found for name in part]
     columns = [values for _, part in found for values in part.values()]
     rows = [[str(number), *(short(values[i]) for values in columns)] for i, number in enumerate(numbers)]

@@ -166,7 +166,7 @@ def run_warnings(view: RunView) -> list[str]:
     return found
 
 
-def went_in(view: RunView) -> list[tuple[str, str]]:
+def input_summary(view: RunView) -> list[tuple[str, str]]:
     """What the run was given."""
     rows = [(name, value) for name in _ASKED if (value := _setting(view, name)) is not None]
     rows += [("corrected by hand, now labelled", f"{view.corrected:,}")] if view.corrected else []

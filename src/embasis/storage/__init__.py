@@ -4,16 +4,18 @@ A run folder holds `lock` (flock; names its owner's pid), `HEAD` (the number of 
 `generations/000007/` with tensors.safetensors, facts.json and manifest.json (size and sha256 of both). HEAD and
 manifest.json are sealed: they hold the hash of their own content. `.embasis-tmp-…` is a write under way, always
 beside its target; the next owner of the lock removes left-overs. Beside them lie the label distributions of rounds on
-pictures, `sites/round-003/` (see sites.py), and the maps that people look at, `labels/round-003/` (see map_folder.py).
+pictures, `sites/round-003/` (see label_store_format.py), and the maps that people look at, `labels/round-003/` (see
+label_map_folder.py).
 What a run hands out is sealed: manifest.json has the size and sha256 of each such file (see sealed.py).
 """
 
-from embasis.storage.cache import FeatureCache, cache_folder, require_place
-from embasis.storage.files import Disk, read_json, read_jsonl, refuse_lost_link, write_output
-from embasis.storage.folder import RunFolder
-from embasis.storage.generations import SCHEMA, Generation, read_generation, read_newest
-from embasis.storage.map_folder import MapFolder, map_names
-from embasis.storage.pictures import (
+from embasis.storage.atomic import Disk, read_json, read_jsonl, refuse_lost_link, write_output
+from embasis.storage.checkpoints import SCHEMA, Generation, read_generation, read_newest
+from embasis.storage.feature_cache import FeatureCache, cache_folder, require_place
+from embasis.storage.label_map_folder import MapFolder, map_names
+from embasis.storage.label_store import DiskLabelStore
+from embasis.storage.places import require_apart
+from embasis.storage.png import (
     confidence_values,
     grey_png,
     label_png,
@@ -22,16 +24,15 @@ from embasis.storage.pictures import (
     write_grey_png,
     write_label_png,
 )
-from embasis.storage.places import require_apart
+from embasis.storage.run_folder import RunFolder
 from embasis.storage.sealed import SealedFiles, read_sealed_json
-from embasis.storage.shelf import DiskShelf
 from embasis.storage.stored_maps import StoredMaps, open_maps
-from embasis.storage.tables import neutral_cell, read_table, restore_cell, table_bytes
+from embasis.storage.tables import escape_formula, read_table, table_bytes, unescape_formula
 
 __all__ = [
     "SCHEMA",
     "Disk",
-    "DiskShelf",
+    "DiskLabelStore",
     "FeatureCache",
     "Generation",
     "MapFolder",
@@ -40,10 +41,10 @@ __all__ = [
     "StoredMaps",
     "cache_folder",
     "confidence_values",
+    "escape_formula",
     "grey_png",
     "label_png",
     "map_names",
-    "neutral_cell",
     "open_maps",
     "read_generation",
     "read_json",
@@ -54,9 +55,9 @@ __all__ = [
     "refuse_lost_link",
     "require_apart",
     "require_place",
-    "restore_cell",
     "rgb_png",
     "table_bytes",
+    "unescape_formula",
     "variance_values",
     "write_grey_png",
     "write_label_png",

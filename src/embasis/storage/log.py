@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from embasis.storage import files
+from embasis.storage import atomic
 
 LOG = "log.txt"
 LARGEST, LONGEST = 2**20, 2000
@@ -32,28 +32,28 @@ class Log:
         # A clock that jumps would put later lines before earlier ones.
         now = self._began + timedelta(seconds=time.monotonic() - self._zero)
         stamp = now.isoformat(timespec="milliseconds")
-        data = b"".join(files.utf8(f"{stamp} {line[:LONGEST]}\n") for line in text.split("\n") if line)
+        data = b"".join(atomic.utf8(f"{stamp} {line[:LONGEST]}\n") for line in text.split("\n") if line)
         with suppress(OSError):
             if self._handle is not None and os.fstat(self._handle).st_size + len(data) > LARGEST:
                 self.close()
             if self._handle is None:
                 self._handle = self._open(len(data))
-            files.disk.write_all(self._handle, data)
+            atomic.disk.write_all(self._handle, data)
 
     def _open(self, room: int) -> int:
         """With room for so many bytes. Only a file of our own is written to: no link, no pipe that nobody reads."""
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        handle = files.disk.open(self._path, flags, 0o666)
+        handle = atomic.disk.open(self._path, flags, 0o666)
         try:
             state = os.fstat(handle)
             if not stat.S_ISREG(state.st_mode) or state.st_nlink != 1:
                 raise OSError
             if state.st_size > LARGEST - room:
-                files.disk.put(self._path, self._newest(handle, state.st_size))
+                atomic.disk.put(self._path, self._newest(handle, state.st_size))
                 os.close(handle)
-                handle = files.disk.open(self._path, flags, 0o666)
+                handle = atomic.disk.open(self._path, flags, 0o666)
             elif state.st_size and os.pread(handle, 1, state.st_size - 1) != b"\n":
-                files.disk.write_all(handle, b"\n")  # the process before was killed within a line
+                atomic.disk.write_all(handle, b"\n")  # the process before was killed within a line
         except OSError:
             os.close(handle)
             raise
@@ -69,4 +69,4 @@ class Log:
         handle, self._handle = self._handle, None
         if handle is not None:
             with suppress(OSError):
-                files.disk.close(handle)
+                atomic.disk.close(handle)

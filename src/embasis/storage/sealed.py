@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from embasis.errors import CorruptError, require
-from embasis.storage.cache import hash_of
-from embasis.storage.files import parse_json, read_bytes
-from embasis.storage.generations import own_version, seal, sha256, unseal
+from embasis.storage.atomic import parse_json, read_bytes
+from embasis.storage.checkpoints import own_version, read_sealed, sha256, write_sealed
+from embasis.storage.feature_cache import hash_of
 from embasis.storage.tables import parse_table
 
 SEALED = ("labels", "basis", "gallery", "rows", "sites", "backbone.safetensors")
@@ -82,9 +82,9 @@ class SealedFiles:
 
 def sealed_json(value: Mapping[str, Any]) -> bytes:
     """A JSON object that vouches for itself: for what is written after the last generation."""
-    return seal({"version": own_version(), **value})
+    return write_sealed({"version": own_version(), **value})
 
 
 def read_sealed_json(path: Path, largest: int) -> dict[str, Any]:
     """The inverse; CorruptError when a byte is another one."""
-    return dict(unseal(path, largest + 1))
+    return dict(read_sealed(path, largest + 1))

@@ -1,4 +1,4 @@
-"""Reading a folder of maps (map_folder.py): no map, and no table, whose bytes are not those that were written."""
+"""Reading a folder of maps (label_map_folder.py): no map, and no table, whose bytes are not those that were written."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from embasis.errors import CorruptError, UntrustedError, quoted, require
-from embasis.storage.files import parse_json, read_bytes
-from embasis.storage.generations import seal, sha256
-from embasis.storage.map_folder import DIGESTS, MARKER, WHAT, is_map_path
+from embasis.storage.atomic import parse_json, read_bytes
+from embasis.storage.checkpoints import sha256, write_sealed
+from embasis.storage.label_map_folder import DIGESTS, MARKER, WHAT, is_map_path
 from embasis.storage.sealed import CURE, SealedFiles
 from embasis.storage.tables import parse_table
 
@@ -60,7 +60,7 @@ def open_maps(files: SealedFiles, number: int) -> StoredMaps:
     name = f"labels/round-{number:03d}"
     home = files.path / name
     facts = parse_json(data := files.read(f"{name}/{MARKER}", LARGEST_MARKER), home / MARKER)
-    whole = isinstance(facts, dict) and facts.pop("seal", None) and seal(facts) == data
+    whole = isinstance(facts, dict) and facts.pop("seal", None) and write_sealed(facts) == data
     require(whole, f"{home / MARKER}: the seal is broken", CorruptError)
     whole = facts.get("what") == WHAT and facts.get("complete") is True
     require(whole, f"{home}: the maps are not all there", CorruptError)

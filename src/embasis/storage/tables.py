@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embasis.errors import ConfigError, CorruptError, quoted, require
-from embasis.storage.files import read_bytes, utf8
+from embasis.storage.atomic import read_bytes, utf8
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,20 +23,20 @@ SIGNS = "[-=+@\\t\\r\\n\uff1d\uff0b\uff0d\uff20]"
 (U+FF1D, U+FF0B, U+FF0D, U+FF20) as the plain ones."""
 
 
-def neutral_cell(text: str) -> str:
+def escape_formula(text: str) -> str:
     """An apostrophe before what a spreadsheet would run as a formula."""
     return "'" + text if re.match(f"'*{SIGNS}", text) else text
 
 
-def restore_cell(text: str) -> str:
-    """The inverse of `neutral_cell`."""
+def unescape_formula(text: str) -> str:
+    """The inverse of `escape_formula`."""
     return text[1:] if re.match(f"'+{SIGNS}", text) else text
 
 
 def _cell(value: object) -> str:
     """Nothing for None, true and false, the shortest digits that give a number back."""
     if isinstance(value, str):
-        text = neutral_cell(value)
+        text = escape_formula(value)
         return '"' + text.replace('"', '""') + '"' if re.search('[,"\r\n]', text) else text
     text = "" if value is None else str(value)
     return text.lower() if text in ("True", "False") else text
@@ -75,7 +75,7 @@ def parse_table(data: bytes, path: Path | str) -> dict[str, list[Any]]:
         if suffix == ".csv":
             *rows, rest = csv.reader(io.StringIO(data.decode() + "end", newline=""), strict=True)
             require(rows and rest == ["end"], f"{path} is not a table: the end is cut off", CorruptError)
-            columns = zip(*(list(map(restore_cell, row or [""])) for row in rows), strict=True)
+            columns = zip(*(list(map(unescape_formula, row or [""])) for row in rows), strict=True)
             return {name: cells for name, *cells in columns}
         return _parquet_columns(data)
     except (ValueError, OSError, LookupError, TypeError, RuntimeError, csv.Error) as error:

@@ -1,7 +1,16 @@
 """The values that travel between the floors: frozen, checked once, at birth."""
 
 from embasis.types.images import AUGMENTATIONS, ImagePlan
-from embasis.types.maps import Aim, ClassTable, MapPlan, MapPreparation, Packed, Shelf, Truth, View
+from embasis.types.maps import (
+    ClassTable,
+    CropTarget,
+    GroundTruth,
+    LabelStore,
+    MapPlan,
+    MapPreparation,
+    PackedLabels,
+    View,
+)
 from embasis.types.methods import (
     OPTIMISERS,
     BasisTerms,
@@ -18,7 +27,7 @@ from embasis.types.records import (
     RoundRecord,
 )
 from embasis.types.values import (
-    Draw,
+    AugmentKey,
     EMStats,
     Features,
     LabelDistribution,
@@ -26,7 +35,7 @@ from embasis.types.values import (
     Output,
     Preparation,
     PseudoLabels,
-    Refusal,
+    RejectedFile,
     State,
     Stream,
 )
@@ -34,38 +43,38 @@ from embasis.types.values import (
 __all__ = [
     "AUGMENTATIONS",
     "OPTIMISERS",
-    "Aim",
     "Arrays",
+    "AugmentKey",
     "BasisTerms",
     "ClassTable",
-    "Draw",
+    "CropTarget",
     "EMStats",
     "Evaluation",
     "Features",
     "Fine",
+    "GroundTruth",
     "ImagePlan",
     "LabelDistribution",
     "LabelSchema",
+    "LabelStore",
     "Labeller",
     "MapPlan",
     "MapPreparation",
     "Method",
     "Output",
-    "Packed",
+    "PackedLabels",
     "Plan",
     "Preparation",
     "Problem",
     "PseudoLabels",
     "Recipe",
-    "Refusal",
+    "RejectedFile",
     "RoundLoss",
     "RoundRecord",
     "Samples",
     "Selector",
-    "Shelf",
     "State",
     "Stream",
-    "Truth",
     "View",
     "fine_of",
 ]

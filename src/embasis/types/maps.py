@@ -32,7 +32,7 @@ class View:
 
 
 @dataclass(frozen=True, eq=False)
-class Aim:
+class CropTarget:
     """What training views are to show more often: classes (C) by how much they are wanted, and places if known.
 
     `places` has for each batch (B, 2): the place that a view of the row is to contain, NaN = any. Without it the reader
@@ -44,7 +44,7 @@ class Aim:
 
 
 @dataclass(frozen=True, eq=False)
-class Packed:
+class PackedLabels:
     """The label distribution of all sites of one row, small enough to keep: 3·C + 5 bytes a site."""
 
     row: int
@@ -59,20 +59,20 @@ class Packed:
     """(S) uint8: the network's own label"""
 
 
-class Shelf(Protocol):
+class LabelStore(Protocol):
     """Where the label distributions of a round lie until the next one is done."""
 
-    def write(self, number: int, parts: Iterator[Packed]) -> Sequence[Packed]:
+    def write(self, number: int, parts: Iterator[PackedLabels]) -> Sequence[PackedLabels]:
         """Keep the parts of a round, row after row; they are taken as they come and can be read again from here on."""
 
-    def read(self, number: int) -> Sequence[Packed]:
+    def read(self, number: int) -> Sequence[PackedLabels]:
         """The parts of a round."""
 
     def keep(self, numbers: Collection[int]) -> None:
         """Forget all other rounds."""
 
 
-class Truth(Protocol):
+class GroundTruth(Protocol):
     """True classes of each row, −1 = unknown, in the shape they were given in: () or a map (H, W)."""
 
     def __len__(self) -> int: ...

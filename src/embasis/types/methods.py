@@ -57,7 +57,7 @@ class RoundLoss(Protocol):
     """What a step of retraining makes of its unlabelled rows; it is added to the labelled cross-entropy."""
 
     @property
-    def reads_untrusted(self) -> bool:
+    def uses_all_rows(self) -> bool:
         """Whether unlabelled rows that are not trusted take part."""
 
     def __call__(self, unlabelled: Output, pseudo: PseudoLabels) -> Tensor:
@@ -115,7 +115,7 @@ class Plan:
     momentum: float = 0.9
     weight_decay: float = 1e-4
     warp: float = 0.0
-    """Training sees pictures in arrays turned, scaled, sheared and shifted by so much (functional/warp.py)."""
+    """Training sees pictures in arrays turned, scaled, sheared and shifted by so much (functional/augment.py)."""
     collapse_share: float = 0.95
     holdout: float = 0.0
     """The share of the labelled rows that no training sees: what is said of them is checked (engine/holdout.py)."""

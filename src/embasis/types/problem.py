@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from embasis.errors import require
-from embasis.types.maps import Aim, Truth, View
-from embasis.types.values import Draw, LabelSchema, Refusal
+from embasis.types.maps import CropTarget, GroundTruth, View
+from embasis.types.values import AugmentKey, LabelSchema, RejectedFile
 
 
 class Samples(Protocol):
@@ -26,11 +26,11 @@ class Samples(Protocol):
         """(N) int64 class numbers of the rows (of a map: its commonest class), −1 where there is none."""
 
     @property
-    def truth(self) -> Truth:
+    def truth(self) -> GroundTruth:
         """The classes of each row in the shape they were given in."""
 
     @property
-    def mixed(self) -> bool:
+    def has_mixed_shapes(self) -> bool:
         """Whether rows differ in shape, so that they can only be read whole one at a time."""
 
     def counts(self, classes: int, rows: Tensor | None = None) -> Tensor:
@@ -41,7 +41,9 @@ class Samples(Protocol):
     def inputs(self, rows: Tensor) -> Tensor:
         """The network's input for these rows, (B, …)."""
 
-    def stream(self, batches: Sequence[Tensor], draw: Draw | None = None, aim: Aim | None = None) -> Iterator[View]:
+    def stream(
+        self, batches: Sequence[Tensor], draw: AugmentKey | None = None, aim: CropTarget | None = None
+    ) -> Iterator[View]:
         """What each batch of rows shows, in order; with `draw` as training sees it.
 
         That is augmented, if at all, by a function of the draw, the aim and the row's id, whatever batch it is in."""
@@ -99,12 +101,12 @@ class Arrays:
         return self.x[rows]
 
     @property
-    def truth(self) -> Truth:
+    def truth(self) -> GroundTruth:
         """The labels."""
         return self.labels
 
     @property
-    def mixed(self) -> bool:
+    def has_mixed_shapes(self) -> bool:
         """All rows have one shape."""
         return False
 
@@ -113,7 +115,9 @@ class Arrays:
         labels = self.labels if rows is None else self.labels[rows]
         return torch.bincount(labels[labels >= 0], minlength=classes)
 
-    def stream(self, batches: Sequence[Tensor], draw: Draw | None = None, aim: Aim | None = None) -> Iterator[View]:
+    def stream(
+        self, batches: Sequence[Tensor], draw: AugmentKey | None = None, aim: CropTarget | None = None
+    ) -> Iterator[View]:
         """The given rows of x, batch by batch: arrays are not augmented."""
         return (View(self.x[rows], self.labels[rows]) for rows in batches)
 
@@ -132,17 +136,17 @@ class Problem:
     unlabelled: Samples
     schema: LabelSchema
     test: Samples | None = None
-    hidden: Truth | None = None
+    hidden_labels: GroundTruth | None = None
     """True labels of the unlabelled rows, for evaluation only; training never reads them."""
-    shared: bool = False
+    same_domain: bool = False
     """Both sides come from one place, so they share their statistics."""
     columns: tuple[str, ...] | None = None
     """Names of the features, where the data have names."""
     row_names: tuple[str, ...] | None = None
     """Names of the unlabelled rows (paths of images), where they have names; tables then call the rows so."""
-    refused: tuple[Refusal, ...] = ()
+    refused: tuple[RejectedFile, ...] = ()
     """What the data sets held and could not be used: the quarantine ledger."""
-    seen: Mapping[str, int] | None = None
+    files_seen: Mapping[str, int] | None = None
     """Files that were met on each side, where they were counted: the ledger must account for each."""
     notes: tuple[str, ...] = ()
     """What was done for the user that the user should know of."""
@@ -160,8 +164,12 @@ class Problem:
         )
         named = self.row_names is None or len(self.row_names) == len(self.unlabelled)
         require(named, f"row_names must be {len(self.unlabelled)} names, got {len(self.row_names or ())}")
-        if self.hidden is not None:
-            shape = tuple(self.hidden.shape) if isinstance(self.hidden, Tensor) else (len(self.hidden),)
+        if self.hidden_labels is not None:
+            shape = (
+                tuple(self.hidden_labels.shape)
+                if isinstance(self.hidden_labels, Tensor)
+                else (len(self.hidden_labels),)
+            )
             require(
                 shape == (len(self.unlabelled),), f"hidden must be {len(self.unlabelled)} labels, got shape {shape}"
             )

@@ -39,7 +39,7 @@ class LabelSchema:
         return len(self.names)
 
 
-Draw = tuple[int, int, int]
+AugmentKey = tuple[int, int, int]
 """Seed, round and epoch: with a row's id, all that an augmentation depends on."""
 
 
@@ -61,7 +61,7 @@ class Preparation:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class RejectedFile:
     """An item of the data that cannot be used, why, and when that was found: "scan", "read" or "train"."""
 
     name: str
@@ -107,7 +107,7 @@ class Features:
         return len(self.x)
 
     @property
-    def shares(self) -> Tensor:
+    def site_weight(self) -> Tensor:
         """(N) the weights, ones where there are none."""
         return torch.ones(len(self.x)) if self.weight is None else self.weight
 
@@ -196,7 +196,7 @@ class PseudoLabels:
         """What is trusted in a view of these rows: a row with one site always shows all of it."""
         return self[rows]
 
-    def wanted(self, rows: Tensor, classes: Tensor, key: Draw) -> Tensor | None:
+    def crop_targets(self, rows: Tensor, classes: Tensor, key: AugmentKey) -> Tensor | None:
         """Where classes lie in these rows: nowhere, with one site each."""
         return None
 

@@ -93,7 +93,7 @@ def prepare_all(stream: Stream, centre: Tensor, scale: Tensor) -> list[Tensor]:
 def weights_of(stream: Stream) -> Tensor | None:
     """The weights of all sites; None if each stands for itself."""
     plain = all(part.weight is None for part in stream)
-    return None if plain else torch.cat([part.shares for part in stream])
+    return None if plain else torch.cat([part.site_weight for part in stream])
 
 
 def fingerprint(stream: Stream, scores: bool = False) -> Tensor:

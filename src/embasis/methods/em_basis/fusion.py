@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from embasis.distributed import all_sum
-from embasis.functional import moments, shares
+from embasis.functional import class_priors as shares
+from embasis.functional import moments
 from embasis.functional.metrics import kappa
 from embasis.methods.checks import check_choice, check_not_negative
 from embasis.methods.em_basis.features import is_unlabelled, weights_of
@@ -71,7 +72,7 @@ class Fusion:
         if not self.soften or self.weight == 0 or not unlabelled:
             return 1.0
         entropy = mean_entropy(stream, z, p)
-        return moments.tempering(
+        return moments.network_temperature(
             torch.cat([part.scores for part in unlabelled]), entropy, weight=weights_of(unlabelled)
         )
 
@@ -80,7 +81,7 @@ class Fusion:
         power = self.weight * temperature
         if priors is not None:
             trained, here = priors.float()
-            return shares.exchanged(scores.float().log_softmax(1), trained, here, power)
+            return shares.swap_priors(scores.float().log_softmax(1), trained, here, power)
         return (power * scores.float()).softmax(1) if self.weight > 0 else None
 
     def estimate_priors(
@@ -89,7 +90,7 @@ class Fusion:
         """(2, C) class priors that the network was trained with, and those of the unlabelled side, by EM."""
         classes, unlabelled = p.shape[1], [part for part in stream if is_unlabelled(part)]
         known = labelled_priors(stream, classes)
-        trained = shares.taught_shares(known, counts, self.unlabelled_weight)
+        trained = shares.training_priors(known, counts, self.unlabelled_weight)
         even = torch.stack([trained, torch.full_like(known, 1 / classes)])
         likelihood = [
             self._likelihood(part, each, p, temperature, even)
@@ -111,7 +112,7 @@ def agreement_with_network(labels: Iterable[tuple[Tensor, Features]], classes: i
     labelled sites that each has right."""
     counts, right, known = torch.zeros(classes**2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64), 0.0
     for label, part in labels:
-        other, share = part.scores.argmax(1), part.shares.double()
+        other, share = part.scores.argmax(1), part.site_weight.double()
         if is_unlabelled(part):
             counts += torch.bincount(label * classes + other, share, classes**2)
         else:
@@ -136,6 +137,6 @@ def mean_entropy(stream: Stream, z: Iterable[Tensor], p: Tensor) -> float:
 
 def labelled_priors(stream: Stream, classes: int) -> Tensor:
     """(C) class priors of the labelled side, each class with half a site more."""
-    y, weight = torch.cat([part.y for part in stream]), torch.cat([part.shares for part in stream])
+    y, weight = torch.cat([part.y for part in stream]), torch.cat([part.site_weight for part in stream])
     counts = torch.bincount(y[y >= 0], weight[y >= 0].double(), classes) + 0.5
     return counts / counts.sum()

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from embasis.distributed import all_sum
-from embasis.functional import em, losses, moments, witness
+from embasis.functional import em, losses, moments
+from embasis.functional import temperature as witness
 from embasis.methods.checks import check_choice
 from embasis.methods.em_basis.features import (
     PreparedSites,
@@ -99,7 +100,7 @@ class EMBasisLabeller(Labeller):
             q = self.fusion.network_probability(features.scores, network_temperature(learned), learned.class_priors)
         mean, between, within = moments.label_moments(z, self._component_probability(learned), q)
         if learned.inverse_temperature is not None:
-            mean, between, within = witness.powered(mean, between, within, float(learned.inverse_temperature))
+            mean, between, within = witness.apply_temperature(mean, between, within, float(learned.inverse_temperature))
         uncertainty = moments.scalar_uncertainty(mean, between, within, self.rank_by)
         return LabelDistribution(mean, between, within, uncertainty)
 

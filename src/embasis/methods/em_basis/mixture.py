@@ -94,7 +94,9 @@ class Mixture:
         weights = em.domain_weights(torch.cat(data.labelled)).split([len(row) for row in data.rows])
         for _ in range(max(self.iterations, 1)):
             parts = [
-                em.em_statistics(row, mu, sharpness, weight, self.kernel, said=log_prior, owner=component_class)
+                em.em_statistics(
+                    row, mu, sharpness, weight, self.kernel, log_prior=log_prior, component_class=component_class
+                )
                 for row, weight, log_prior in zip(data.rows, weights, log_priors, strict=True)
             ]
             total = parts[0]

@@ -8,7 +8,7 @@ from embasis.methods.em_basis.head import LinearHead
 from embasis.methods.em_basis.labeller import EMBasisLabeller
 from embasis.methods.em_basis.mixture import Mixture
 from embasis.methods.em_basis.start import ClassMeans, StageOne
-from embasis.methods.retraining import TrustedLabels
+from embasis.methods.losses import PseudoLabelLoss
 from embasis.methods.selectors import ClassBalanced
 from embasis.types import Method
 
@@ -48,7 +48,7 @@ def em_basis_paper(
         rank_by="between",
     )
     selector = ClassBalanced(keep_first, keep_step, keep_max, labels="draw", weights="inverse_variance")  # eq. 16
-    return Method("em_basis_paper", labeller, selector, TrustedLabels())
+    return Method("em_basis_paper", labeller, selector, PseudoLabelLoss())
 
 
 def em_basis(
@@ -87,4 +87,4 @@ def em_basis(
         rank_by="gini",
     )
     selector = ClassBalanced(keep_first, keep_step, keep_max)
-    return Method("em_basis", labeller, selector, TrustedLabels(unlabelled_weight), recalibration=recalibration)
+    return Method("em_basis", labeller, selector, PseudoLabelLoss(unlabelled_weight), recalibration=recalibration)

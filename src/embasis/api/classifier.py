@@ -1,0 +1,248 @@
+"""`EMBasisClassifier`: self-training for arrays, with scikit-learn's habits.
+
+The constructor stores, `fit` checks. Behind it stands the same path as behind the command line, so that the estimator
+and a config with the same data and seed give equal records.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from embasis import config as settings
+from embasis.data.tables.fine import fine_columns, settled
+from embasis.data.tables.given import UNLABELLED, kind_with_mark, refuse_masked, rows_of, split_labels
+from embasis.engine.round_labels import RowLabels
+from embasis.engine.self_train import begin, train_rounds
+from embasis.errors import EmbasisWarning, InputDataError, require
+from embasis.runs.model import Model, model_of_run
+from embasis.runs.parts import build
+from embasis.types import Arrays, Fine, LabelSchema, Problem, RoundRecord
+
+FLOATS = [np.float64, np.float32]
+
+
+class LabelMoments(NamedTuple):
+    """The label distribution of each row: all (N, C), and one uncertainty (N) to rank by."""
+
+    mean: NDArray[np.float64]
+    between: NDArray[np.float64]
+    within: NDArray[np.float64]
+    uncertainty: NDArray[np.float64]
+
+
+class EMBasisClassifier(ClassifierMixin, BaseEstimator):
+    """Uncertainty-aware self-training on feature vectors.
+
+    Rows whose label is −1 are unlabelled and taken as coming from the same place as the others; rows given as
+    `unlabelled` come from another place and are standardised by themselves. Labels that are only −1 and one other
+    value are read as two classes (with a warning): one class alone cannot be learned. Unsigned and boolean labels have
+    no −1, so all of their rows are labelled. Masked arrays are refused if a value is masked.
+
+    Parameters
+    ----------
+    method : str, default "em_basis"
+        Any of `embasis list methods`.
+    network : str, default "linear"
+        "linear" or "mlp".
+    rounds : int, default 6
+        Rounds of self-training; 0 trains on the labelled rows only.
+    per_class : int, default 0
+        Components of the basis for each class; 0 = three, or fewer where rows are few.
+    sharpness : float, default 0
+        Concentration of the components; 0 = from the data.
+    keep : float, default 0.2
+        Share of each predicted class that is trusted in the first round.
+    cap : float, default None
+        The largest share that is trusted; None = as the method has it: for em_basis what is expected to be right.
+    weight_decay : float, default 0.1
+        Strength of the L2 penalty of the linear network.
+    standardise : str, default "auto"
+        "domain" (each side by itself), "joint", "none"; auto = domain for `unlabelled=`, joint for −1.
+    settings : dict, default None
+        Further settings by their dotted names, e.g. {"method.iterations": 5, "plan.epochs": 5}.
+    random_state : int, RandomState or None
+        Seed of everything that is drawn. The linear network draws nothing.
+
+    Attributes
+    ----------
+    classes_, n_features_in_, feature_names_in_
+    basis_ : (K, d) the basis in standardised feature space (em_basis only)
+    transduction_ : labels of the training rows, −1 where none is trusted; rows of `unlabelled` follow those of X.
+        Its dtype is that of y; int64 where y is unsigned, and object where y has words or booleans
+    labeled_iter_ : round in which a row was first trusted; 0 = given, −1 = never
+    n_iter_ : rounds done
+    termination_condition_ : "max_iter", "no_change", "collapsed" or "no_unlabelled"
+    records_ : one RoundRecord a round
+    """
+
+    def __init__(
+        self,
+        method: str = "em_basis",
+        network: str = "linear",
+        rounds: int = 6,
+        per_class: int = 0,
+        sharpness: float = 0.0,
+        keep: float = 0.2,
+        cap: float | None = None,
+        weight_decay: float = 0.1,
+        standardise: str = "auto",
+        settings: Mapping[str, Any] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.method = method
+        self.network = network
+        self.rounds = rounds
+        self.per_class = per_class
+        self.sharpness = sharpness
+        self.keep = keep
+        self.cap = cap
+        self.weight_decay = weight_decay
+        self.standardise = standardise
+        self.settings = settings
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike, unlabelled: ArrayLike | None = None) -> EMBasisClassifier:
+        """Train on the labelled rows, then adapt to the unlabelled ones (label −1, or the rows of `unlabelled`).
+
+        A fit that fails or is interrupted leaves the estimator as it was: not fitted, or with its earlier model.
+        """
+        fresh = object.__new__(type(self))
+        fresh.__dict__.update(self.__dict__)
+        fresh._fit(X, y, unlabelled)
+        self.__dict__ = fresh.__dict__  # one step, which an interrupt comes before or after
+        return self
+
+    def _fit(self, X: ArrayLike, y: ArrayLike, unlabelled: ArrayLike | None) -> None:
+        """`fit` of an estimator that nobody else has yet."""
+        refuse_masked(X=X, y=y, unlabelled=unlabelled)
+        rows: NDArray[Any] = validate_data(self, X, dtype=FLOATS, ensure_min_samples=2)
+        given, known = split_labels(y, len(rows))
+        self.classes_, codes = np.unique(given[known], return_inverse=True)
+        require(
+            len(self.classes_) >= 2,
+            f"labelled: at least 2 classes are needed, got {len(self.classes_)} class: {self.classes_[:1].tolist()}"
+            if len(self.classes_)
+            else "all rows are unlabelled (−1): at least 2 classes are needed, got no class",
+        )
+        others = rows[~known]
+        if unlabelled is not None:
+            extra = validate_data(self, unlabelled, dtype=FLOATS, reset=False)
+            others = np.concatenate([others, extra])
+        x, fine = sides_of(rows[known], others)
+        problem = Problem(
+            labelled=Arrays.of(x[0], torch.from_numpy(codes.astype(np.int64)), fine=fine[0]),
+            unlabelled=Arrays.of(x[1], fine=fine[1]),
+            schema=LabelSchema(tuple(f"{i}" for i in range(len(self.classes_)))),
+            same_domain=unlabelled is None,
+        )
+        if not len(others):
+            warnings.warn("no unlabelled rows: training is supervised only", EmbasisWarning, stacklevel=3)
+        self._describe(given, known, self._train(problem))
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The most probable class of each row."""
+        mean = self.label_distribution(X).mean
+        return np.asarray(self.classes_[mean.argmax(1)])
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """The mean of each row's label distribution, (N, C)."""
+        return self.label_distribution(X).mean
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """The share of rows whose predicted class is that of y; with `sample_weight` each row counts by its own."""
+        refuse_masked(y=y, sample_weight=sample_weight)
+        return float(super().score(X, y, sample_weight))
+
+    def label_distribution(self, X: ArrayLike) -> LabelMoments:
+        """Mean, variance between and within the components, and the ranking uncertainty of each row."""
+        check_is_fitted(self)
+        refuse_masked(X=X)
+        rows: NDArray[Any] = validate_data(self, X, dtype=FLOATS, reset=False)
+        inputs = rows_of(rows)
+        if self._model.wide and rows.dtype == np.float64:
+            inputs = torch.from_numpy(np.require(rows, None, ["C", "W"]))
+        found = self._model.verdict(inputs).distribution
+        mean = found.mean.double()
+        mean = mean / mean.sum(1, keepdim=True)
+        return LabelMoments(*(part.double().numpy() for part in (mean, found.between, found.within, found.uncertainty)))
+
+    def _train(self, problem: Problem) -> list[Tensor]:
+        """Walk all rounds; the trusted labels of each, −1 where there is none, up to the round that is kept."""
+        built = build(problem, self._config())
+        labels = []
+        progress = begin(built.network, built.method, built.plan)
+        for event in train_rounds(built.problem, built.network, built.method, built.plan, progress):
+            if isinstance(event.labels, RowLabels):
+                labels.append(event.labels.pseudo.label)  # not the whole: all classes of all rows in every round
+        self.records_: list[RoundRecord] = progress.records
+        self._model: Model = model_of_run(built, progress)
+        self.n_iter_ = max(len(self.records_) - 1, 0)
+        if progress.status == "collapsed":
+            warnings.warn(self.records_[-1].notes[0], EmbasisWarning, stacklevel=4)
+        words = {"finished": "max_iter"} if len(problem.unlabelled) else {"finished": "no_unlabelled"}
+        self.termination_condition_ = words.get(progress.status, progress.status)
+        self.__dict__.pop("basis_", None)  # of an earlier fit, maybe by another method
+        if "mu" in progress.labeller:
+            self.basis_ = progress.labeller["mu"].numpy()
+        return labels if progress.kept_round is None else labels[: progress.kept_round + 1]
+
+    def _config(self) -> settings.Config:
+        """This estimator's parameters as the config that the command line would have."""
+        seed = self.random_state
+        if not isinstance(seed, int | np.integer):
+            seed = check_random_state(seed).randint(2**31 - 1)
+        raw: dict[str, Any] = {
+            "seed": int(seed),
+            "standardise": self.standardise,
+            "method": {"name": self.method},
+            "network": {"name": self.network},
+            "plan": {"rounds": self.rounds},
+        }
+        offered = {
+            "components_per_class": self.per_class,
+            "sharpness": self.sharpness,
+            "keep_first": self.keep,
+            "keep_max": self.cap,
+        }
+        known = settings.settings_of(settings.entry_of("method", self.method))
+        raw["method"] |= {name: value for name, value in offered.items() if name in known and value is not None}
+        if self.network == "linear":
+            raw["plan"]["weight_decay"] = self.weight_decay
+        for name, value in (self.settings or {}).items():
+            settings.place(raw, name, value)
+        for table in ("method", "plan", "network"):  # numbers of a grid search are often numpy's
+            raw[table] = {
+                key: value.item() if isinstance(value, np.generic) else value for key, value in raw[table].items()
+            }
+        return settings.load(None, (), top=raw)
+
+    def _describe(self, given: NDArray[Any], known: NDArray[np.bool_], rounds: list[Tensor]) -> None:
+        """transduction_ and labeled_iter_."""
+        labels = rounds[-1].numpy()
+        first = np.full(len(labels), -1)
+        for number, found in enumerate(rounds, start=1):
+            first[(first < 0) & (found >= 0).numpy()] = number
+        inside, total = int((~known).sum()), len(given) + len(labels) - int((~known).sum())
+        self.transduction_ = np.full(total, UNLABELLED, dtype=kind_with_mark(self.classes_))
+        self.labeled_iter_ = np.zeros(total, dtype=np.int64)
+        where = np.concatenate([np.flatnonzero(~known), np.arange(len(given), total)])
+        require(len(where) == len(labels) and inside <= len(labels), "rows were lost", InputDataError)
+        self.transduction_[np.flatnonzero(known)] = given[known]
+        self.transduction_[where[labels >= 0]] = self.classes_[labels[labels >= 0]]
+        self.labeled_iter_[where] = first
+
+
+def sides_of(*sides: NDArray[Any]) -> tuple[list[torch.Tensor], list[Fine | None]]:
+    """The rows of each side in float32, and what float32 loses of them."""
+    x = [rows_of(side) for side in sides]
+    return x, settled([(narrow, fine_columns(side)) for narrow, side in zip(x, sides, strict=True)])

@@ -1,0 +1,239 @@
+"""The same data, network and seed for every method or variant of one: one score per (data set, pair, method, seed)."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from torch import nn
+
+from embasis import config as settings
+from embasis.config import Config
+from embasis.data.datasets.domain_sets import PAIRS
+from embasis.data.datasets.street_sets import STARRED
+from embasis.data.images.folders import ImageOptions, require_budget
+from embasis.engine.domain_norm import init_domain_norm
+from embasis.engine.holdout import split_holdout
+from embasis.engine.self_train import train_rounds
+from embasis.engine.state import TrainState
+from embasis.engine.train import train_round
+from embasis.errors import ConfigError, InputDataError, known, quoted, require
+from embasis.inputs.image_inputs import ImageInputs, is_images, open_image_inputs
+from embasis.report.tables import RunScore
+from embasis.runs.parts import RunParts, build
+from embasis.types import Evaluation, Problem, RoundRecord
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One finished run of a comparison."""
+
+    score: RunScore
+    records: tuple[RoundRecord, ...]
+    built: RunParts
+    kept: int
+    """The round that is scored."""
+    learned: frozenset[str]
+    """Names of what the labeller knew at the end."""
+    progress: TrainState
+    """The run at its end: the network, the labeller and the thresholds that are kept."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method under a name of its own, with parts of its own."""
+
+    name: str
+    method: str
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    """Changes of the method's parts (methods/parts.py)."""
+    needs: str = ""
+    """What the first variant's labeller must have learned; else this one would not differ from it and is left out."""
+
+
+def compare(
+    dataset: str,
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    config: Config,
+    root: str | None = None,
+) -> Iterator[Outcome]:
+    """Every method on every pair with every seed."""
+    require(len(methods) > 0, "compare needs at least one method", ConfigError)
+    yield from run_variants(dataset, [Variant(name, name) for name in methods], seeds, config, root)
+
+
+def run_variants(
+    dataset: str, variants: Sequence[Variant], seeds: Sequence[int], config: Config, root: str | None = None
+) -> Iterator[Outcome]:
+    """Every variant on every pair with every seed. Those without Stage I share the source model of a (pair, seed)."""
+    given = {key: value for key, value in config.method.items() if key != "name"}
+    names = {key for variant in variants for key in known_settings(variant.method)}
+    for key in given:
+        if key not in names:
+            settings.refuse_moved(key)
+        require(key in names, f"unknown method setting {quoted(key)}; known: {known(names) or 'none'}", ConfigError)
+    for seed in seeds:
+        front: ImageInputs | None = None
+        for pair, found in problems(dataset, seed, root, config.data):
+            front = front or open_image_inputs(msgspec.structs.replace(config, seed=seed)) if is_images(found) else None
+            problem = found if front is None else read(found, front)
+            sources: dict[bool, tuple[nn.Module, TrainState, float]] = {}
+            learned: frozenset[str] | None = None
+            for variant in variants:
+                if variant.needs and learned is not None and variant.needs not in learned:
+                    continue
+                own = {key: value for key, value in given.items() if key in known_settings(variant.method)}
+                method = {"name": variant.method, **own}
+                run = Config(seed, config.standardise, config.save_seconds, {}, method, config.network,
+                             config.plan, config.images, config.maps, {**config.parts, **variant.parts})  # fmt: skip
+                outcome = run_one(dataset, pair, variant.name, seed, build(problem, run, front), sources)
+                learned = outcome.learned if learned is None else learned
+                yield outcome
+
+
+def read(problem: Problem, front: ImageInputs) -> Problem:
+    """The problem with its images read, from the feature cache where they were read before."""
+    seen = max(total for _, total in front.cache_features(problem))
+    ready = front.feature_problem(problem)
+    require_budget(ready.refused, seen + len(problem.refused), ImageOptions().budget)
+    return ready
+
+
+def known_settings(method: str) -> tuple[str, ...]:
+    """The settings of one method."""
+    return settings.settings_of(settings.entry_of("method", method))
+
+
+def problems(dataset: str, seed: int, root: str | None, given: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
+    """All pairs of a data set by name, or the one that is given; a data set that is drawn is drawn with the seed."""
+    if dataset not in PAIRS or {"source", "target"} & {*given}:
+        yield one_problem(dataset, seed, root, given)
+        return
+    for source, target in PAIRS[dataset]:
+        yield one_problem(dataset, seed, root, {**given, "source": source, "target": target})
+
+
+def count_pairs(dataset: str, given: Mapping[str, Any]) -> int:
+    """How many problems that will be."""
+    return 1 if dataset not in PAIRS or {"source", "target"} & {*given} else len(PAIRS[dataset])
+
+
+def one_problem(dataset: str, seed: int, root: str | None, given: Mapping[str, Any]) -> tuple[str, Problem]:
+    """A data set with these settings, checked, and the name of its pair; a pair that is not given is its default."""
+    entry = settings.entry_of("data", dataset)
+    names = tuple(inspect.signature(entry).parameters)
+    arguments = {key: value for key, value in given.items() if key != "dataset"}
+    if "seed" in names:
+        arguments.setdefault("seed", seed)
+    if root is not None and "root" in names:
+        arguments["root"] = root
+    bound = settings.bind("data", entry, arguments, names)
+    try:
+        return f"{bound.get('source', '')}→{bound.get('target', '')}".strip("→"), entry(**bound)
+    except PermissionError as error:
+        closed = f"{dataset}: {error.filename}: cannot be read: {error.strerror}"
+        raise InputDataError(f"{closed}; set --root or EMBASIS_DATA") from error
+
+
+def run_one(
+    dataset: str,
+    pair: str,
+    method: str,
+    seed: int,
+    built: RunParts,
+    sources: dict[bool, tuple[nn.Module, TrainState, float]],
+) -> Outcome:
+    """One run in memory, from the shared source model if its training does not depend on the method."""
+    shareable, start = built.method.basis is None, time.perf_counter()
+    before, progress = 0.0, None
+    if shareable:
+        if True not in sources:
+            sources[True] = train_source(built)
+        trained, done, before = sources[True]
+        start = time.perf_counter()
+        built.network.load_state_dict(trained.state_dict())
+        progress = copy.copy(done)
+        progress.network, progress.records = built.network, []
+    records = []
+    for event in train_rounds(built.problem, built.network, built.method, built.plan, progress):
+        if event.record is not None:
+            records.append(event.record)
+            progress = event.state
+    seconds = before + time.perf_counter() - start
+    assert progress is not None
+    kept = records[progress.best_round] if progress.status == "collapsed" else progress.final_record
+    score = score_of(dataset, pair, method, seed, kept, seconds, built.problem.schema.names)
+    return Outcome(score, tuple(records), built, kept.round, frozenset(progress.labeller), progress)
+
+
+def train_source(built: RunParts) -> tuple[nn.Module, TrainState, float]:
+    """The network after source training, with the cursor at its end."""
+    start, network = time.perf_counter(), copy.deepcopy(built.network)
+    progress = TrainState(network)
+    training, _ = split_holdout(built.problem, built.plan)
+    init_domain_norm(network, training, built.plan)
+    for _ in train_round(training, built.method, built.plan, progress):
+        pass
+    progress.optimiser = None
+    return network, progress, time.perf_counter() - start
+
+
+def score_of(
+    dataset: str,
+    pair: str,
+    method: str,
+    seed: int,
+    record: RoundRecord,
+    seconds: float,
+    classes: tuple[str, ...] = (),
+) -> RunScore:
+    """The row of the table: on the test rows if there are any, else on the hidden labels of the unlabelled rows."""
+    judged: Evaluation | None = record.test or record.evaluation
+    if judged is None:
+        raise InputDataError(f"compare needs true labels of the unlabelled side to score with; {dataset} has none")
+    return RunScore(
+        dataset=dataset,
+        pair=pair,
+        method=method,
+        seed=seed,
+        accuracy=judged.accuracy,
+        mean_class_accuracy=judged.mean_class_accuracy,
+        ece=judged.ece,
+        nll=judged.nll,
+        auroc=judged.auroc,
+        trusted_share=judged.trusted_share,
+        trusted_precision=judged.trusted_precision,
+        network_accuracy=judged.network_accuracy,
+        seconds=seconds,
+        class_names=classes,
+        class_accuracy=class_accuracy(judged) if classes else (),
+        mean_iou=judged.mean_iou,
+        class_iou=judged.class_iou,
+        starred_iou=starred_iou(dataset, judged, classes),
+        adaptive_ece=judged.adaptive_ece,
+        classwise_ece=judged.classwise_ece,
+        brier=judged.brier,
+        aupr=judged.aupr,
+        aurc=judged.aurc,
+        coverage_95=dict(judged.coverage).get(0.95),
+    )
+
+
+def starred_iou(dataset: str, judged: Evaluation, classes: tuple[str, ...]) -> float | None:
+    """The mean over those classes that some published tables count alone; None where there are no such tables."""
+    counted = STARRED.get(dataset)
+    if counted is None or not judged.class_iou:
+        return None
+    found = [iou for name, iou in zip(classes, judged.class_iou, strict=True) if name in counted and iou is not None]
+    return sum(found) / len(found) if found else None
+
+
+def class_accuracy(judged: Evaluation) -> tuple[float | None, ...]:
+    """The share of each class's rows that got their own label; None for a class without rows."""
+    return tuple(line[number] / sum(line) if any(line) else None for number, line in enumerate(judged.confusion))

@@ -1,0 +1,255 @@
+"""What all commands share: printing that never stops a run, progress, one sentence for every failure."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+
+from embasis.errors import ConfigError, EmbasisError, EmbasisWarning, Interrupted, require, shortened
+from embasis.report.records import public, visible
+from embasis.resources import MORE_THREADS, is_short, lacks_threads, require_threads, require_writable
+
+DEBUG, STOOD = "embasis.debug", "embasis.stood"
+"""What a command keeps in its context: whether tracebacks are wanted, and the facts of a run that has failed."""
+LAUNCHER = "TORCHELASTIC_ERROR_FILE"
+"""The variable by which torchrun says where a failure is to be written; it makes 1 of every exit code."""
+OTHER_FOLDER = "name another folder with -o"
+BUG = "this is a bug in embasis; run again with --debug"
+
+
+def echo(text: str = "", err: bool = False) -> None:
+    """Print, with control characters made visible. A reader who has gone away (`| head`) is no reason to stop."""
+    shown = "\n".join(visible(line) for line in text.split("\n"))
+    for take in _takers:
+        take(shown)
+    try:
+        click.echo(shown, err=err)
+    except UnicodeEncodeError:
+        click.echo(shown.encode("ascii", "backslashreplace").decode(), err=err)
+    except OSError:
+        with suppress(OSError):  # what is still in the buffer goes there too when Python ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2 if err else 1)
+
+
+_takers: list[Callable[[str], None]] = []
+
+
+@contextmanager
+def copied(take: Callable[[str], None]) -> Iterator[None]:
+    """Whatever is said meanwhile goes there too, also when nobody reads the terminal any more."""
+    _takers.append(take)
+    try:
+        yield
+    finally:
+        _takers.remove(take)
+
+
+def shareable(text: str, path: Path | None = None) -> str:
+    """Text as a folder may hold it that gets shared: the run by its name, and whose computer it was is left out."""
+    if path is not None and len(path.parts) > 1:
+        text = text.replace(str(path), path.name)
+    home = os.path.expanduser("~")
+    text = text.replace(home, "~") if len(home) > 1 else text
+    return "\n".join(public(line) for line in text.split("\n"))
+
+
+def warn(texts: Sequence[str]) -> None:
+    """A line on stderr for each."""
+    for text in texts:
+        echo(f"warning: {text}", err=True)
+
+
+def require_folder(output: str | Path | None, inputs: Mapping[str, Path] | None = None) -> None:
+    """Refuse an output for several files that is a file, lies in one of these folders or in a run, or is closed."""
+    if output is not None:
+        from embasis.storage import refuse_lost_link, require_apart
+
+        refuse_lost_link(Path(output))
+        there = os.path.exists(output) and not os.path.isdir(output)
+        require(not there, f"output {output} is a file; name a folder", ConfigError)
+        require_apart(output, inputs or {})
+        require_writable(Path(output), OTHER_FOLDER)
+
+
+class Work(click.Command):
+    """A command that needs what a machine has, and asks for it before it imports the libraries that cannot."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Ask, and run."""
+        require_threads()
+        return super().invoke(ctx)
+
+
+class Commands(click.Group):
+    """Commands in the order they were added; every failure a sentence on stderr and its exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """As they were added."""
+        return list(self.commands)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """--debug may stand anywhere."""
+        own = args[: args.index("--")] if "--" in args else args
+        ctx.meta[DEBUG] = "--debug" in own
+        return super().parse_args(ctx, [word for word in own if word != "--debug"] + args[len(own) :])
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """As usual; what was typed is quoted in part if it is long."""
+        with brief_usage():
+            return super().make_context(*args, **extra)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command and its words; none of them is read as what it is not meant for."""
+        name, command, words = super().resolve_command(ctx, args)
+        if command is not None:
+            refuse_dashes(command, words)
+        return name, command, words
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; warnings of ours are printed, errors become sentences."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", EmbasisWarning)
+            warnings.showwarning = show_warning(warnings.showwarning)
+            try:
+                with brief_usage():
+                    return super().invoke(ctx)
+            except (click.ClickException, click.exceptions.Exit, click.Abort):
+                raise
+            except (Exception, KeyboardInterrupt) as error:
+                sentence, code = failure(error)
+                tell_launcher(error, ctx.meta.get(STOOD))
+                if ctx.meta.get(DEBUG):
+                    echo("".join(traceback.format_exception(error)).rstrip(), err=True)
+                echo(f"embasis: {visible(sentence)}", err=True)
+                ctx.exit(code)
+
+
+@contextmanager
+def brief_usage() -> Iterator[None]:
+    """What click says of words that it cannot use has a length, too."""
+    try:
+        yield
+    except click.ClickException as error:
+        vars(error)["message"] = shortened(error.message)  # it is final for type checkers
+        raise
+
+
+def refuse_dashes(command: click.Command, words: Sequence[str]) -> None:
+    """An option whose value was forgotten must not swallow the next one; a file named like an option is not one."""
+    options = [item for item in command.params if isinstance(item, click.Option)]
+    names = {"-h", "--help", *(name for item in options for name in item.opts)}
+    valued = {name for item in options if not item.is_flag for name in item.opts}
+    before = ""
+    for word in words:
+        if before in valued:
+            rule = f"{before} needs a value, got the option {word!r}; write ./{word} for a file of that name"
+            require(word not in {*names, "--"}, rule, ConfigError)
+            before = ""
+            continue
+        if word == "--":
+            return
+        odd = word.startswith("-") and word.partition("=")[0] not in names and os.path.lexists(word)
+        require(not odd, f"{word!r} is read as an option; write ./{word} for the file of that name", ConfigError)
+        before = word
+
+
+def typed(path: Path) -> str:
+    """A path as it can be typed in a command."""
+    return shlex.quote(f"./{path}" if str(path).startswith("-") else str(path))
+
+
+def show_warning(usual: Callable[..., None]) -> Callable[..., None]:
+    """Our warnings as one line; those of others as usual."""
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if issubclass(category, EmbasisWarning):
+            echo(f"warning: {visible(shortened(str(message)))}", err=True)
+        else:
+            usual(message, category, filename, lineno, file, line)
+
+    return show
+
+
+def failure(error: BaseException) -> tuple[str, int]:
+    """What to tell the user, and the exit code."""
+    if isinstance(error, EmbasisError):
+        return str(error), error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", 130
+    if lacks_threads(error):
+        return f"no more threads can be started; {MORE_THREADS}, or free some memory", 5
+    if is_short(error):
+        return "not enough memory; fewer rows, fewer features or a smaller plan.batch need less", 5
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        denied = "cannot use " if where and isinstance(error, PermissionError) else ""
+        return shortened(f"{denied}{where}{error.strerror or error}"), 5
+    return shortened(f"{type(error).__name__}: {error}; {BUG}"), 1
+
+
+def facts_of(error: BaseException, path: Path | None = None) -> dict[str, Any]:
+    """A failure for machines, without the places of this one; for torchrun it must have a `message`."""
+    sentence, code = failure(error)
+    return {
+        "kind": type(error).__name__, "message": shareable(sentence, path), "exit_code": code, "resolved": False
+    }  # fmt: skip
+
+
+def tell_launcher(error: BaseException, stood: Mapping[str, Any] | None) -> None:
+    """The same facts as in error.json, where a launcher asks for them; `stood` are those of a run."""
+    place = os.environ.get(LAUNCHER)
+    if place and not isinstance(error, Interrupted):
+        from embasis.storage import atomic
+
+        with suppress(OSError, EmbasisError):
+            atomic.write_output(place, atomic.json_bytes(dict(stood or facts_of(error)), LAUNCHER))
+
+
+@contextmanager
+def progress_bar(title: str, total: float) -> Iterator[Callable[[float, str], None]]:
+    """A bar on stderr; `show(done, words)` moves it. Nothing when stderr is not a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda done, words: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    stdout = sys.stdout.isatty()  # else what is printed would go to the bar's stream
+    bar = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=stdout)
+    task = bar.add_task(title, total=total)
+    with suppress(OSError):
+        bar.start()
+    try:
+        yield lambda done, words: bar.update(task, completed=done, description=words)
+    finally:
+        with suppress(OSError):
+            bar.stop()
+
+
+def write_into(folder: Path, contents: Mapping[str, str | bytes]) -> None:
+    """These files in that folder, which is made if need be."""
+    from embasis.storage import atomic
+
+    with atomic.writing(folder):
+        atomic.disk.make(folder)
+    for name, data in contents.items():
+        atomic.write_output(folder / name, data)

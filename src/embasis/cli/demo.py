@@ -1,0 +1,145 @@
+"""The command that shows what embasis does, on data it brings along: demo."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from embasis.cli.console import Work, echo, progress_bar, require_folder, write_into
+from embasis.cli.scoring import FIVE, comparison_files
+from embasis.cli.training_loop import train
+from embasis.errors import ConfigError, InputDataError
+
+if TYPE_CHECKING:
+    from embasis.benchmark.compare import Outcome
+    from embasis.config import Config
+    from embasis.engine.state import TrainState
+    from embasis.report.records import RunView
+    from embasis.runs.run import TrainingRun
+    from embasis.types import Problem
+
+
+TASKS: dict[str, tuple[str, tuple[str, ...], dict[str, Any], str]] = {
+    "digits": ("small_cnn", FIVE, {}, "labelled: digits drawn from strokes; unlabelled: real handwritten digits"),
+    "scenes": (
+        "small_fcn",
+        ("source_only", "em_basis"),
+        {"rounds": 4},
+        "labelled: drawn digits in made-up scenes; unlabelled: handwriting on photographs",
+    ),
+}
+"""Network, methods (ours last), what is not as usual in the plan, and what goes in."""
+COUNTED = {2: "Two", 5: "Five"}
+
+
+@click.command(cls=Work)
+@click.option("--task", type=click.Choice([*TASKS]), default="digits", show_default=True, help="Which data to show.")
+@click.option("-o", "--output", metavar="DIR", help="Folder for the results.  [default: demo-run or demo-scenes]")
+@click.option("--seed", type=int, default=0, show_default=True)
+def demo(task: str, output: str | None, seed: int) -> None:
+    """Drawn digits to real handwriting: methods in one table.
+
+    Needs no download: `digits` labels pictures, in less than two minutes on one
+    core; `scenes` labels pixels, in less than five (four rounds). Again into the same
+    folder, the em_basis run goes on or is taken as it is; the others run again.
+
+    \b
+    Examples:
+      embasis demo
+      embasis demo -o demo-1 --seed 1
+      embasis demo --task scenes
+    """
+    from embasis import config as settings
+    from embasis.benchmark.compare import compare, one_problem, score_of
+    from embasis.report.tables import as_text, summarise
+    from embasis.runs.view import view_of
+
+    network, names, plan, words = TASKS[task]
+    out = Path(output or {"digits": "demo-run"}.get(task, f"demo-{task}"))
+    require_folder(out)
+    others, mine = names[:-1], names[-1]
+    tables: dict[str, Any] = {"data": {"dataset": task}, "method": {"name": mine}, "network": {"name": network}}
+    config = settings.load(top={"seed": seed}, plan=plan, **tables)
+    echo(words)
+    rows, views = [], list[Any]()
+    with one_thread(), progress_bar(others[0], len(others)) as show:
+        for done, outcome in enumerate(compare(task, others, [seed], methodless(config)), 1):
+            rows.append(outcome.score)
+            views.append(view(outcome))
+            score = outcome.score
+            figure = f"accuracy {score.accuracy:.3f}" if score.mean_iou is None else f"mIoU {score.mean_iou:.3f}"
+            echo(f"{score.method}: {figure}, {score.seconds:.0f} s")
+            show(done, names[done])
+    _, problem = one_problem(task, seed, None, {})
+    with one_thread():
+        run, progress = train_somewhere(problem, config, out, mine)
+    seconds = sum(float(row["seconds"]) for row in run.timings)
+    rows.append(score_of(task, "", mine, seed, progress.final_record, seconds, problem.schema.names))
+    views.append(view_of(run.folder.path))
+    write_into(out, comparison_files(f"{COUNTED[len(names)]} methods on {task}", rows, views))
+    echo(f"\n{as_text(summarise(rows))}")
+    echo(f"the run of {mine}: {run.folder.path}, with a page of its own")
+    echo(f"report: {(out / 'report.html').resolve().as_uri()}")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch with one thread, unless OMP_NUM_THREADS says otherwise.
+
+    A network this small gains a third by a second thread on an idle machine, and loses a factor of ten on a busy one,
+    where its threads wait for each other at every layer.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def methodless(config: Config) -> Config:
+    """For several methods, each with its defaults."""
+    import msgspec
+
+    return msgspec.structs.replace(config, method={})
+
+
+def train_somewhere(problem: Problem, config: Config, out: Path, name: str) -> tuple[TrainingRun, TrainState]:
+    """In out/name, or in out/name-2 … where the folder before belongs to another seed or an older embasis."""
+    for number in itertools.count(2):
+        path = out / name
+        try:
+            return train(problem, config, path)
+        except (ConfigError, InputDataError) as error:
+            name = f"{FIVE[-1]}-{number}"
+            if not path.exists():
+                raise
+            echo(f"{path}: {error}; {out / name} is used instead", err=True)
+    raise AssertionError("count never ends")
+
+
+def view(outcome: Outcome) -> RunView:
+    """A run in memory as the report reads it."""
+    from embasis.report.records import RunView
+    from embasis.runs.environment import environment
+
+    last, score = outcome.records[-1], outcome.score
+    return RunView(
+        config={**outcome.built.resolved, "data": {"dataset": score.dataset}},
+        environment=environment(score.seed),
+        rounds=outcome.records,
+        timings=[],
+        labels=None,
+        status="finished" if last.status == "ok" else last.status,
+        best_round=outcome.kept,
+        classes=outcome.built.problem.schema.names,
+    )

@@ -1,0 +1,233 @@
+"""A run in its folder, with a bar, a line for each round, and an ear for signals: the step ends, the run is saved."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from embasis.cli.console import OTHER_FOLDER, STOOD, copied, echo, facts_of, failure, progress_bar, shareable
+from embasis.cli.image_options import read_images, say_notes
+from embasis.cli.looking import round_line
+from embasis.errors import (
+    CheckpointError,
+    ConfigError,
+    EmbasisError,
+    Interrupted,
+    NumericalError,
+    ReportError,
+    require,
+)
+from embasis.signals import Stop
+
+MOST_EARLY = 1000
+"""Texts that are kept until there is a folder."""
+
+if TYPE_CHECKING:
+    from embasis.config import Config
+    from embasis.engine.state import TrainState
+    from embasis.runs.run import TrainingRun
+    from embasis.storage import RunFolder
+    from embasis.types import Plan, Problem
+
+
+def train(
+    problem: Problem,
+    config: Config,
+    path: Path,
+    allow_change: tuple[str, ...] = (),
+    accept_data: bool = False,
+    print_summary: Callable[[TrainingRun, TrainState], None] = lambda run, progress: None,
+) -> tuple[TrainingRun, TrainState]:
+    """The run in its folder, from wherever it stands to its end; a signal stops it after the step, saved.
+
+    What is said, `conclude` included, is in the folder's log too.
+    """
+    from embasis.inputs.image_inputs import is_images, open_image_inputs
+    from embasis.resources import require_writable
+    from embasis.runs.parts import validate_settings
+    from embasis.runs.preflight import require_room
+    from embasis.runs.run import TrainingRun
+    from embasis.storage import RunFolder
+
+    refuse_foreign(path)
+    log = RunLog(path)
+    with Stop() as stop, copied(log):
+        front = None
+        if is_images(problem):
+            front = open_image_inputs(config)
+            refuse_other_settings(path, validate_settings(problem, config, front), allow_change)
+            require_writable(path, OTHER_FOLDER)
+            stop.before_training()
+            problem = read_images(problem, front, config, stop)
+        say_notes(problem)
+        stop.before_training()
+        run = TrainingRun(problem, config, RunFolder(path), front, allow_change, accept_data)
+        del problem  # its features are standardised in a copy
+        require_room(run.prepare(), path)
+        stop.before_training()
+        with run.folder, told_gone(run.folder):
+            run.open()  # what is refused here leaves the folder as it was, its log too
+            stop.before_training()
+            with log.into(run.folder):
+                progress = run_to_end(run, stop)
+                print_summary(run, progress)
+    return run, progress
+
+
+@contextmanager
+def told_gone(folder: RunFolder) -> Iterator[None]:
+    """Whatever fails in a folder that was deleted or moved, that is what is said."""
+    try:
+        yield
+    except Exception as error:
+        gone = folder.gone()
+        if gone is None or isinstance(error, Interrupted):
+            raise
+        raise gone from error
+
+
+class RunLog:
+    """What is said of a run goes to its folder: at first it is kept, because there is no folder yet."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._early = path, list[str]()
+        self._folder: RunFolder | None = None
+
+    def __call__(self, text: str) -> None:
+        """Take what was said."""
+        shown = shareable(text, self._path)
+        if self._folder is not None:
+            self._folder.log(shown)
+        elif len(self._early) < MOST_EARLY:
+            self._early.append(shown)
+
+    @contextmanager
+    def into(self, folder: RunFolder) -> Iterator[None]:
+        """The folder is ours from here on. A failure is said after that, so it is written down here."""
+        folder.log("\n".join(self._early))
+        self._folder = folder
+        try:
+            yield
+        except Exception as error:
+            self(f"embasis: {failure(error)[0]}")
+            raise
+        finally:
+            self._folder = None
+
+
+def run_to_end(run: TrainingRun, stop: Stop) -> TrainState:
+    """All that is left of the run; saved and left when the user wants to stop."""
+    path, built = run.folder.path, run.prepare()
+    progress, known = run.open(), len(run.resumed.facts.get("changes", ())) if run.resumed else 0
+    echo(opening(run, progress))
+    for change in run.changes[known:]:
+        echo(f"{change}; the run is no longer bit-identical to one without the change")
+    try:
+        with progress_bar("training", epochs_of(built.plan, built.plan.rounds + 1)) as show:
+            for event in run.events():
+                progress = event.state
+                say_damage(run)
+                words = f"round {progress.round}" if progress.status == "running" else "writing the report"
+                show(epochs_of(built.plan, progress.round) + progress.epoch, words)
+                if event.record is not None:
+                    echo(round_line(event.record))
+                if stop.code:
+                    if event.record is None:
+                        run.save(progress)
+                    where = f"round {progress.round} epoch {progress.epoch} step {progress.step} in {path}"
+                    raise Interrupted(f"interrupted; saved {where}; the same command goes on", stop.code)
+        say_damage(run)
+        refuse_collapse(progress, path)
+    except Interrupted:
+        raise
+    except Exception as error:
+        note_error(run, run.folder.gone() or error, progress)
+        raise
+    mark_error_resolved(run)
+    return progress
+
+
+def say_damage(run: TrainingRun) -> None:
+    """Which files were damaged, once."""
+    while run.repaired:
+        echo(run.repaired.pop(0))
+
+
+def refuse_foreign(path: Path) -> None:
+    """A run folder is new, empty, or one of ours."""
+    from embasis.storage.atomic import refuse_lost_link
+
+    refuse_lost_link(path)
+    if path.exists():
+        require(path.is_dir(), f"output {path} is a file; name a folder for the run", ConfigError)
+        names = {entry.name for entry in os.scandir(path)}
+        ours = not names or names & {"HEAD", "lock", "generations"}
+        require(ours, f"output {path} holds files and is not a run folder; name a new one", ConfigError)
+
+
+def refuse_other_settings(path: Path, resolved: dict[str, Any], allowed: tuple[str, ...]) -> None:
+    """A run folder that was begun with other settings is refused before minutes of reading."""
+    from embasis.config import upgrade
+    from embasis.runs.checkpoint_schema import read_run
+    from embasis.runs.resume import refuse_changed_config
+
+    with suppress(CheckpointError):  # no generation yet, or a damaged one: opening the folder says more
+        refuse_changed_config(upgrade(read_run(path).facts["config"]), resolved, allowed)
+
+
+def epochs_of(plan: Plan, rounds: int) -> int:
+    """Epochs before that round begins."""
+    return plan.source_epochs + (rounds - 1) * plan.epochs if rounds else 0
+
+
+def opening(run: TrainingRun, progress: TrainState) -> str:
+    """What goes in, or where the run goes on."""
+    path, found = run.folder.path, run.resumed
+    built = run.prepare()
+    removed = run.folder.ignored
+    ignored = f"; ignored {removed} incomplete publish{'' if removed == 1 else 'es'}" if removed else ""
+    if run.folder.taken_over is not None:
+        ignored += f"; process {run.folder.taken_over}, which had locked the folder, is gone"
+    if found is None:
+        unit = "rows" if built.maps is None else "pictures"
+        rows = f"{len(run.problem.labelled):,} labelled and {len(run.problem.unlabelled):,} unlabelled {unit}"
+        names = f"{built.resolved['method']['name']} with {built.resolved['network']['name']}"
+        return f"{rows}, {len(run.problem.schema)} classes\n{names}, seed {built.plan.seed}{ignored}"
+    if progress.status != "running":
+        return f"{path} had ended ({progress.status}) with generation {found.number}; nothing is left to train{ignored}"
+    at = f"epoch {progress.epoch}, step {progress.step}"
+    return f"resumed round {progress.round} from generation {found.number}; {at}{ignored}"
+
+
+def refuse_collapse(progress: TrainState, path: Path) -> None:
+    """A collapsed run is kept and reported, and is not a success."""
+    if progress.status == "collapsed":
+        notes = "; ".join(progress.records[-1].notes)
+        raise NumericalError(f"{notes}; everything is in {path}, its report says more")
+
+
+def note_error(run: TrainingRun, error: Exception, progress: TrainState) -> None:
+    """The same facts as on stderr, for machines, if the disk still allows it."""
+    facts = facts_of(error, run.folder.path)
+    if isinstance(error, ReportError):
+        facts["status"] = "report_failed"
+    at = {"round": progress.round, "epoch": progress.epoch, "step": progress.step, "generation": run.saved}
+    if (context := click.get_current_context(silent=True)) is not None:
+        context.meta[STOOD] = {**facts, **at}
+    with suppress(OSError, EmbasisError):
+        run.folder.write_json("error.json", {**facts, **at})
+
+
+def mark_error_resolved(run: TrainingRun) -> None:
+    """An error that an earlier attempt noted is no longer in the way."""
+    from embasis.storage import read_json
+
+    path = run.folder.path / "error.json"
+    with suppress(EmbasisError):
+        if path.exists() and isinstance(facts := read_json(path), dict):
+            run.folder.write_json("error.json", {**facts, "resolved": True})

@@ -1,0 +1,186 @@
+"""Published sets of images, read where they lie: an official folder, or a tar that is never extracted.
+
+| set | official layout | domains |
+| --- | --- | --- |
+| Office-31 | `<domain>/images/<class>/frame_NNNN.jpg` | amazon, webcam, dslr |
+| Office-Caltech-10 | `<domain>/<class>/<file>` | amazon, caltech10, dslr, webcam |
+| PACS | `<domain>/<class>/<file>` | photo, art_painting, cartoon, sketch |
+| VisDA-2017 | `<domain>/<class>/<file>`, `<domain>/image_list.txt` | train (rendered), validation (photographs) |
+| MNIST, USPS | `mnist.npz`, `usps.npz`: train_x, train_y, test_x, test_y | – |
+
+None of them is ours to ship: `root`, else the variable EMBASIS_DATA, else `../shared/data` names their folder.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from embasis.data.datasets.digit_sets import digit_problem
+from embasis.data.datasets.domain_sets import CLASSES, SURF, where
+from embasis.data.images.scan import Scan, has_members, scan_folder, scan_tar
+from embasis.data.images.sides import ImageOptions, ImageSide, assemble, repeats_text, require_budget, top_folder
+from embasis.data.images.visda_list import VISDA_CLASSES, listed_only
+from embasis.errors import ConfigError, InputDataError, known, lookup, quoted, require
+from embasis.types import Problem
+
+PathLike = str | os.PathLike[str]
+TABLE_METRIC = {"visda17": "mean_class_accuracy"}
+"""What published tables of a set report where it is not plain accuracy."""
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Where the images of a published set lie, and what must be there."""
+
+    name: str
+    packs: tuple[str, ...]
+    """Folders and tars that may hold the set; the root itself may, too."""
+    classes: tuple[str, ...]
+    counts: dict[str, int | None] = field(default_factory=dict)
+    """Published number of images of each domain, None where it is not checked."""
+    inside: str = ""
+    """Folder between the domain and the classes."""
+
+    def below(self, domain: str) -> str:
+        """The folder that holds the classes of a domain."""
+        return f"{domain}/{self.inside}" if self.inside else domain
+
+
+OFFICE31 = ImageSet(
+    "office31",
+    ("office31", "office-31", "Office31"),
+    (
+        "back_pack",
+        "bike",
+        "bike_helmet",
+        "bookcase",
+        "bottle",
+        "calculator",
+        "desk_chair",
+        "desk_lamp",
+        "desktop_computer",
+        "file_cabinet",
+        "headphones",
+        "keyboard",
+        "laptop_computer",
+        "letter_tray",
+        "mobile_phone",
+        "monitor",
+        "mouse",
+        "mug",
+        "paper_notebook",
+        "pen",
+        "phone",
+        "printer",
+        "projector",
+        "punchers",
+        "ring_binder",
+        "ruler",
+        "scissors",
+        "speaker",
+        "stapler",
+        "tape_dispenser",
+        "trash_can",
+    ),
+    {"amazon": 2817, "webcam": 795, "dslr": 498},
+    inside="images",
+)
+OFFICE_CALTECH10 = ImageSet("office_caltech10", ("office_caltech10",), CLASSES, dict.fromkeys(SURF))
+PACS = ImageSet(
+    "pacs",
+    ("pacs_photo_art_128", "pacs", "PACS"),
+    ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person"),
+    {"photo": 1670, "art_painting": 2048, "cartoon": 2344, "sketch": 3929},
+)
+VISDA17 = ImageSet(
+    "visda17",
+    ("visda17", "visda", "visda-2017", "VisDA2017"),
+    VISDA_CLASSES,
+    {"train": 152_397, "validation": 55_388},
+)
+
+
+def office31(root: PathLike | None = None, source: str = "amazon", target: str = "webcam") -> Problem:
+    """Office-31: photographs of 31 kinds of office things from a shop, a webcam and a camera."""
+    return _pair(OFFICE31, where(root), source, target)
+
+
+def office_caltech10(root: PathLike | None = None, source: str = "amazon", target: str = "webcam") -> Problem:
+    """Office-Caltech-10 as images: four domains, ten classes."""
+    return _pair(OFFICE_CALTECH10, where(root), source, target)
+
+
+def pacs(root: PathLike | None = None, source: str = "photo", target: str = "art_painting") -> Problem:
+    """PACS: seven classes as photographs, paintings, cartoons and sketches, as far as they are there."""
+    return _pair(PACS, where(root), source, target)
+
+
+def visda17(root: PathLike | None = None) -> Problem:
+    """VisDA-2017: rendered objects -> photographs of 12 classes; tables report the mean accuracy of the classes."""
+    return _pair(VISDA17, where(root), "train", "validation")
+
+
+def mnist_usps(
+    root: PathLike | None = None, labelled_rows: int = 2000, unlabelled_rows: int = 1800, seed: int = 0
+) -> Problem:
+    """MNIST -> USPS digits, 28×28; 2,000 -> 1,800 rows is the protocol of Long et al. (2013), 0 = all rows."""
+    return digit_problem(where(root), labelled_rows, unlabelled_rows, seed)
+
+
+def _pair(kind: ImageSet, root: Path, source: str, target: str) -> Problem:
+    """All images of the source are labelled, all of the target are not; its true labels are hidden."""
+    for domain in (source, target):
+        lookup(kind.counts, domain, f"domain of {kind.name}")
+    require(source != target, f"{kind.name}: source and target must differ, got {quoted(source)} twice", ConfigError)
+    sides = _side(kind, root, source), _side(kind, root, target)
+    refused = [item for side in sides for item in side.scan.refused]
+    require_budget(refused, sum(side.seen for side in sides), ImageOptions().budget)
+    notes = [text for side in sides if (text := repeats_text(side))]
+    for side, domain in zip(sides, (source, target), strict=True):
+        expected, images = kind.counts[domain], len(side.scan.files)
+        if expected is not None and expected != images:
+            notes.append(f"{kind.name}: {domain} has {images:,} images here, {expected:,} as published")
+    return assemble(*sides, kind.classes, notes=notes)
+
+
+def _side(kind: ImageSet, root: Path, domain: str) -> ImageSide:
+    """One domain with the class of each image; the classes must be those of the set."""
+    place, scan = _find(kind, root, domain)
+    if kind is VISDA17:
+        scan = listed_only(scan, place, domain)
+    loose = {file.name: "lies in no class folder" for file in scan.files if "/" not in file.name}
+    side = ImageSide(scan).without(loose, "scan")
+    side = replace(side, labels=tuple(top_folder(file) for file in side.scan.files))
+    here, there = side.named.classes, set(kind.classes)
+    extra = f"; not of the set: {known(here - there)}" if here - there else ""
+    lacking = f"; missing: {known(there - here)}" if there - here else ""
+    text = f"{kind.name}: {domain} in {place} must have the {len(there)} classes of the set"
+    require(here == there, f"{text}{lacking}{extra}")
+    return side
+
+
+def _find(kind: ImageSet, root: Path, domain: str) -> tuple[Path, Scan]:
+    """The first place that holds the domain, and its images: a folder or tar of the set, else the root itself."""
+    below = kind.below(domain)
+    folders = [path for pack in kind.packs if _holds(path := root / pack, below, kind)]
+    if folders:
+        return folders[0], scan_folder(folders[0] / below)
+    # The tars of VisDA have the name of the domain.
+    names = (*kind.packs, domain) if kind is VISDA17 else kind.packs
+    tars = [path for name in names if (path := root / f"{name}.tar").is_file()]
+    for path in tars:
+        for prefix in ("", f"{path.stem}/"):
+            if has_members(path, f"{prefix}{below}"):
+                return path, scan_tar(path, f"{prefix}{below}")
+    if _holds(root, below, kind):
+        return root, scan_folder(root / below)
+    layout = f"{below}/<class>/<image> in {kind.packs[0]}/ or {kind.packs[0]}.tar"
+    missing = f"{tars[0].name} has no {below}" if tars else f"no folder {below}/<class> in {root}"
+    raise InputDataError(f"{kind.name}: {missing}; expected in {root}: {layout}; set --root or EMBASIS_DATA")
+
+
+def _holds(folder: Path, below: str, kind: ImageSet) -> bool:
+    """Whether a folder has the domain; sets share names of domains, so one class of this set must be there."""
+    return any((folder / below / name).is_dir() for name in kind.classes)

@@ -1,0 +1,230 @@
+"""Published street scenes, read where they lie: official folders, or tars that are never extracted.
+
+| problem | labelled | unlabelled | test | classes |
+| --- | --- | --- | --- | --- |
+| gta5_cityscapes | GTA5 | Cityscapes train | Cityscapes val | 19 |
+| synthia_cityscapes | SYNTHIA-RAND-CITYSCAPES | Cityscapes train | Cityscapes val | 16 or 13 |
+| carla_camvid | CARLA pack | CamVid train | CamVid val | 9 |
+
+Label maps of an unlabelled side are never opened. None of the sets is ours to ship: `root`, else the variable
+EMBASIS_DATA, else `../shared/data` names their folder; layouts are in segmentation/street_layouts.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from embasis.data.datasets.domain_sets import where
+from embasis.data.images.files import shown
+from embasis.data.images.scan import ImageFile, Scan, has_members, scan_folder, scan_tar
+from embasis.data.images.sides import ImageOptions, ImageSide, repeats_text, require_budget, top_folder
+from embasis.data.problem import listed
+from embasis.data.segmentation.audit import NO_PIXEL
+from embasis.data.segmentation.files import MapFile
+from embasis.data.segmentation.folders import map_problem
+from embasis.data.segmentation.pairs import stem
+from embasis.data.segmentation.street_layouts import (
+    ALL_19,
+    CAMVID,
+    CARLA,
+    CARLA_CAMVID_9,
+    CITYSCAPES,
+    GTA5,
+    SYNTHIA,
+    SYNTHIA_13,
+    SYNTHIA_16,
+    Layout,
+    class_names,
+    label_id_table,
+    synthia_table,
+    train_id_table,
+)
+from embasis.errors import ConfigError, InputDataError, lookup, require
+from embasis.types import ClassTable, Problem, RejectedFile
+
+PathLike = str | os.PathLike[str]
+STARRED = {"synthia_cityscapes": class_names(SYNTHIA_13)}
+"""The classes that mIoU* averages over, of the sets whose tables have one."""
+
+
+@dataclass(frozen=True)
+class StreetSide:
+    """One side of street scenes: pictures with their label maps, without them where the side is unlabelled."""
+
+    name: str
+    files: tuple[MapFile, ...]
+    """In the order of the pictures' names."""
+    table: ClassTable
+    refused: tuple[RejectedFile, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def gta5_cityscapes(root: PathLike | None = None) -> Problem:
+    """GTA5 -> Cityscapes: scenes of a game, labelled, and photographs of German and Swiss streets; 19 classes."""
+    return _problem(gta5_side(root), *_cityscapes(root, ALL_19))
+
+
+def synthia_cityscapes(root: PathLike | None = None, classes: int = 16) -> Problem:
+    """SYNTHIA-RAND-CITYSCAPES -> Cityscapes: rendered scenes and photographs; 16 classes, or the 13 of mIoU*."""
+    known = {16: SYNTHIA_16, 13: SYNTHIA_13}
+    require(classes in known, f"synthia_cityscapes: classes must be 16 or 13, got {classes}", ConfigError)
+    return _problem(synthia_side(root, known[classes]), *_cityscapes(root, known[classes]))
+
+
+def carla_camvid(root: PathLike | None = None) -> Problem:
+    """CARLA -> CamVid: scenes of a simulator, labelled, and photographs from a car in Cambridge; 9 shared classes."""
+    return _problem(carla_side(root), camvid_side(root, "train", labelled=False), camvid_side(root, "val"))
+
+
+def gta5_side(root: PathLike | None = None, train_ids: Sequence[int] = ALL_19) -> StreetSide:
+    """GTA5 (Richter et al., 2016)."""
+    return _side(GTA5, root, "", label_id_table(train_ids), True)
+
+
+def synthia_side(root: PathLike | None = None, train_ids: Sequence[int] = SYNTHIA_16) -> StreetSide:
+    """SYNTHIA-RAND-CITYSCAPES (Ros et al., 2016)."""
+    return _side(SYNTHIA, root, "", synthia_table(train_ids), True)
+
+
+def cityscapes_side(
+    root: PathLike | None = None, split: str = "train", train_ids: Sequence[int] = ALL_19, *, labelled: bool = True
+) -> StreetSide:
+    """Cityscapes (Cordts et al., 2016), train or val."""
+    return _side(CITYSCAPES, root, split, label_id_table(train_ids), labelled)
+
+
+def carla_side(root: PathLike | None = None, train_ids: Sequence[int] = CARLA_CAMVID_9) -> StreetSide:
+    """The CARLA pack."""
+    return _side(CARLA, root, "", train_id_table(train_ids), True)
+
+
+def camvid_side(
+    root: PathLike | None = None,
+    split: str = "train",
+    train_ids: Sequence[int] = CARLA_CAMVID_9,
+    *,
+    labelled: bool = True,
+) -> StreetSide:
+    """The CamVid pack (Brostow et al., 2009), train or val."""
+    return _side(CAMVID, root, split, train_id_table(train_ids), labelled)
+
+
+def _cityscapes(root: PathLike | None, train_ids: Sequence[int]) -> tuple[StreetSide, StreetSide]:
+    """The pictures of train, and val to score on."""
+    return cityscapes_side(root, "train", train_ids, labelled=False), cityscapes_side(root, "val", train_ids)
+
+
+def _side(layout: Layout, given: PathLike | None, split: str, table: ClassTable, labelled: bool) -> StreetSide:
+    """One split of a set; where it is not labelled, its maps are not even looked for."""
+    lookup(layout.counts, split, f"split of {layout.name}")
+    root, name = where(given), f"{layout.name} {split}".strip()
+    images, labels = layout.folders(split)
+    side = ImageSide(_ending_in(_scan(layout, root, images, split), layout, layout.image_end))
+    maps: dict[str, ImageFile] = {}
+    if labelled:
+        found = _ending_in(_scan(layout, root, labels, split), layout, layout.label_end)
+        maps = {_mark(file.name, layout.label_end): file for file in found.files}
+        side = side.without(_bad_maps(name, side.scan, maps, found.refused, layout), "scan")
+    pairs = [(file, maps.get(_mark(file.name, layout.image_end))) for file in side.scan.files]
+    files = tuple(MapFile(picture, label, picture.size) for picture, label in pairs)
+    return StreetSide(name, files, table, side.scan.refused, tuple(_notes(name, layout, split, side)))
+
+
+def _scan(layout: Layout, root: Path, below: str, split: str) -> Scan:
+    """The images in a folder of the set, in the first place that has it: its folder or tar, else the root itself."""
+    for path in (root / pack for pack in layout.packs):
+        if (path / below).is_dir():
+            return scan_folder(path / below)
+    tars = [path for pack in layout.packs if (path := root / f"{pack}.tar").is_file()]
+    for path in tars:
+        for prefix in ("", *(f"{pack}/" for pack in layout.packs)):
+            if has_members(path, f"{prefix}{below}"):
+                return scan_tar(path, f"{prefix}{below}")
+    if (root / below).is_dir():
+        return scan_folder(root / below)
+    missing = f"{tars[0].name} has no {below}" if tars else f"no folder {below} in {root}"
+    packs = f"{layout.packs[0]}/ or {layout.packs[0]}.tar"
+    expected = f"expected in {root}: {packs} with {layout.expected(split)}"
+    raise InputDataError(f"{layout.name}: {missing}; {expected}; set --root or EMBASIS_DATA")
+
+
+def _ending_in(scan: Scan, layout: Layout, end: str) -> Scan:
+    """The files whose names end as those of the set do; other maps and previews lie beside them."""
+    files = tuple(file for file in scan.files if stem(file.name).endswith(end))
+    refused = tuple(item for item in scan.refused if stem(item.name).endswith(end))
+    text = f"{layout.name}: {shown(scan.root)} has no *{end}.png, but {_count(len(scan.files), 'other image')}"
+    require(files, f"{text}; first: {scan.files[0].name}; the official names are needed")
+    return replace(scan, files=files, refused=refused)
+
+
+def _mark(name: str, end: str) -> str:
+    """What the names of a picture and of its map have in common."""
+    return stem(name).removesuffix(end)
+
+
+def _bad_maps(
+    name: str, pictures: Scan, maps: dict[str, ImageFile], refused: Sequence[RejectedFile], layout: Layout
+) -> dict[str, str]:
+    """Why pictures cannot be used: their maps are unreadable or of another size."""
+    broken = {_mark(item.name, layout.label_end): item.reason for item in refused}
+    marks = {_mark(file.name, layout.image_end): file for file in pictures.files}
+    seen = marks.keys() | {_mark(item.name, layout.image_end) for item in pictures.refused}
+    alone = [file.name for mark, file in marks.items() if mark not in maps and mark not in broken]
+    _require_pairs(name, alone, [file.name for mark, file in maps.items() if mark not in seen])
+    for mark in marks.keys() & maps.keys():
+        (height, width), (rows, columns) = marks[mark].size, maps[mark].size
+        if (height, width) != (rows, columns):
+            broken[mark] = f"{columns}×{rows} pixels, its picture has {width}×{height}"
+    return {file.name: f"its label map: {broken[mark]}" for mark, file in marks.items() if mark in broken}
+
+
+def _require_pairs(name: str, alone: list[str], extra: list[str]) -> None:
+    """Every picture has a map, every map a picture."""
+    parts = [(alone, "picture", "without a label map"), (extra, "label map", "without a picture")]
+    texts = [
+        f"{_count(len(names), what)} {lack}: {', '.join(names[:3])}{', …' if len(names) > 3 else ''}"
+        for names, what, lack in parts
+        if names
+    ]
+    require(not texts, f"{name}: {'; '.join(texts)}; unpack the set anew")
+
+
+def _notes(name: str, layout: Layout, split: str, side: ImageSide) -> Iterator[str]:
+    """What the scan says, and how the side differs from what was published."""
+    yield from side.scan.notes
+    pictures, published = len(side.scan.files), layout.counts[split]
+    if pictures != published:
+        yield f"{name}: {_count(pictures, 'picture')} here, {published:,} as published"
+    cities = {top_folder(file) for file in side.scan.files} - set(layout.cities.get(split, ()))
+    if layout.cities and cities:
+        yield f"{name}: cities that are not of this split: {listed(cities)}"
+    if text := repeats_text(side):
+        yield text
+
+
+def _count(number: int, what: str) -> str:
+    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def _problem(labelled: StreetSide, unlabelled: StreetSide, test: StreetSide) -> Problem:
+    """The sides as one problem; every label map of the labelled and of the test side is decoded once."""
+    sides = {"labelled": labelled, "unlabelled": unlabelled, "test": test}
+    bad = [replace(item, side=name) for name, side in sides.items() for item in side.refused]
+    seen = sum(len(side.files) + len(side.refused) for side in sides.values())
+    require_budget(bad, seen, ImageOptions().budget)
+    problem = map_problem(
+        labelled.files,
+        unlabelled.files,
+        labelled.table,
+        test=test.files,
+        unlabelled_table=unlabelled.table,
+        test_table=test.table,
+        refused=bad,
+        notes=[text for side in sides.values() for text in side.notes],
+    )
+    # A map without a labelled pixel is no fault of its file.
+    require_budget([item for item in problem.refused if item.reason != NO_PIXEL], seen, ImageOptions().budget)
+    return problem

@@ -1,0 +1,257 @@
+"""What a file says of itself, by its content and before any pixel is decoded: format, width, height.
+
+| limit | why |
+| --- | --- |
+| FORMATS | these decoders and no others are ever run, whatever the file is called |
+| LARGEST_PIXELS | checked from the header, so that a few bytes cannot ask for gigabytes |
+| `cost.py` | memory and steps that a file of up to 64 kB may take, told from its header, too |
+| MOST_READS, MOST_PARTS | steps a file may cost, so that no header takes minutes: the scan needs no clock for that |
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+import threading
+import warnings
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from embasis.data.images.cost import too_costly, too_costly_image
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "TIFF", "GIF", "PPM")
+"""Names, as Pillow has them, of all formats that are read."""
+SUFFIXES = frozenset(
+    (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm", ".pnm")
+)
+"""Endings of files of those formats, in lower case."""
+LARGEST_PIXELS = 64 * 2**20
+"""Width × height of the largest image that is read."""
+MOST_READS, AGAIN = 300_000, 4
+"""How often Pillow may read from a file, and how often all of it: a 256 MiB PNG in chunks of 8 KiB takes 130,000."""
+MOST_PARTS = 100_000
+"""Chunks of a PNG and segments of a JPEG that are walked over; a 256 MiB PNG in chunks of 8 KiB has 33,000."""
+LARGEST = f"{LARGEST_PIXELS // 2**20} Mpx"
+
+_READ = (
+    (rb"\xff\xd8\xff", "JPEG"),
+    (rb"\x89PNG\r\n\x1a\n", "PNG"),
+    (rb"BM", "BMP"),
+    (rb"RIFF....WEBP", "WEBP"),
+    (rb"II[*+]\x00|MM\x00[*+]", "TIFF"),
+    (rb"GIF8[79]a", "GIF"),
+    (rb"P[1-6][\s#]", "PPM"),
+)
+# Named for the message alone; a file that matches none of these is refused as well.
+_NOT_READ = (
+    (rb"8BPS", "PSD"),
+    (rb"%!PS|\xc5\xd0\xd3\xc6", "EPS"),
+    (rb"%PDF-", "PDF"),
+    (rb"SIMPLE  =", "FITS"),
+    (rb"\x00\x00\x00\x0cjP  |\xff\x4f\xff\x51", "JPEG2000"),
+    (rb"\x00\x00\x01\x00", "ICO"),
+    (rb"\x00\x00\x02\x00[^\x00]", "CUR"),
+    (rb"icns", "ICNS"),
+    (rb"DDS ", "DDS"),
+    (rb"\x01\xda", "SGI"),
+    (rb"\x0a[\x00-\x05]\x01", "PCX"),
+    (rb"\xb1\x68\xde\x3a", "DCX"),
+    (rb"\x59\xa6\x6a\x95", "SUN"),
+    (rb"qoif", "QOI"),
+    (rb"gimp xcf", "XCF"),
+    (rb"....ftyp(avif|avis)", "AVIF"),
+    (rb"....ftyp(heic|heix|hevc|mif1|msf1)", "HEIF"),
+    (rb"....ftyp", "MP4"),
+    (rb"\xff\x0a|\x00\x00\x00\x0cJXL ", "JPEG XL"),
+    (rb"\x89HDF", "HDF5"),
+    (rb"GRIB", "GRIB"),
+    (rb"BUFR", "BUFR"),
+    (rb"BLP[12]", "BLP"),
+    (rb"FTEX|FTC\x00", "FTEX"),
+    (rb"\xd7\xcd\xc6\x9a|\x01\x00\x00\x00.{36} EMF", "WMF"),
+    (rb"P[Ff]\s", "PFM"),
+    (rb"P7\s", "PAM"),
+    (rb"/\* XPM \*/", "XPM"),
+    (rb"\s*#define", "XBM"),
+    (rb"(?i)\s*(<\?xml[^>]*>\s*)?<svg", "SVG"),
+    (rb"(?i)\s*<(!doctype\s+html|html)", "HTML"),
+    (rb"\xd0\xcf\x11\xe0", "FPX"),
+    (rb"PK\x03\x04", "ZIP"),
+    (rb"\x1f\x8b", "GZIP"),
+)
+_PILLOW = threading.Lock()
+
+
+class UnreadableImage(ValueError):  # noqa: N818 — the reason is its whole point
+    """A file cannot be used as an image; the text is the reason, part of a sentence."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What is known of an image before its pixels: format, and width and height as they are stored."""
+
+    format: str
+    width: int
+    height: int
+
+
+def header(data: bytes) -> Header:
+    """Format and size of an image that would be read; nothing is decoded."""
+    kind = format_of(data)
+    if kind == "JPEG" and (size := _jpeg_size(data)) is not None:
+        return check_size(Header(kind, *size), data)
+    with open_image(data, kind) as image:
+        return Header(kind, *image.size)
+
+
+def check_size(found: Header, data: bytes | None = None) -> Header:
+    """The header as it is; UnreadableImage for no pixel, too many, or too many for so small a file."""
+    if found.width < 1 or found.height < 1:
+        raise UnreadableImage(f"damaged {found.format}: {found.width}×{found.height} pixels")
+    if found.width * found.height > LARGEST_PIXELS:
+        raise UnreadableImage(f"{found.width}×{found.height} exceeds {LARGEST}")
+    if data is not None and (reason := too_costly(data, found.format, found.width, found.height)):
+        raise UnreadableImage(reason)
+    return found
+
+
+def format_of(data: bytes) -> str:
+    """The format by the first bytes, one of FORMATS."""
+    if not data:
+        raise UnreadableImage("the file is empty")
+    if (kind := _match(_READ, data)) is not None:
+        return kind
+    if (kind := _match(_NOT_READ, data)) is not None:
+        raise UnreadableImage(f"format {kind} is not read")
+    raise UnreadableImage("not an image that is read")
+
+
+def _match(table: tuple[tuple[bytes, str], ...], data: bytes) -> str | None:
+    start = data[:512]
+    return next((name for magic, name in table if re.match(magic, start, re.DOTALL)), None)
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int] | None:
+    if (jpeg := simplejpeg()) is None:
+        return None
+    try:
+        height, width, _, _ = jpeg.decode_jpeg_header(data, strict=False)
+    except (ValueError, KeyError):
+        return None  # Pillow may know better, or knows why not
+    return int(width), int(height)
+
+
+def _stored_size(data: bytes, kind: str) -> tuple[int, int]:
+    """Width and height where they lie at a fixed place; (1, 1) where they have to be searched for."""
+    if len(data) < 32:
+        return 1, 1
+    if kind == "PNG" and data[12:16] == b"IHDR":
+        return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+    if kind == "BMP" and data[14] >= 40:
+        width, height = struct.unpack("<ii", data[18:26])
+        return width, abs(height)
+    if kind == "GIF":
+        return int.from_bytes(data[6:8], "little") or 1, int.from_bytes(data[8:10], "little") or 1
+    if kind == "WEBP":
+        return _webp_size(data)
+    return 1, 1
+
+
+def _webp_size(data: bytes) -> tuple[int, int]:
+    if data[12:16] == b"VP8X":
+        return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
+    if data[12:16] == b"VP8L":
+        bits = int.from_bytes(data[21:25], "little")
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    return int.from_bytes(data[26:28], "little") & 0x3FFF or 1, int.from_bytes(data[28:30], "little") & 0x3FFF or 1
+
+
+def simplejpeg() -> Any:
+    """The fast JPEG decoder, or None where it is not installed: Pillow then does its work."""
+    try:
+        import simplejpeg
+    except ImportError:
+        return None
+    return simplejpeg
+
+
+class LimitedReader(io.BytesIO):
+    """The bytes of a file for Pillow, whose loops over a header all read from it: one that never ends is noticed."""
+
+    def __init__(self, data: bytes, kind: str) -> None:
+        super().__init__(data)
+        self._kind, self._reads, self._bytes = kind, MOST_READS, AGAIN * len(data) + 2**20
+
+    def read(self, size: int | None = -1) -> bytes:
+        """As usual, up to the limits."""
+        data = super().read(size)
+        self._reads -= 1
+        self._bytes -= len(data)
+        if self._reads < 0 or self._bytes < 0:
+            raise UnreadableImage(f"damaged {self._kind}: reading it takes too many steps")
+        return data
+
+
+@contextmanager
+def open_image(data: bytes, kind: str) -> Iterator[Image.Image]:
+    """The image as Pillow sees it, not yet decoded; whatever goes wrong inside becomes UnreadableImage.
+
+    Pillow's warnings (a corrupt EXIF block, more pixels than its own limit) are kept from the user; filters of
+    warnings belong to the whole process, so one thread at a time is in here.
+    """
+    from PIL import Image
+
+    check_size(Header(kind, *_stored_size(data, kind)), data)  # a bomb is refused before a plug-in is started
+    with _PILLOW, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with Image.open(LimitedReader(data, kind), formats=(kind,)) as image:
+                check_size(Header(kind, *image.size), data)
+                if reason := too_costly_image(data, kind, image):
+                    raise UnreadableImage(reason)
+                yield image
+        except UnreadableImage:
+            raise
+        except Exception as error:  # plug-ins raise whatever their arithmetic runs into
+            raise UnreadableImage(_reason(error, kind)) from error
+
+
+def check_png(data: bytes) -> None:
+    """Every chunk must have the checksum it says: Pillow decodes damaged pixels without a word."""
+    at = 8
+    for _ in range(MOST_PARTS):
+        if at + 12 > len(data):
+            raise UnreadableImage("truncated PNG")
+        length = int.from_bytes(data[at : at + 4], "big")
+        kind, end = data[at + 4 : at + 8], at + 8 + length
+        if end + 4 > len(data):
+            raise UnreadableImage("truncated PNG")
+        if zlib.crc32(data[at + 4 : end]) != int.from_bytes(data[end : end + 4], "big"):
+            raise UnreadableImage(f"damaged PNG: wrong checksum of its {kind.decode('latin-1')} chunk")
+        if kind == b"IEND":
+            return
+        at = end + 4
+    raise UnreadableImage(f"damaged PNG: it has more than {MOST_PARTS:,} chunks")
+
+
+def _reason(error: Exception, kind: str) -> str:
+    from PIL import Image, UnidentifiedImageError
+
+    text = " ".join(str(error).split())
+    if isinstance(error, Image.DecompressionBombError):
+        pixels = re.search(r"\d+", text)
+        return f"{int(pixels[0]) if pixels else 0:,} pixels exceed {LARGEST}"
+    if isinstance(error, MemoryError):
+        return f"the {kind} needs more memory than there is"
+    if re.search("truncated|EOF|not enough image data|unexpected end", text, re.IGNORECASE):
+        return f"truncated {kind}"
+    if isinstance(error, UnidentifiedImageError) or not text.isprintable() or not text:
+        return f"damaged {kind}"
+    return f"damaged {kind}: {text[:80]}"

@@ -1,0 +1,97 @@
+"""Label maps that a person has corrected: their pictures move from the unlabelled side to the labelled one.
+
+A map has the path of its picture but for the ending, a/1.png for a/1.jpg, or its whole path and an ending of its own,
+a/1.jpg.png. It is coded as those of the labelled side.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from dataclasses import replace
+
+import torch
+
+from embasis.data.corrections import renamed, require_rest, require_there
+from embasis.data.images.files import ImageFile, PathLike, Scan, first_of, shown
+from embasis.data.images.scan import scan_folder
+from embasis.data.images.sides import ImageOptions, ImageSide
+from embasis.data.problem import listed
+from embasis.data.segmentation.audit import Audit, audit
+from embasis.data.segmentation.class_match import first_header
+from embasis.data.segmentation.classes import FILE, class_file
+from embasis.data.segmentation.orientation import oriented
+from embasis.data.segmentation.pairs import LABELS, MapSide, stem
+from embasis.data.segmentation.value_counts import tallies
+from embasis.errors import InputDataError, quoted, require
+from embasis.types import ClassTable
+
+
+def split_corrected(side: MapSide, place: PathLike, options: ImageOptions) -> tuple[MapSide, MapSide]:
+    """The unlabelled side without the pictures that have a map in the folder `place`, and those with their maps."""
+    where = shown(place)
+    rule = f"{where}: a folder of label maps is expected, a PNG with the name of each corrected picture"
+    require(os.path.isdir(place), rule)
+    below = os.path.join(place, LABELS)
+    maps = scan_folder(below if os.path.isdir(below) else place, follow_links=options.follow_links)
+    require(not maps.refused, f"{where}: a label map cannot be read: {first_of(maps.refused)}")
+    pairs = _paired(side, maps, where)
+    files, _, _ = oriented([replace(file, label=pairs[file.name]) for file in side.files if file.name in pairs])
+    require_rest(len(files), len(side.files), where, side.name)
+    scan = side.pictures.scan
+    rest = replace(scan, files=tuple(file for file in scan.files if file.name not in pairs))
+    stay = replace(
+        side,
+        pictures=replace(side.pictures, scan=rest),
+        files=tuple(file for file in side.files if file.name not in pairs),
+        missing=tuple(name for name in side.missing if name not in pairs),
+    )
+    return stay, MapSide(os.fspath(place), ImageSide(Scan(os.fspath(place), tuple(f.image for f in files))), files)
+
+
+def _paired(side: MapSide, maps: Scan, where: str) -> dict[str, ImageFile]:
+    """The map of each picture that has one."""
+    stems = defaultdict[str, list[str]](list)
+    for file in side.files:
+        stems[stem(file.name)].append(file.name)
+    names, found, strays = {file.name for file in side.files}, dict[str, ImageFile](), list[str]()
+    for map_ in maps.files:
+        mark = stem(map_.name)
+        meant = [mark] if mark in names else stems.get(mark, [])
+        whole = f"give it the whole name, as {''.join(meant[:1])}.png"
+        require(len(meant) < 2, f"{where}: {map_.name} may belong to {listed(meant)}; {whole}")
+        if not meant:
+            strays.append(map_.name)
+            continue
+        first = found.setdefault(meant[0], map_)
+        require(first is map_, f"{where}: two label maps of one picture: {quoted(first.name)} and {quoted(map_.name)}")
+    require_there(strays, where, side.name)
+    return found
+
+
+def survey_corrected(moved: MapSide, table: ClassTable) -> Audit:
+    """The moved pictures with the pixels of each class; one that cannot be used, or its map, is an error here."""
+    lost = moved.pictures.scan.refused
+    require(not lost, f"{moved.name}: a corrected picture cannot be read: {first_of(lost)}")
+    own = class_file(moved.root)
+    rule = f"{moved.name}: its {FILE} differs from that of the labelled side; corrections are coded as that says"
+    require(own is None or own.table(first_header(moved)) == table, rule)
+    found = audit(moved, tallies([file.label for file in moved.files], table.coded), table, required=True)
+    for finding in found.findings:
+        if finding.level == "error":
+            raise InputDataError(finding.text)
+    refused = found.side.pictures.scan.refused
+    require(not refused, f"{moved.name}: a label map cannot be read: {first_of(refused)}")
+    empty = [item.name for item in found.side.unlabelled]
+    require(not empty, f"{moved.name}: label maps without a labelled pixel: {listed(empty)}")
+    return found
+
+
+def joined(first: Audit, moved: Audit) -> Audit:
+    """The labelled side with the moved pictures."""
+    scan = first.side.pictures.scan
+    images = renamed([file.image for file in moved.side.files], [file.name for file in scan.files])
+    files = [replace(file, image=image) for file, image in zip(moved.side.files, images, strict=True)]
+    pictures = replace(first.side.pictures, scan=replace(scan, files=(*scan.files, *images)))
+    side = replace(first.side, pictures=pictures, files=(*first.side.files, *files))
+    return replace(first, side=side, counts=torch.cat([first.counts, moved.counts]))

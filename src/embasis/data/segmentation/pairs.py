@@ -1,0 +1,291 @@
+"""Pictures in images/, label maps in labels/: which belong together, and whether a folder is meant so at all.
+
+A map has the path of its picture but for the ending: labels/a/1.png belongs to images/a/1.jpg.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from embasis.data.images.decode import SUFFIXES, header
+from embasis.data.images.files import ImageFile, PathLike, Scan, ending, is_hidden, read_part, shown, why
+from embasis.data.images.header import UnreadableImage
+from embasis.data.images.scan import scan_folder
+from embasis.data.images.sides import ImageOptions, ImageSide
+from embasis.data.problem import listed
+from embasis.data.segmentation.classes import FILE
+from embasis.data.segmentation.files import MapFile
+from embasis.data.segmentation.labels import BadMap, WrongKind, map_header, raw_parts
+from embasis.data.segmentation.orientation import oriented
+from embasis.data.segmentation.png import RGB, RGBA
+from embasis.errors import require
+from embasis.types import RejectedFile
+
+IMAGES, LABELS = "images", "labels"
+MOST_COLOURS = 256
+"""A picture with more colours is a photo, not a label map."""
+_TRIED = 3
+_Any = TypeVar("_Any")
+
+
+@dataclass(frozen=True)
+class MapSide:
+    """The pictures of one side, each with its map if there is one; what could not be used is refused."""
+
+    root: str
+    pictures: ImageSide
+    files: tuple[MapFile, ...]
+    """In the order of `pictures.scan.files`, and as many."""
+    refused: tuple[RejectedFile, ...] = ()
+    """Maps that could not be used, where their pictures can; those of pictures are in their scan."""
+    unlabelled: tuple[RejectedFile, ...] = ()
+    """Pictures that were left out because no pixel of their map has a class; no fault of the files."""
+    notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Pictures without a map, and maps without a picture."""
+    extra: tuple[str, ...] = ()
+    twins: tuple[str, ...] = ()
+    """Pictures that share a map: a.jpg and a.png."""
+    doubtful: tuple[str, ...] = ()
+    """Pictures with an EXIF orientation of whose maps nobody can tell which way up they are."""
+
+    @property
+    def name(self) -> str:
+        """How messages call this side."""
+        return shown(self.root)
+
+    @property
+    def has_maps(self) -> bool:
+        """Whether any picture has a map."""
+        return any(file.label is not None for file in self.files)
+
+    def without(self, reasons: dict[str, str], phase: str) -> MapSide:
+        """The side when the named pictures are refused."""
+        files = tuple(file for file in self.files if file.name not in reasons)
+        return replace(self, pictures=self.pictures.without(reasons, phase), files=files)
+
+    def leaving(self, out: Collection[RejectedFile]) -> MapSide:
+        """The side without these pictures, which are no fault of their files."""
+        names = {item.name for item in out}
+        scan = self.pictures.scan
+        kept = replace(scan, files=tuple(file for file in scan.files if file.name not in names))
+        files = tuple(file for file in self.files if file.name not in names)
+        return replace(self, pictures=replace(self.pictures, scan=kept), files=files, unlabelled=tuple(out))
+
+
+def gather_maps(root: PathLike, options: ImageOptions, *, labelled: bool) -> MapSide:
+    """Pictures and maps of a folder; a side that is not labelled may have pictures alone, and anywhere."""
+    top, images, labels = os.fspath(root), os.path.join(root, IMAGES), os.path.join(root, LABELS)
+    if labelled:
+        lacking = [f"{name}/" for name in (IMAGES, LABELS) if not os.path.isdir(os.path.join(top, name))]
+        require(os.path.isdir(top), f"{shown(top)}: no such folder")
+        require(not lacking, f"{shown(top)}: no folder {' and '.join(lacking)}; expected are images/ and labels/")
+    elif not os.path.isdir(images):
+        return _plain(top, scan_folder(top, follow_links=options.follow_links))
+    pictures = scan_folder(images, follow_links=options.follow_links)
+    if not labelled and next(_below(labels), None) is None:
+        return replace(_plain(top, pictures), notes=(*pictures.notes, *_beside(top)))
+    maps = scan_folder(labels, follow_links=options.follow_links)
+    return _paired(top, pictures, maps, labelled)
+
+
+def _plain(top: str, scan: Scan) -> MapSide:
+    return MapSide(top, ImageSide(scan), paired_files(scan.files, {}), notes=scan.notes)
+
+
+def _paired(top: str, pictures: Scan, maps: Scan, labelled: bool) -> MapSide:
+    """Pictures and maps of the same stem."""
+    usable = {stem(file.name): file for file in sorted(maps.files, key=lambda file: ending(file.name) == ".png")}
+    broken = {stem(item.name): item for item in maps.refused if stem(item.name) not in usable}
+    here = {stem(file.name) for file in pictures.files} | {stem(item.name) for item in pictures.refused}
+    names = [file.name for file in pictures.files]
+    used = {file.name for mark, file in usable.items() if mark in here}
+    files, doubtful, told = oriented(paired_files(pictures.files, usable))
+    side = MapSide(
+        top,
+        ImageSide(pictures),
+        files,
+        notes=(*pictures.notes, *maps.notes, *_beside(top), *_told(top, told)),
+        missing=tuple(name for name in names if stem(name) not in usable and stem(name) not in broken),
+        extra=tuple(file.name for file in maps.files if file.name not in used),
+        twins=_twins(names),
+        doubtful=doubtful,
+    )
+    if not labelled:
+        lost = (replace(item, name=f"{LABELS}/{item.name}", kind="unscored") for item in broken.values())
+        return replace(side, refused=tuple(lost))
+    return side.without(
+        {name: _map_reason(broken[stem(name)].reason) for name in names if stem(name) in broken}, "scan"
+    )
+
+
+def _told(top: str, how: str) -> list[str]:
+    """A note on maps whose sizes did not say which way up they are."""
+    what = "maps of mirrored, square or upside-down pictures with an EXIF orientation are taken as the others"
+    return [f"{shown(top)}: {what} are: {how}"] if how else []
+
+
+def paired_files(pictures: Sequence[ImageFile], maps: dict[str, ImageFile]) -> tuple[MapFile, ...]:
+    """Each picture with the map of its stem."""
+    return tuple(MapFile(file, maps.get(stem(file.name)), file.size) for file in pictures)
+
+
+def stem(name: str) -> str:
+    """A path without its ending: what a picture and its map have in common."""
+    return os.path.splitext(name)[0]
+
+
+def _map_reason(reason: str) -> str:
+    """Why a picture is refused whose map is."""
+    return f"its label map: {reason}"
+
+
+def _twins(names: Iterable[str]) -> tuple[str, ...]:
+    names = list(names)
+    counts = Counter(map(stem, names))
+    return tuple(name for name in names if counts[stem(name)] > 1)
+
+
+def _beside(top: str) -> list[str]:
+    """A note on what lies beside images/ and labels/ and is not read."""
+    with os.scandir(top) as entries:
+        names = [
+            f"{entry.name}/" if is_folder(entry) else entry.name
+            for entry in entries
+            if not is_hidden(entry.name) and (is_folder(entry) or ending(entry.name) in SUFFIXES)
+        ]
+    others = [shown(name) for name in names if name not in (f"{IMAGES}/", f"{LABELS}/")]
+    return [f"{shown(top)}: beside images/ and labels/, not read: {listed(others)}"] if others else []
+
+
+def is_map_folder(path: PathLike) -> bool:
+    """Whether a folder has pictures in images/ and label maps of the same names in labels/.
+
+    Classes that happen to be called so are no such folder: a file that pairs up must look like a label map.
+    """
+    pairs = _pairs(path)
+    return any(True for _ in pairs) if os.path.isfile(os.path.join(path, FILE)) else any(map(_is_pair, _first(pairs)))
+
+
+def mispaired(path: PathLike) -> str:
+    """A sentence if a folder has pictures in images/ but no label map, or none of the same name; or nothing."""
+    folders = {entry.name for entry in _entries(path) if is_folder(entry)}
+    if text := _misnamed(path, folders) or _closed(path, folders):
+        return text
+    if folders not in ({IMAGES}, {IMAGES, LABELS}) or any(True for _ in _pairs(path)):
+        return ""
+    pictures, maps = (sorted(_first(_below(os.path.join(path, name)))) for name in (IMAGES, LABELS))
+    if pictures and not maps:
+        hint = f"a PNG of class numbers or colours is expected, as {LABELS}/{stem(pictures[0])}.png"
+        return f"{shown(path)}: pictures in images/, but no label map in labels/; for each picture {hint}"
+    if not pictures or not any(_is_map(os.path.join(path, LABELS, name)) for name in maps):
+        return ""
+    names = f"as {LABELS}/{stem(pictures[0])}.png for {IMAGES}/{pictures[0]}; there is {LABELS}/{maps[0]}"
+    return f"{shown(path)}: no label map has the name of a picture; expected is the same name, {names}"
+
+
+def _closed(path: PathLike, folders: set[str]) -> str:
+    """A sentence if images/ or labels/ may not be looked into; or nothing."""
+    for name in sorted(folders) if folders <= {IMAGES, LABELS} else ():
+        try:
+            os.scandir(os.path.join(path, name)).close()
+        except OSError as error:
+            return f"{shown(os.path.join(path, name))}: cannot be read: {why(error)}"
+    return ""
+
+
+def _misnamed(path: PathLike, folders: set[str]) -> str:
+    """A sentence if a folder is meant to have label maps, and they lie elsewhere than in labels/; or nothing."""
+    named = os.path.isfile(os.path.join(path, FILE))
+    if LABELS in folders or not (named or IMAGES in folders):
+        return ""
+    pictures = {stem(name) for name in _below(os.path.join(path, IMAGES))} if IMAGES in folders else set()
+    other = next((name for name in sorted(folders - {IMAGES}) if _is_twin(path, name, pictures)), None)
+    if other is not None:
+        return f"{shown(path)}: label maps are expected in {LABELS}/, there is {other}/; rename it to {LABELS}"
+    missing = f"pictures are expected in {IMAGES}/ and their label maps in {LABELS}/"
+    return f"{shown(path)}: has a {FILE}, so {missing}; there is neither" if named and not pictures else ""
+
+
+def _is_twin(path: PathLike, name: str, pictures: set[str]) -> bool:
+    """Whether a folder has a PNG that looks like a label map for one of the pictures."""
+    found = (file for file in _below(os.path.join(path, name)) if stem(file) in pictures)
+    return any(_is_map(os.path.join(path, name, file)) for file in _first(found))
+
+
+def _pairs(path: PathLike) -> Iterator[tuple[str, str]]:
+    """Paths of pictures and of the files in labels/ that have their names."""
+    images, labels = os.path.join(path, IMAGES), os.path.join(path, LABELS)
+    if not (os.path.isdir(images) and os.path.isdir(labels)):
+        return
+    maps = {stem(name): name for name in _below(labels)}
+    for name in sorted(_below(images)):
+        if stem(name) in maps:
+            yield os.path.join(images, name), os.path.join(labels, maps[stem(name)])
+
+
+def _first(found: Iterator[_Any]) -> list[_Any]:
+    """The first few."""
+    return [item for item, _ in zip(found, range(_TRIED), strict=False)]
+
+
+def _below(folder: str, below: str = "") -> Iterator[str]:
+    """Names of the files below a folder that end like images; nothing is opened."""
+    for entry in sorted(_entries(os.path.join(folder, below)), key=lambda entry: entry.name):
+        name = os.path.join(below, entry.name)
+        if entry.is_dir(follow_symlinks=False):
+            yield from _below(folder, name)
+        elif ending(entry.name) in SUFFIXES and os.path.isfile(entry.path):
+            yield name
+
+
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a folder or a link to one; a link that leads in a circle is none."""
+    return entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry.path))
+
+
+def _entries(folder: PathLike) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry for entry in entries if not is_hidden(entry.name)]
+    except OSError:
+        return []
+
+
+def _is_pair(pair: tuple[str, str]) -> bool:
+    """Whether the second file may be the label map of the first: a JPEG only if it has the picture's size."""
+    try:
+        map_header(read_part(pair[1]))
+        return _is_map(pair[1])
+    except WrongKind:
+        return _size(pair[0]) == _size(pair[1]) is not None
+    except (OSError, BadMap):
+        return False
+
+
+def _is_map(path: str) -> bool:
+    """Whether a file looks like a label map: numbers, a palette, or few colours."""
+    try:
+        data = read_part(path)
+        head = map_header(data)
+        if head.kind not in (RGB, RGBA) or head.depth == 16:
+            return True
+        step, seen, colours = max(1, head.width * head.height // 4096), 0, set[int]()
+        for part in raw_parts(data, "colours"):
+            colours.update(part.reshape(-1)[-seen % step :: step].tolist())
+            seen += part.size
+        return len(colours) <= MOST_COLOURS
+    except (OSError, BadMap):
+        return False
+
+
+def _size(path: str) -> tuple[int, int] | None:
+    try:
+        found = header(read_part(path))
+    except (OSError, UnreadableImage):
+        return None
+    return found.height, found.width

@@ -1,0 +1,243 @@
+"""Tables from files: .npz, .npy, .csv, .parquet. No pickle is ever read; sizes are checked before memory is taken.
+
+| column | meaning |
+| --- | --- |
+| x (N, …) | the features: every column that is neither label nor id, or the array x, X, features or data |
+| labels (N) | classes by name, "" = unknown; the column `label`, or the array y, label or labels |
+| ids (N) | int64, unique; the column or array `id` if there is one |
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import stat
+import struct
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embasis.data.problem import label_names, listed
+from embasis.data.tables.csv_text import csv_rows, header_of
+from embasis.data.tables.fine import fine_columns
+from embasis.data.tables.npy import read_array, require_single_names
+from embasis.data.tables.numbers import checked, narrow
+from embasis.data.tables.parquet import LARGEST, is_flat, kinds_of, opened, values_of
+from embasis.data.text import open_regular
+from embasis.errors import InputDataError, ResourceError, quoted, require, shortened
+from embasis.types import Fine
+
+PathLike = str | os.PathLike[str]
+FEATURES, LABELS, IDS = ("x", "X", "features", "data"), ("y", "label", "labels"), ("id", "ids")
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What one file holds: x (N, …), the names of its columns if it has names, labels and ids if there are any."""
+
+    path: Path
+    x: NDArray[Any]
+    columns: tuple[str, ...] | None = None
+    labels: list[str] | None = None
+    ids: NDArray[np.int64] | None = None
+    fine: Fine | None = None
+    """Columns of x that float32 may lose, where x is float32."""
+
+
+def read_table(path: PathLike, label: str = "label", id: str | None = None, *, largest: int = LARGEST) -> Table:
+    """A table with finite float32 features; an InputDataError says what is wrong with the file, and where in it."""
+    return narrowed(read_raw(path, label, id, largest=largest))
+
+
+def read_exact(path: PathLike, label: str = "label", id: str | None = None) -> Table:
+    """A table with finite features in float64, none too large for float32."""
+    table = read_raw(path, label, id)
+    rows = checked(table.x, str(table.path), table.columns)
+    return replace(table, x=np.require(rows, np.float64, ["C", "W"]))
+
+
+def narrowed(table: Table, always: Collection[int] = ()) -> Table:
+    """A raw table with finite float32 features, and its fine columns, of which `always` are if float32 changes them."""
+    rows = checked(table.x, str(table.path), table.columns)
+    return replace(table, x=narrow(rows).numpy(), fine=fine_columns(rows, always))
+
+
+def read_raw(path: PathLike, label: str = "label", id: str | None = None, *, largest: int = LARGEST) -> Table:
+    """A table whose features are as the file has them: maybe NaN, maybe too large for float32."""
+    path = Path(path)
+    kind = path.suffix.lower()
+    try:
+        require(stat.S_ISREG(mode := path.stat().st_mode), f"{path}: {_kind(mode)}; {EXPECTED}")
+        require(kind in READERS, f"{path}: unknown kind of file {quoted(kind)}; {EXPECTED}")
+        require(path.stat().st_size > 0, f"{path}: the file is empty")
+        table = READERS[kind](path, label, id, largest)
+    except ResourceError:  # is an OSError, too, and no fault of the file
+        raise
+    except FileNotFoundError as error:
+        raise InputDataError(f"{path}: no such file") from error
+    except OSError as error:
+        raise InputDataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    require(table.x.ndim > 0, f"{path}: 2 or more dimensions (rows, features) are needed, got shape ()")
+    rows, ids = len(table.x), table.ids
+    require(rows > 0, f"{path}: no rows")
+    require(
+        table.labels is None or len(table.labels) == rows, f"{path}: {rows} rows but {len(table.labels or [])} labels"
+    )
+    if ids is not None:
+        require(len(ids) == rows, f"{path}: {rows} rows but {len(ids)} ids")
+        values, counts = np.unique(ids, return_counts=True)
+        require(
+            len(values) == rows, f"{path}: ids must be unique, {values[counts.argmax()]} appears {counts.max()} times"
+        )
+    return table
+
+
+def _kind(mode: int) -> str:
+    return "is a folder" if stat.S_ISDIR(mode) else "is not a regular file"
+
+
+def _read_npy(path: Path, label: str, id: str | None, largest: int) -> Table:
+    with open_regular(path) as stream:
+        return Table(path, read_array(stream, os.fstat(stream.fileno()).st_size, str(path), largest))
+
+
+def _read_npz(path: Path, label: str, id: str | None, largest: int) -> Table:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            require_single_names(archive, path)
+            size = sum(entry.file_size for entry in archive.infolist())
+            require(size <= largest, f"{path}: takes {size} bytes unpacked, at most {largest} are read")
+            names = [entry.filename.removesuffix(".npy") for entry in archive.infolist()]
+
+            def read(keys: Sequence[str], what: str, needed: bool) -> NDArray[Any] | None:
+                found = sorted(set(keys) & set(names))
+                has = f"it has: {listed(names)}"
+                require(found or not needed, f"{path}: no array of {what} ({' or '.join(keys)}); {has}")
+                require(len(found) < 2, f"{path}: {len(found)} arrays of {what}, one is needed: {listed(found)}")
+                if not found:
+                    return None
+                entry = archive.getinfo(f"{found[0]}.npy")
+                with archive.open(entry) as stream:
+                    return read_array(stream, entry.file_size, f"{path}: array {quoted(found[0])}", largest)
+
+            x = read(FEATURES, "features", needed=True)
+            y = read(tuple(dict.fromkeys((label, *LABELS))), "labels", needed=False)
+            ids = read(IDS if id is None else (id,), "ids", needed=id is not None)
+    except InputDataError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, RuntimeError, ValueError) as error:
+        raise InputDataError(f"{path}: not a readable .npz file: {error}") from error
+    assert x is not None
+    labels = None if y is None else label_names(y, str(path))
+    return Table(path, x, None, labels, None if ids is None else _integers(ids, path))
+
+
+def _read_csv(path: Path, label: str, id: str | None, largest: int) -> Table:
+    import pyarrow as pa
+    import pyarrow.csv as pacsv
+
+    size = path.stat().st_size
+    require(size <= largest, f"{path}: has {size} bytes, at most {largest} are read")
+    names = header_of(path)
+    features, has_label, id_column = _roles(path, names, label, id)
+    types = {name: pa.float64() for name in features} | {label: pa.string()}
+    if id_column is not None:
+        types[id_column] = pa.int64()
+    try:
+        table = pacsv.read_csv(
+            path,
+            read_options=pacsv.ReadOptions(use_threads=False),
+            parse_options=pacsv.ParseOptions(newlines_in_values=True),
+            convert_options=pacsv.ConvertOptions(column_types=types),
+        )
+        require(table.column_names == names, f"{path}: header cannot be read; columns: {listed(table.column_names)}")
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        _point_out(path, names, features, id_column, set(pacsv.ConvertOptions().null_values))
+        raise InputDataError(f"{path}: not a readable .csv file: {shortened(str(error))}") from error
+    return _from_arrow(path, table, features, label if has_label else None, id_column)
+
+
+def _point_out(path: Path, names: list[str], features: list[str], id_column: str | None, empty: set[str]) -> None:
+    """Raise for the first record that does not fit, with its line."""
+    rows = list(itertools.islice(csv_rows(path), 2))
+    require(len(rows) == 2, f"{path}: no rows")
+    for line, cells in itertools.islice(csv_rows(path), 1, None):
+        require(len(cells) == len(names), f"{path}: line {line} has {len(cells)} fields, the header has {len(names)}")
+        for name, cell in zip(names, cells, strict=True):
+            kind = int if name == id_column else float if name in features else str
+            try:
+                kind(0 if cell in empty else cell)
+            except ValueError as error:
+                rule = "an integer" if kind is int else "a number"
+                raise InputDataError(
+                    f"{path}: line {line}, column {quoted(name)}: {quoted(cell)} is not {rule}"
+                ) from error
+
+
+def _read_parquet(path: Path, label: str, id: str | None, largest: int) -> Table:
+    from pyarrow import types
+
+    with opened(path, largest) as file:
+        kinds = kinds_of(file)
+        features, has_label, id_column = _roles(path, file.schema_arrow.names, label, id)
+        for name in features:
+            kind = kinds[name]
+            numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+            require(numeric, f"{path}: column {quoted(name)} must be numbers, got {kind}")
+        for name in (label,) if has_label else ():
+            require(is_flat(kinds[name]), f"{path}: labels must be text or integers, got {kinds[name]}")
+        if id_column is not None:
+            whole = types.is_integer(kinds[id_column])
+            rule = "ids must be one column of int64 values without gaps"
+            require(whole, f"{path}: {rule}, got {kinds[id_column]}")
+        table = file.read(use_threads=False)
+        return _from_arrow(path, table, features, label if has_label else None, id_column)
+
+
+def require_different(names: Sequence[str], path: Path) -> None:
+    """No two columns have one name."""
+    twice = {name for name, count in Counter(names).items() if count > 1}
+    require(not twice, f"{path}: columns must have different names, twice or more: {listed(twice)}")
+
+
+def _roles(path: Path, names: list[str], label: str, id: str | None) -> tuple[list[str], bool, str | None]:
+    """The feature columns, whether there is a label column, and the id column."""
+    require_different(names, path)
+    nameless = next((name for name in names if not name.strip() or name.startswith("__index_level_")), None)
+    require(nameless is None, f"{path}: column {quoted(nameless)} looks like a row index; write the table without it")
+    require(id is None or id in names, f"{path}: no id column {quoted(id)}; columns: {listed(names)}")
+    id = "id" if id is None and "id" in names else id
+    features = [name for name in names if name not in (label, id)]
+    require(features, f"{path}: no feature columns; columns: {listed(names)}")
+    return features, label in names, id
+
+
+def _from_arrow(path: Path, table: Any, features: list[str], label: str | None, id: str | None) -> Table:
+    x = np.empty((table.num_rows, len(features)), dtype=np.float64)
+    for number, name in enumerate(features):
+        x[:, number] = table.column(name).to_numpy()
+    labels = None if label is None else label_names(values_of(table.column(label)), str(path))
+    ids = None if id is None else _integers(table.column(id).to_numpy(), path)
+    return Table(path, x, tuple(features), labels, ids)
+
+
+def _integers(values: NDArray[Any], path: Path) -> NDArray[np.int64]:
+    whole = values.ndim == 1 and values.dtype.kind in "iu" and (not len(values) or values.max() < 2**63)
+    require(whole, f"{path}: ids must be one column of int64 values without gaps, got {values.dtype}")
+    return values.astype(np.int64)
+
+
+READERS: dict[str, Callable[[Path, str, str | None, int], Table]] = {
+    ".csv": _read_csv,
+    ".npy": _read_npy,
+    ".npz": _read_npz,
+    ".parquet": _read_parquet,
+}
+EXPECTED = "a table is expected: .csv, .npy, .npz or .parquet"

@@ -1,0 +1,238 @@
+"""One worker process and the pipes to it.
+
+| on the pipe | meaning |
+| --- | --- |
+| request | one line of JSON: what all rows have in common, and for each row its files |
+| answer, for each row | 4 bytes: a length; so much JSON: {"reason": null or text}; the bytes of its tensors if null |
+
+Both sides know the shapes of the tensors beforehand: (3, S, S) pixels of an image; input, classes and places of a
+picture with a map.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from embasis.data.workers.protocol import Json
+from embasis.errors import ResourceError
+
+WORKER = str(Path(__file__).with_name("worker.py"))
+START_SECONDS = 60.0
+"""A worker must be ready by then; importing torch alone takes 2 to 20 s."""
+PIPE_BYTES = 2**20
+CLOSED = "image workers: the reader was closed before all its images were read"
+NONSENSE = "sent what is no answer"
+LONGEST_ANSWER = 2**16
+"""Bytes of an answer without its tensors: a worker that went mad cannot ask for gigabytes."""
+LAST_WORDS = 2000
+"""Bytes of a worker's standard error that are kept."""
+
+
+class Row(Protocol):
+    """What is read for one row of a batch: a file or some; equal ones are the same row."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+    def __hash__(self) -> int: ...
+
+
+@dataclass(eq=False)
+class ReadJob:
+    """One pass over batches: what its parts have in common."""
+
+    common: Json
+    seconds: float
+    cancelled: bool = False
+    deaths: list[str] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+@dataclass(eq=False)
+class RowRequest:
+    """One row of a batch: its place there, what a worker has to know of it, and where the bytes of its tensors go."""
+
+    place: int
+    row: Row
+    asked: Json
+    targets: list[np.ndarray[Any, np.dtype[np.uint8]]]
+
+
+class WorkerDied(Exception):  # noqa: N818 — what happened to a worker, not what went wrong here
+    """A worker ended, or was ended; the text says how, as in "died with SIGSEGV"."""
+
+
+class WorkerTimeout(Exception):  # noqa: N818 — as above
+    """No answer in time."""
+
+
+class WorkerProcess:
+    """One worker process: the pipes to it and its start and end; used by one thread, except for `close`."""
+
+    def __init__(self, number: int, command: Sequence[str] | None) -> None:
+        self.number, self.closed = number, False
+        self._command = list(command) if command else [sys.executable, "-P", WORKER]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._words = b""
+
+    def start(self) -> None:
+        """Have a worker that is ready."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.stop()
+        with self._lock:
+            if self.closed:
+                raise ResourceError(CLOSED)
+            self._process = self._spawned()
+        try:
+            ready = self._frame(START_SECONDS)
+        except (WorkerDied, WorkerTimeout) as loss:
+            if self.closed:
+                raise ResourceError(CLOSED) from None
+            how = "was not ready" if isinstance(loss, WorkerTimeout) else str(loss)
+            text = f"image worker {self.number}: {how} within {START_SECONDS:g} s of its start{self.stop()}"
+            raise ResourceError(text) from None
+        assert ready == {"ready": True}
+
+    def _spawned(self) -> subprocess.Popen[bytes]:
+        # Its own process group: a Ctrl-C or a SIGTERM to ours must not take the workers before the run is saved.
+        paths = os.pathsep.join(path for path in sys.path if path)
+        environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+        pipe = subprocess.PIPE
+        # Until it has that group, a signal to ours reaches it too, and would kill it before it can ignore signals.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+        try:
+            process = subprocess.Popen(
+                self._command, bufsize=0, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, process_group=0
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise ResourceError(f"image worker {self.number} cannot be started: {error}; set workers to 0") from error
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        # Room for some images, so that worker and thread wake each other less often; where the system allows it.
+        with suppress(OSError, AttributeError):
+            assert process.stdout is not None
+            fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        return process
+
+    def ask(self, call: ReadJob, items: list[RowRequest]) -> None:
+        """Send a request; the answers come one by one."""
+        request = {**call.common, "seconds": call.seconds, "files": [item.asked for item in items]}
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            rest = memoryview(json.dumps(request).encode("ascii") + b"\n")
+            while rest:
+                rest = rest[self._process.stdin.write(rest) or 0 :]
+        except OSError:
+            raise WorkerDied(self._end()) from None
+
+    def answer(self, item: RowRequest, seconds: float) -> str | None:
+        """The next row, written where it belongs, or the reason why there is none."""
+        found = self._frame(seconds)
+        reason = found.get("reason", NONSENSE) if isinstance(found, dict) else NONSENSE
+        if reason is None:
+            for target in item.targets:
+                self._fill(target.data, seconds)
+            return None
+        if not isinstance(reason, str) or reason == NONSENSE:
+            raise WorkerDied(NONSENSE)
+        return reason
+
+    def _frame(self, seconds: float) -> Any:
+        length = bytearray(4)
+        self._fill(memoryview(length), seconds)
+        size = int.from_bytes(length, "big")
+        if size > LONGEST_ANSWER:
+            raise WorkerDied(NONSENSE)
+        text = bytearray(size)
+        self._fill(memoryview(text), seconds)
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            raise WorkerDied(NONSENSE) from None
+
+    def _fill(self, target: memoryview, seconds: float) -> None:
+        """Read exactly this many bytes; what the worker says on standard error is drained meanwhile."""
+        process = self._process
+        assert process is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        out, err = process.stdout.fileno(), process.stderr.fileno()
+        poll = select.poll()
+        poll.register(out, select.POLLIN)
+        poll.register(err, select.POLLIN)
+        while target:
+            before = time.monotonic()
+            ready = dict(poll.poll(1000 * min(1.0, max(0.0, seconds))))
+            if err in ready and not self._listen(err):
+                poll.unregister(err)
+            if out in ready:
+                if not (count := os.readv(out, [target])):
+                    raise WorkerDied(self._end())
+                target = target[count:]
+            elif seconds <= 0:
+                raise WorkerTimeout
+            # If all of us were stopped for a minute, that minute is not the worker's fault: it counts as a second.
+            seconds -= min(1.0, time.monotonic() - before)
+
+    def _listen(self, err: int) -> bool:
+        text = os.read(err, 65536)
+        self._words = (self._words + text)[-LAST_WORDS:]
+        return bool(text)
+
+    def _end(self) -> str:
+        """How the worker ended; it has closed its pipes, so it is about to."""
+        assert self._process is not None
+        try:
+            code = self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            return "closed its pipe"
+        if code >= 0:
+            return f"ended with exit code {code}"
+        with suppress(ValueError):
+            return f"died with {signal.Signals(-code).name}"
+        return f"died with signal {-code}"
+
+    def stop(self) -> str:
+        """End the worker; its last words for the end of a message."""
+        with self._lock:
+            process, self._process = self._process, None
+        if process is None:
+            return ""
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        with suppress(OSError):
+            os.set_blocking(process.stderr.fileno(), False)
+            self._listen(process.stderr.fileno())
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        words, self._words = self._words.decode("utf-8", "replace"), b""
+        last = [line.strip() for line in words.splitlines() if line.strip()][-1:]
+        return "".join(f"; it said: {line[:300]}" for line in last)
+
+    def close(self) -> None:
+        """From another thread: no worker from now on. The thread sees the closed pipe and tidies up."""
+        with self._lock:
+            self.closed = True
+            if self._process is not None:
+                self._process.kill()

@@ -1,0 +1,88 @@
+"""The network of every method: an extractor, a linear classifier, and the basis block when a method wants one.
+
+Any torch module that maps (B, …) to features (B, d, *S) is an extractor; a module that already returns an `Output` is
+used as it is.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from embasis.functional.sites import times
+from embasis.networks.basis_block import BasisBlock
+from embasis.types import Output
+
+
+class DomainNorm(nn.Module):
+    """(x − centre) / scale with a pair for each side: the classifier sees both domains alike (decision 0017).
+
+    | buffer | shape | meaning |
+    | --- | --- | --- |
+    | centre, scale | 2 d | of the labelled (0) and the unlabelled side (1) |
+    """
+
+    centre: Tensor
+    scale: Tensor
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(2, features))
+        self.register_buffer("scale", torch.ones(2, features))
+
+    def forward(self, rows: Tensor, side: int) -> Tensor:
+        """Rows (N, d) of one side."""
+        return (rows - self.centre[side]) / self.scale[side]
+
+
+class Network(nn.Module):
+    """features = extractor(x); logits = classifier(features), site by site; `side`: whose domain the rows are of.
+
+    With a `head`, logits = head(features) in place of the classifier: it sees neighbours, grids (B, d, h, w). A picture
+    (B, 3, H, W) becomes a grid (H / stride, W / stride), where H and W are multiples of `multiple`.
+    """
+
+    classifier: nn.Linear
+    """Only where there is no head."""
+
+    def __init__(
+        self,
+        extractor: nn.Module,
+        features: int,
+        classes: int,
+        by_domain: bool = False,
+        *,
+        head: nn.Module | None = None,
+        stride: int = 1,
+        multiple: int = 1,
+    ) -> None:
+        super().__init__()
+        assert head is None or not by_domain, "a head sees grids, scales by domain are of rows"
+        self.extractor = extractor
+        if head is None:
+            self.classifier = nn.Linear(features, classes)
+        self.domains = DomainNorm(features) if by_domain else None
+        self.basis: BasisBlock | None = None
+        self.head = head
+        self.features, self.stride, self.multiple = features, stride, multiple
+        self.window = 0
+
+    def forward(self, x: Tensor, side: int = 1) -> Output:
+        """Features (B, d, *S) and logits (B, C, *S)."""
+        features = self.extractor(x)
+        if self.head is not None:
+            return Output(features, self.head(features))
+        rows = features.movedim(1, -1)
+        logits = self.classify_features(rows.flatten(0, -2), side)
+        return Output(features, logits.unflatten(0, rows.shape[:-1]).movedim(-1, 1))
+
+    def classify_features(self, rows: Tensor, side: int) -> Tensor:
+        """Logits (N, C) of rows of features (N, d); a network with a head judges grids alone."""
+        if self.domains is not None:
+            rows = self.domains(rows.float(), side)
+        return times(rows, self.classifier.weight.T) + self.classifier.bias
+
+    def add_basis(self, components: int) -> BasisBlock:
+        """The attention block of Stage I, orthonormal at the start."""
+        self.basis = BasisBlock(components, self.features).to(next(self.parameters()).device)
+        return self.basis

@@ -1,0 +1,280 @@
+"""A run in its folder: it can be killed at any instant, and the same command goes on where it was.
+
+Every artefact is a function of data, config and seed and is written before the generation that contains its round, so
+that going on writes the same bytes again. Times are apart, in timings.jsonl.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from embasis.config import Config, upgrade
+from embasis.data.images.folders import DEFAULTS, require_budget
+from embasis.data.images.samples import Images
+from embasis.data.images.sides import tolerated
+from embasis.data.ledger import Account, ledger
+from embasis.data.segmentation.samples import MapArrays, MapFiles
+from embasis.engine.holdout import split_holdout
+from embasis.engine.round_labels import MapLabels, RowLabels
+from embasis.engine.self_train import TrainingEvent, begin, train_rounds
+from embasis.engine.state import TrainState
+from embasis.errors import CheckpointError, ConfigError, EmbasisError, ReportError, ResourceError, require
+from embasis.inputs.image_inputs import ImageInputs
+from embasis.report.page import run_page
+from embasis.report.records import record_to_json
+from embasis.runs.basis_view import basis_facts, basis_name, basis_of
+from embasis.runs.checkpoint import backbone_of, begin_folder, environment_of, pack_state, rows_name, unpack_state
+from embasis.runs.checkpoint_schema import check_facts, read_environment, read_run
+from embasis.runs.fingerprint import Marks, fingerprint, marks_of, rows_of
+from embasis.runs.gallery import gallery_files, map_row_names
+from embasis.runs.map_output import write_maps
+from embasis.runs.model import Model, label_columns, model_of_run
+from embasis.runs.parts import RunParts, build
+from embasis.runs.restore import name_damage, restore_files
+from embasis.runs.resume import (
+    adopt_rows,
+    diff_rows,
+    extend_rounds,
+    known_rows,
+    refuse_changed_config,
+    refuse_changed_data,
+    refuse_other_kind,
+)
+from embasis.runs.thumbnails import row_gallery, row_gallery_name
+from embasis.runs.view import kept_round, labels_name, labels_of, shown_round, view_of
+from embasis.storage import Generation, RunFolder, SealedFiles
+from embasis.types import Problem, RejectedFile
+
+Changed = tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]
+
+
+@dataclass
+class TrainingRun:
+    """A run and its folder. Iterate over `moments`; `model` is there when they have ended."""
+
+    problem: Problem
+    config: Config
+    folder: RunFolder
+    front: ImageInputs | None = None
+    allow_change: tuple[str, ...] = ()
+    """Settings that may differ from those the run was begun with."""
+    accept_data: bool = False
+    """Whether rows may differ from those the run was begun with."""
+    resumed: Generation | None = None
+    model: Model | None = None
+    timings: list[dict[str, Any]] = field(default_factory=list)
+    saved: int = 0
+    """Number of the last generation that is on disk."""
+    changes: list[str] = field(default_factory=list)
+    """What was changed since the run began, in words."""
+    environment: dict[str, Any] = field(default_factory=dict)
+    """What the run's bits depend on beside data, config and seed; that of its first start."""
+    repaired: list[str] = field(default_factory=list)
+    """Files of an earlier command that were damaged, in words: those of a run that had ended are made again."""
+    _built: RunParts | None = None
+    _data: dict[str, str] = field(default_factory=dict)
+    _marks: dict[str, Marks] = field(default_factory=dict)
+    _progress: TrainState | None = None
+
+    def prepare(self) -> RunParts:
+        """Build everything; what is wrong with config or data is said here, before the folder is touched."""
+        if self._built is None:
+            self._built = build(self.problem, self.config, self.front)
+            self._data, self._marks = fingerprint(self.problem), marks_of(self.problem)
+            training, _ = split_holdout(self.problem, self._built.plan)
+            if self._built.maps is None:  # a picture has many sites; how many is not known yet
+                self._built.method.labeller.require_rows(len(training.labelled) + len(training.unlabelled))
+            self.problem = self._built.problem  # the rows as they came are not needed any more
+            ledger(self.problem, {}, None)  # a file that nobody accounts for is found before hours of training
+        return self._built
+
+    def open(self) -> TrainState:
+        """Where the run stands: at its start, or where the folder's newest generation is."""
+        if self._progress is None:
+            self._progress = self._open(self.prepare(), self._data)
+            if self._progress.status == "running":
+                self._marks = {}  # a run that has ended may have to write the table of its rows again
+        return self._progress
+
+    def events(self) -> Iterator[TrainingEvent]:
+        """The whole run, saved after every round and every `save_seconds`; ends at once if it had ended before."""
+        built, progress = self.prepare(), self.open()
+        self.repaired = name_damage(self) if progress.status == "running" else restore_files(self, progress)
+        last_save = last_moment = time.monotonic()
+        shelf = self.folder.label_store() if built.maps is not None else None
+        for event in train_rounds(built.problem, built.network, built.method, built.plan, progress, shelf):
+            now = time.monotonic()
+            self._count(event, now - last_moment)
+            last_moment = now
+            progress = event.state
+            self._refuse_losses()
+            if event.record is not None:
+                self._write_round(event)
+            if event.record is not None or now - last_save >= self.config.save_seconds:
+                self.save(progress)
+                last_save = time.monotonic()
+            yield event
+        self.model = model_of_run(built, progress)
+        if built.maps is not None:
+            built.maps.reader.close()
+        self._write_report(progress)
+
+    def save(self, progress: TrainState) -> None:
+        """Publish everything that is needed to go on; callers may do so at any moment."""
+        built = self._built
+        require(built is not None, "nothing has been built yet: iterate over moments() first", EmbasisError)
+        assert built is not None
+        kept = {"timings": self.timings, "changes": self.changes, "environment": self.environment}
+        kept["refused"] = [asdict(item) for item in self.refused()]
+        tensors, facts = pack_state(built, self.problem, self._data, progress, kept)
+        self.saved = self.folder.publish(tensors, facts)
+
+    def _open(self, built: RunParts, data: dict[str, str]) -> TrainState:
+        """A fresh start, or where the newest generation stands."""
+        progress = begin(built.network, built.method, built.plan)
+        self.resumed = self.folder.newest()
+        if self.resumed is None:
+            self.environment = environment_of(built)
+            begin_folder(self.folder, built)
+            self.folder.write_table(rows_name(data), rows_of(self.problem, self._marks))
+            return progress
+        facts = self.resumed.facts
+        check_facts(facts, self.folder.path)
+        self.environment = read_environment(self.folder.path, facts)
+        settings = refuse_changed_config(upgrade(facts["config"]), built.resolved, self.allow_change)
+        same = backbone_of(built) == facts["backbone"]
+        rule = "the run folder was begun with other weights of the backbone; use another folder, or the old weights"
+        require(same, rule, ConfigError)
+        before, now, shifted = self._refuse_data(built, facts, data) if data != facts["data"] else ({}, {}, ())
+        self.timings, self.changes = list(facts["timings"]), list(facts.get("changes", ()))
+        self.saved = self.resumed.number
+        progress = unpack_state(progress, self.resumed, settings)
+        extend_rounds(progress, built.plan, settings)
+        if shifted:
+            adopt_rows(progress, before, now)
+            self.folder.write_table(rows_name(data), now)
+        if settings or shifted:
+            self._note_changes(built, [*settings, *shifted], progress)
+        return progress
+
+    def _refuse_data(self, built: RunParts, facts: dict[str, Any], data: dict[str, str]) -> Changed:
+        """The rows before, the rows now, and what has changed, unless the user does not accept it."""
+        before: dict[str, Any] = {}
+        with suppress(CheckpointError):  # a folder of an older release has no such table
+            assert self.resumed is not None
+            files = SealedFiles(self.folder.path, self.resumed.sealed)
+            before = known_rows(files.table(rows_name(facts["data"])))
+        now = rows_of(self.problem, self._marks)
+        changed = refuse_changed_data(diff_rows(facts["data"], data, before, now), self.accept_data)
+        columns = None if self.problem.columns is None else list(self.problem.columns)
+        names, shape = list(self.problem.schema.names), list(built.shape)
+        refuse_other_kind(facts, {"classes": names, "columns": columns, "shape": shape})
+        return before, now, changed
+
+    def _note_changes(self, built: RunParts, changes: list[str], progress: TrainState) -> None:
+        """From here on the folder belongs to the new settings and data."""
+        self.changes += [f"from generation {self.saved + 1} on, {change}" for change in changes]
+        self.folder.write_json("config.json", built.resolved)
+        self.folder.write_jsonl("changes.jsonl", self.changes)
+        self.save(progress)
+
+    def _count(self, event: TrainingEvent, seconds: float) -> None:
+        """Add the time to its stage: a pause with a record ends labelling, any other one a training step."""
+        number = event.record.round if event.record is not None else event.state.round
+        stage = "train" if event.record is None else "label"
+        for row in self.timings:
+            if row["round"] == number and row["stage"] == stage:
+                row["seconds"] += seconds
+                return
+        self.timings.append({"round": number, "stage": stage, "seconds": seconds})
+
+    def _write_round(self, event: TrainingEvent) -> None:
+        record, verdict = event.record, event.labels
+        if record is None or verdict is None:
+            return
+        if isinstance(verdict, MapLabels):
+            self.write_maps(record.round, verdict, event.is_kept)
+        else:
+            self.write_labels(record.round, verdict)
+        if event.basis is not None:
+            self.folder.write_json(basis_name(record.round), basis_facts(event.basis, self.problem))
+        self.folder.write_jsonl("rounds.jsonl", [record_to_json(row) for row in event.state.records])
+        self.folder.write_jsonl("timings.jsonl", self.timings)
+        self._write_ledger(record.trusted)
+
+    def row_table(self) -> dict[str, Any]:
+        """The table of the rows that the run has, with their marks."""
+        return rows_of(self.problem, self._marks)
+
+    def write_labels(self, number: int, verdict: RowLabels) -> None:
+        """The labels of a round, one for each row."""
+        ids = self.problem.row_names or self.problem.unlabelled.ids.tolist()
+        self.folder.write_table(labels_name(number), label_columns(verdict, ids, self.problem.schema))
+
+    def write_maps(self, number: int, verdict: MapLabels, is_kept: bool) -> None:
+        """The label maps of a round; small copies of a few with their pictures, if the report is to show this one."""
+        built, samples = self.prepare(), self.problem.unlabelled
+        assert built.maps is not None
+        assert isinstance(samples, MapFiles | MapArrays)
+        folder, names = self.folder.maps(number, built.maps.table), map_row_names(self.problem)
+        grey = {item.name for item in samples.refused} if isinstance(samples, MapFiles) else set()
+        parts = (part for part in verdict.parts() if names[int(part.rows[0])] not in grey)  # a row each
+        written = write_maps(folder, parts, samples.sizes, self.problem.schema, names, ".parquet")
+        if not is_kept:
+            return
+        variance = {str(line["id"]): float(line["mean_variance"]) for line in written}
+        for name, data in gallery_files(self.problem, verdict, built.maps.table, variance, number).items():
+            self.folder.write_bytes(name, data)
+
+    def _write_report(self, progress: TrainState) -> None:
+        """The page; where it cannot be written, model and labels are there all the same."""
+        path = self.folder.path
+        try:
+            self._write_ledger(progress.records[min(progress.model_round, len(progress.records) - 1)].trusted)
+            newest = read_run(path)
+            facts, files, number = newest.facts, SealedFiles(path, newest.sealed), shown_round(newest.facts)
+            labels, basis = labels_of(files, number), basis_of(files, kept_round(facts), {})
+            if (pictures := row_gallery(self.problem, self.front, labels, basis)) is not None:
+                origin = {"labels": files.seal(labels_name(number))}
+                self.folder.write_sealed_json(row_gallery_name(number), {**pictures, **origin})
+            self.folder.write_text("report.html", run_page(view_of(path)))
+        except ResourceError as error:
+            rest = "model and labels are kept; the same command, or embasis report, writes the report again"
+            raise ReportError(f"{str(error).partition('; ')[0]}; {rest}") from error
+
+    def _write_ledger(self, trusted: int) -> None:
+        """Every file that could not be used, and what became of all the others."""
+        self.folder.write_jsonl("quarantine.jsonl", [asdict(item) for item in self.refused()])
+        accounts = {name: asdict(account) for name, account in self.accounts(trusted).items()}
+        self.folder.write_json("ledger.json", accounts)
+
+    def accounts(self, trusted: int) -> dict[str, Account]:
+        """What became of every file that was met; pictures with label maps are used whole, by their trusted sites."""
+        maps = self.prepare().maps is not None
+        return ledger(self.problem, self._late(), None if maps else trusted)
+
+    def refused(self) -> list[RejectedFile]:
+        """What could not be used, up to now."""
+        return [*self.problem.refused, *(item for items in self._late().values() for item in items)]
+
+    def _late(self) -> dict[str, list[RejectedFile]]:
+        """Rows that were lost while training, on each side."""
+        sides = {"labelled": self.problem.labelled, "unlabelled": self.problem.unlabelled, "test": self.problem.test}
+        files = {name: side for name, side in sides.items() if isinstance(side, Images | MapFiles)}
+        return {name: [replace(item, side=name) for item in side.refused] for name, side in files.items()}
+
+    def _refuse_losses(self) -> None:
+        """Files that vanish while training have the same budget as those that were damaged before."""
+        late = sum(len(items) for items in self._late().values())
+        if not late:
+            return
+        rows = sum(len(side) for side in (self.problem.labelled, self.problem.unlabelled, self.problem.test or ()))
+        seen = rows + len(self.problem.refused)
+        budget = float(self.config.data.get("budget", DEFAULTS.budget))
+        if late + len(self.problem.refused) > tolerated(seen, budget):
+            self.folder.write_jsonl("quarantine.jsonl", [asdict(item) for item in self.refused()])
+        require_budget(self.refused(), seen, budget)

@@ -1,0 +1,68 @@
+"""A run folder as the report reads it: the facts of its newest generation, and the sealed files that these name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from embasis.engine.model_selection import SELECTION_SCORE
+from embasis.errors import CorruptError, require
+from embasis.report.records import RunView, record_from_json
+from embasis.runs.basis_view import basis_of
+from embasis.runs.checkpoint_schema import read_environment, read_refused, read_run
+from embasis.runs.gallery import gallery_of, palette_of
+from embasis.runs.thumbnails import stored_gallery
+from embasis.storage import SealedFiles
+
+
+def view_of(path: Path) -> RunView:
+    """Everything that the page shows; CorruptError when a byte of it is not as the run wrote it."""
+    newest = read_run(path)
+    facts, files = newest.facts, SealedFiles(path, newest.sealed)
+    rounds = tuple(record_from_json(row) for row in facts["records"])
+    scored = all(SELECTION_SCORE in record.scores for record in rounds)
+    require(scored, f"{path}: the run's facts are damaged: a round has no score {SELECTION_SCORE!r}", CorruptError)
+    number = kept_round(facts)
+    shown = shown_round(facts)
+    items, pictures = stored_gallery(files, shown, files.seal(labels_name(shown)))
+    return RunView(
+        config=facts["config"],
+        environment=read_environment(path, facts),
+        rounds=rounds,
+        timings=facts["timings"],
+        labels=labels_of(files, shown),
+        status=str(facts["progress"]["status"]),
+        best_round=number,
+        classes=tuple(facts["classes"]),
+        notes=tuple(str(note) for note in facts.get("notes", ())),
+        corrected=int(facts.get("corrected", 0)),
+        gallery=gallery_of(files, shown),
+        palette=palette_of(facts),
+        pictures=int((facts.get("maps") or {}).get("pictures", 0)),
+        items=items,
+        basis=basis_of(files, number, pictures),
+        refused=read_refused(path, facts),
+    )
+
+
+def labels_name(number: int) -> str:
+    """Where the labels of a round lie in the run folder, unless they are maps."""
+    return f"labels/round-{number:03d}.parquet"
+
+
+def labels_of(files: SealedFiles, number: int) -> dict[str, list[Any]] | None:
+    """The columns of a round's labels; None for label maps, and before the first round has ended."""
+    name = labels_name(number)
+    return files.table(name) if name in files else None
+
+
+def shown_round(facts: dict[str, Any]) -> int:
+    """The round whose labels the page shows: the last one, or the one that was chosen."""
+    kept = facts["progress"].get("kept")
+    return max(len(facts["records"]) - 1, 0) if kept is None else int(kept)
+
+
+def kept_round(facts: dict[str, Any]) -> int:
+    """The round whose model is kept: the last one, the one that was chosen, or the best one after a collapse."""
+    collapsed = facts["progress"].get("kept") is None and facts["progress"]["status"] == "collapsed"
+    return int(facts["progress"]["best_round"]) if collapsed else shown_round(facts)

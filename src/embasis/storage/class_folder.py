@@ -1,0 +1,216 @@
+"""A folder of images by class, OUT/<class>/<name>, of links to the files or of copies.
+
+It is built beside its place and put there in one step, so that there is never a half of one. `.embasis-export.json`
+says which files we made: a folder with any other file in it, or with one of ours changed, has an owner, and is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from embasis.errors import CheckpointError, ConfigError, InputDataError, require
+from embasis.storage import atomic
+from embasis.storage.atomic import refuse_lost_link, temp_path, writing
+from embasis.storage.checkpoints import own_version, read_sealed, write_sealed
+from embasis.storage.feature_cache import hash_of
+
+MARKER, WHAT = ".embasis-export.json", "embasis export"
+LARGEST_MARKER = 1 << 30
+LONGEST = 100
+"""Bytes that stay of a name that is made safe, beside its hash and its ending."""
+CHUNK = 1 << 20
+_UNSAFE = re.compile(r'[/\\<>:"|?*]')
+_RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?|__macosx|@eadir|thumbs\.db|desktop\.ini", re.I)
+"""Names that other systems cannot have, or that readers of image folders skip."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One image: what the run calls it, its class, and the file."""
+
+    id: str
+    label: str
+    path: str
+
+
+def write_links(out: Path, items: Sequence[Item], classes: Sequence[str], copy: bool) -> dict[str, Path]:
+    """The folder of these items, all or nothing; the sub-folder of each class that has one."""
+    folders = dict(zip(classes, safe_names(classes, classes), strict=True))
+    places = _places(items, folders)
+    require_replaceable(out)
+    with writing(out):
+        atomic.disk.make(out.parent)
+        temp = temp_path(out.parent)
+        entries: dict[str, dict[str, str]] = {}
+        try:
+            atomic.disk.mkdir(temp)
+            for folder in dict.fromkeys(folders[item.label] for item in items):
+                atomic.disk.mkdir(temp / folder)
+            for item, place in zip(items, places, strict=True):
+                entries[place] = {}  # it may be there from here on
+                entries[place] = {"id": item.id, **_add(temp / place, item.path, copy)}
+            marker = {"what": WHAT, "version": own_version(), "files": entries}
+            atomic.disk.create(temp / MARKER, write_sealed(marker))
+            os.sync()  # once: to wait for each of thousands of links takes minutes
+            _put(temp, out)
+        except BaseException:
+            with suppress(OSError):
+                _remove(temp, entries)
+            raise
+    return {name: out / folders[name] for name in dict.fromkeys(item.label for item in items)}
+
+
+def _add(path: Path, source: str, copy: bool) -> dict[str, str]:
+    """A link or a copy, and what it can be known by."""
+    if not copy:
+        atomic.disk.symlink(source, path)
+        return {"link": source}
+    digest = hashlib.sha256()
+    target = atomic.disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
+        with open(os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+            regular = stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+            require(regular, f"{source}: not a regular file; it cannot be copied", InputDataError)
+            while data := stream.read(CHUNK):
+                digest.update(data)
+                atomic.disk.write_all(target, data)
+    finally:
+        atomic.disk.close(target)
+    return {"sha256": digest.hexdigest()}
+
+
+def _put(temp: Path, out: Path) -> None:
+    """The new folder in its place; an older one of ours is moved aside first, and back if that is in vain."""
+    if not out.is_dir() or not os.listdir(out):
+        atomic.disk.rename(temp, out)  # also onto an empty folder
+        atomic.disk.sync(out.parent)
+        return
+    old = _entries(out)
+    atomic.disk.rename(out, aside := temp_path(out.parent))
+    try:
+        atomic.disk.rename(temp, out)
+    except BaseException:
+        with suppress(OSError):
+            atomic.disk.rename(aside, out)
+        raise
+    atomic.disk.sync(out.parent)
+    _remove(aside, old)
+
+
+def _remove(folder: Path, entries: Iterable[str]) -> None:
+    """A folder and what we put there, nothing else."""
+    entries = list(entries)
+    for name in [*entries, MARKER]:
+        with suppress(FileNotFoundError):
+            atomic.disk.unlink(folder / name)
+    for path in [*sorted(path for path in folder.iterdir() if path.is_dir()), folder]:
+        atomic.disk.rmdir(path)
+
+
+def require_replaceable(out: Path) -> None:
+    """Refuse a place that is not free, empty, or as an earlier export left it."""
+    refuse_lost_link(out)
+    free = not os.path.lexists(out) or (out.is_dir() and not out.is_symlink())
+    require(free, f"output {out} is a file or a link; name a folder", ConfigError)
+    if not out.is_dir() or not os.listdir(out):
+        return
+    try:
+        entries = _entries(out)
+    except CheckpointError:
+        rule = f"output {out} is not empty and was not made by export; name a new or an empty folder"
+        raise ConfigError(rule) from None
+    foreign = _foreign(out, entries)
+    first = f"{', '.join(map(repr, foreign[:3]))}{', …' if len(foreign) > 3 else ''}"
+    rule = f"output {out} holds what export did not make: {first}; name another folder"
+    require(not foreign, rule, ConfigError)
+
+
+def _entries(out: Path) -> dict[str, Mapping[str, Any]]:
+    """What the marker says of each file."""
+    facts = read_sealed(out / MARKER, LARGEST_MARKER)
+    entries = facts.get("files")
+    known = isinstance(entries, dict) and all(isinstance(entry, dict) for entry in entries.values())
+    safe = known and all(re.fullmatch(r"[^/]+/[^/]+", name) and ".." not in name.split("/") for name in entries)
+    require(safe and facts.get("what") == WHAT, f"{out / MARKER} is malformed", CheckpointError)
+    return dict(entries)
+
+
+def _foreign(out: Path, entries: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Names below a folder that are not ours, or not any more as we made them."""
+    folders = {name.partition("/")[0] for name in entries}
+    found = []
+    for top, subs, plain in os.walk(out):
+        for name in subs + plain:
+            path = Path(top, name)
+            below = path.relative_to(out).as_posix()
+            ours = below == MARKER or (below in folders and path.is_dir() and not path.is_symlink())
+            if not ours and not (below in entries and _is_as_made(path, entries[below])):
+                found.append(below)
+    return sorted(found)
+
+
+def _is_as_made(path: Path, entry: Mapping[str, Any]) -> bool:
+    if "link" in entry:
+        return path.is_symlink() and os.readlink(path) == entry["link"]
+    return path.is_file() and not path.is_symlink() and hash_of(path) == entry.get("sha256")
+
+
+def _places(items: Sequence[Item], folders: Mapping[str, str]) -> list[str]:
+    """<class>/<name> of each item, all different."""
+    rows = defaultdict[str, list[int]](list)
+    for row, item in enumerate(items):
+        rows[item.label].append(row)
+    places = [""] * len(items)
+    for label, chosen in rows.items():
+        ids = [items[row].id for row in chosen]
+        for row, name in zip(chosen, safe_names([id.rpartition("/")[2] for id in ids], ids), strict=True):
+            places[row] = f"{folders[label]}/{name}"
+    return places
+
+
+def safe_names(names: Sequence[str], wholes: Sequence[str]) -> list[str]:
+    """A file name for each of these names, all different on every system; `wholes` are the paths they come from.
+
+    What can be a name stays as it is; what cannot, and what others would share, gets a hash of the whole."""
+    keys = [_key(name) for name in names]
+    alike = Counter(keys)
+    good = [_is_plain(name) and alike[key] == 1 for name, key in zip(names, keys, strict=True)]
+    used = {key for key, kept in zip(keys, good, strict=True) if kept}
+    rows = zip(names, wholes, good, strict=True)
+    return [name if kept else _made_safe(name, whole, used) for name, whole, kept in rows]
+
+
+def _key(name: str) -> str:
+    """What file systems that ignore case, or write letters otherwise, take for the same name."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name can be that of a file or folder that every system and every reader of image folders takes."""
+    printable = name.isprintable() and not _UNSAFE.search(name) and not _RESERVED.fullmatch(name)
+    return printable and 0 < len(name.encode()) <= 200 and name[0] not in ". " and name[-1] not in ". "
+
+
+def _made_safe(name: str, whole: str, used: set[str]) -> str:
+    """Its printable part, a hash of the whole, and its ending; now it is used."""
+    stem, ending = os.path.splitext(name)
+    ending = ending if re.fullmatch(r"\.[A-Za-z0-9]{1,8}", ending) else ""
+    letters = "".join(letter if letter.isprintable() and not _UNSAFE.match(letter) else "_" for letter in stem)
+    short = letters.encode()[:LONGEST].decode(errors="ignore").strip(". ")
+    for attempt in range(len(used) + 1):
+        data = f"{attempt or ''}\0{whole}".encode("utf-8", "surrogatepass")
+        found = f"{short}-{hashlib.blake2b(data, digest_size=6).hexdigest()}{ending}".lstrip("-")
+        if _key(found) not in used:
+            break
+    used.add(_key(found))
+    return found

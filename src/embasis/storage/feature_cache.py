@@ -1,0 +1,213 @@
+"""Features of images on disk, so that no image is decoded twice: found by the hash of the image's bytes.
+
+A cache folder belongs to one frozen network and one way of preparing images; `key` names both. It holds shards, files
+of a few hundred rows in safetensors form (`digest` N 16, `rows` N …), each named after the sha256 of its content: so a
+shard is whole or not there, several processes may add at the same time, and a damaged one is found out, left alone
+with a warning, and its rows are computed again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from embasis.errors import CorruptError, EmbasisWarning, ResourceError, require
+from embasis.storage import atomic
+from embasis.storage.atomic import writing
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DIGEST = 16
+NAME = re.compile(r"([0-9a-f]{64})\.shard")
+DTYPES = {"F32": "<f4", "F16": "<f2"}
+LONGEST_HEADER = 10_000
+BLOCK = 2**20
+
+
+ADVICE = "images.cache=DIR or EMBASIS_CACHE names another folder for features"
+
+
+def cache_folder(given: str = "") -> Path:
+    """Where features are kept: as given, else EMBASIS_CACHE, else the user's cache folder."""
+    if found := given or os.environ.get("EMBASIS_CACHE"):
+        return Path(found)
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    rule = "there is no folder for features: this user has no home; images.cache=DIR or EMBASIS_CACHE names one"
+    require(not home.startswith("~"), rule, ResourceError)
+    return Path(home) / "embasis"
+
+
+def require_place(folder: Path) -> None:
+    """Refuse a folder in which nothing is kept yet and nothing can be; nothing is written."""
+    place = folder / "features"
+    try:
+        if place.is_dir() and os.listdir(place):
+            return  # all may be there that is needed
+        while not os.path.lexists(place) and place != place.parent:
+            place = place.parent
+        os.stat(place)
+        with_room = os.access(place, os.W_OK | os.X_OK)
+        reason = "" if place.is_dir() and with_room else "Permission denied" if place.is_dir() else "Not a directory"
+    except OSError as error:
+        reason = str(error.strerror)
+    require(not reason, f"cannot write {folder}: {place}: {reason}; {ADVICE}", ResourceError)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Where the rows of one shard lie in its file."""
+
+    path: Path
+    offset: int
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return math.prod(self.shape) * int(self.dtype[-1])
+
+
+class FeatureCache:
+    """The rows of one frozen network; `add` writes a shard, everything else only reads."""
+
+    def __init__(self, folder: Path | str, key: str) -> None:
+        self.path = Path(folder) / "features" / key
+        self._where: dict[bytes, tuple[Shard, int]] = {}
+        self._known: set[str] = set()
+        try:
+            self.refresh()
+        except OSError as error:
+            raise ResourceError(f"cannot read {self.path}: {error.strerror}; {ADVICE}") from error
+
+    def __len__(self) -> int:
+        return len(self._where)
+
+    def __contains__(self, digest: bytes) -> bool:
+        return digest in self._where
+
+    def refresh(self) -> None:
+        """Take up the shards that are new on disk."""
+        names = sorted(os.listdir(self.path)) if self.path.is_dir() else []
+        for name in names:
+            if NAME.fullmatch(name) and name not in self._known:
+                self._known.add(name)
+                try:
+                    self._take(self.path / name)
+                except CorruptError as error:
+                    warnings.warn(f"{error}; its images are read again", EmbasisWarning, stacklevel=3)
+
+    def require_writable(self) -> None:
+        """Refuse a folder that cannot be written to, before hours of work for it."""
+        with writing(self.path, f"; {ADVICE}"):
+            atomic.disk.make(self.path)
+            probe = atomic.temp_path(self.path)
+            try:
+                atomic.disk.create(probe, b"")
+            finally:
+                atomic.disk.discard(probe)
+
+    def add(self, digests: Sequence[bytes], rows: Tensor) -> None:
+        """A new shard with these rows, on the disk when this returns."""
+        import torch
+        from safetensors.torch import save
+
+        require(len(digests) == len(rows), f"cache: {len(digests)} digests for {len(rows)} rows")
+        if not digests:
+            return
+        column = torch.frombuffer(bytearray(b"".join(digests)), dtype=torch.uint8).view(-1, DIGEST)
+        data = bytes(save({"digest": column, "rows": rows.detach().cpu().contiguous().clone()}))
+        target = self.path / f"{hashlib.sha256(data).hexdigest()}.shard"
+        with writing(target, f"; {ADVICE}"):
+            atomic.disk.make(self.path)
+            atomic.disk.expect_room(self.path, len(data))
+            if not is_whole(target):
+                atomic.disk.put(target, data)
+        self._known.add(target.name)
+        self._take(target)
+
+    def rows(self, digests: Sequence[bytes]) -> Tensor:
+        """The rows of these images, in this order, float32."""
+        import numpy as np
+        import torch
+
+        require(len(digests) > 0, "cache: no rows are asked for")
+        missing = sum(digest not in self._where for digest in digests)
+        require(not missing, f"cache {self.path}: {missing} of {len(digests)} rows are not there", CorruptError)
+        out = np.empty((len(digests), *self._where[digests[0]][0].shape), np.float32)
+        by_shard: dict[Path, list[int]] = {}
+        for position, digest in enumerate(digests):
+            by_shard.setdefault(self._where[digest][0].path, []).append(position)
+        for path, positions in by_shard.items():
+            self._fill(out, path, [(position, *self._where[digests[position]]) for position in positions])
+        return torch.from_numpy(out)
+
+    def _fill(self, out: Any, path: Path, wanted: list[tuple[int, Shard, int]]) -> None:
+        """Rows of one shard into their places."""
+        import numpy as np
+
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            raise ResourceError(f"cannot read {path}: {error.strerror}; the same command makes it again") from error
+        try:
+            for position, shard, row in wanted:
+                alike = shard.shape == out.shape[1:]
+                require(alike, f"{path}: rows of another shape than in other shards", CorruptError)
+                data = os.pread(handle, shard.row_bytes, shard.offset + row * shard.row_bytes)
+                require(len(data) == shard.row_bytes, f"{path}: the file is cut off", CorruptError)
+                out[position] = np.frombuffer(data, shard.dtype).reshape(shard.shape)
+        finally:
+            os.close(handle)
+
+    def _take(self, path: Path) -> None:
+        """Enter the rows of a shard whose bytes are those that its name says."""
+        require(hash_of(path) == path.name.removesuffix(".shard"), f"{path}: sha256 differs", CorruptError)
+        with path.open("rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            require(length <= LONGEST_HEADER, f"{path}: a header of {length} bytes", CorruptError)
+            try:
+                header = json.loads(stream.read(length))
+                digest, rows = header["digest"], header["rows"]
+                count, *shape = (int(size) for size in rows["shape"])
+                first, offset = (8 + length + int(part["data_offsets"][0]) for part in (digest, rows))
+                shard = Shard(path, offset, tuple(shape), DTYPES[rows["dtype"]])
+                known = digest["shape"] == [count, DIGEST] and digest["dtype"] == "U8"
+            except (KeyError, TypeError, ValueError, RecursionError) as error:
+                raise CorruptError(f"{path} is no shard of features: {error}") from error
+            size, last = os.fstat(stream.fileno()).st_size, offset + count * shard.row_bytes
+            fits = min(first, offset) >= 8 + length and max(first + count * DIGEST, last) <= size
+            require(known and fits and min(count, *shape, 0) == 0, f"{path} is no shard of features", CorruptError)
+            stream.seek(first)
+            column = stream.read(count * DIGEST)
+        for row in range(count):
+            self._where.setdefault(column[row * DIGEST : (row + 1) * DIGEST], (shard, row))
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a shard is there and has the bytes that its name says: a damaged one is written again."""
+    try:
+        return hash_of(path) == path.name.removesuffix(".shard")
+    except CorruptError:
+        return False
+
+
+def hash_of(path: Path) -> str:
+    """sha256 of a file, block by block."""
+    digest = hashlib.sha256()
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+            while block := stream.read(BLOCK):
+                digest.update(block)
+    except OSError as error:
+        raise CorruptError(f"cannot read {path}: {error.strerror}") from error
+    return digest.hexdigest()

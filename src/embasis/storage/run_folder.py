@@ -1,0 +1,324 @@
+"""The folder of one run: its lock, its publishes, and every other file in it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from embasis.errors import (
+    CheckpointError,
+    CorruptError,
+    NumericalError,
+    RunLockedError,
+    UntrustedError,
+    quoted,
+    require,
+)
+from embasis.storage import atomic
+from embasis.storage.atomic import TEMP, json_bytes, read_bytes, temp_path, utf8, writing
+from embasis.storage.checkpoints import (
+    FACTS,
+    MANIFEST,
+    SCHEMA,
+    TENSORS,
+    Generation,
+    find_newest,
+    head_of,
+    home_of,
+    is_ours,
+    load_generation,
+    numbers_in,
+    own_version,
+    sha256,
+    write_sealed,
+)
+from embasis.storage.label_map_folder import MARKER, MapFolder
+from embasis.storage.label_store import SITES, DiskLabelStore
+from embasis.storage.label_store_format import is_store
+from embasis.storage.log import LOG, Log
+from embasis.storage.places import missing
+from embasis.storage.sealed import SEALED, require_seal, seal_of, sealed_json
+from embasis.storage.tables import table_bytes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from embasis.storage.tables import Column
+    from embasis.types import ClassTable
+
+KEEP = 2  # whole generations that stay after a publish
+
+
+class RunFolder:
+    """The folder of one run. Inside `with`, this process is the only one that writes there."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.ignored = 0
+        """Unfinished writes of earlier crashes that were removed."""
+        self.taken_over: int | None = None
+        """The pid of the owner that died with the lock."""
+        self._lock: int | None = None
+        self._last = 0
+        self._files: dict[str, dict[str, Any]] = {}
+        """Name → size and hash of each sealed file, as it was written last; every generation keeps a copy."""
+        self._log: Log | None = None
+
+    def _kept(self, which: str = "the last good ") -> str:
+        return f"; {which}generation {self._last} is kept" if self._last else "; no generation exists yet"
+
+    def _require_lock(self) -> None:
+        message = f"run folder {self.path} is not locked by this process; use it in a with statement"
+        require(self._lock is not None, message, RunLockedError)
+        if (error := self.gone()) is not None:
+            raise error
+
+    def gone(self) -> Exception | None:
+        """The error to raise when the folder that this process has locked is not there any more."""
+        return None if self._lock is None else missing(self.path, self._lock)
+
+    def __enter__(self) -> RunFolder:
+        self._last = head_of(self.path) or max(numbers_in(self.path), default=0)
+        with writing(self.path, self._kept()):
+            atomic.disk.make(self.path)
+            self._take_lock()
+            try:
+                atomic.disk.make(self.path / "generations")
+                self._clean()
+            except BaseException:
+                self.__exit__()
+                raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+        if self._lock is not None:
+            with suppress(OSError):  # an empty lock file says that its owner left in peace
+                atomic.disk.truncate(self._lock, 0)
+            _held.discard(self)
+            with suppress(OSError):  # a worker forked in this very moment may still have a copy
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+            os.close(self._lock)
+            self._lock = None
+
+    def _take_lock(self) -> None:
+        path = self.path / "lock"
+        require(not path.is_symlink(), f"{path} is a symbolic link; links are not followed", UntrustedError)
+        handle = atomic.disk.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        owner = re.match(rb'{"pid": ([0-9]+), "since": "([-0-9T:+]+)"}', os.pread(handle, 4096, 0))
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system frees it when its owner dies
+            atomic.disk.truncate(handle, 0)
+            since = datetime.now(UTC)
+            pid, words = os.getpid(), since.isoformat(timespec="seconds")
+            atomic.disk.write(handle, json.dumps({"pid": pid, "since": words}).encode())
+        except BaseException as error:
+            os.close(handle)
+            if not isinstance(error, BlockingIOError):
+                raise
+            by = f"pid {int(owner[1])} since {owner[2].decode()}" if owner else "another process"
+            message = f"run folder {self.path} is locked by {by}; wait for it or choose another folder"
+            raise RunLockedError(message) from None
+        self._lock, self.taken_over = handle, int(owner[1]) if owner else None
+        self._log = Log(self.path, since)
+        _held.add(self)
+
+    def _clean(self) -> None:
+        """Remove what crashes left: temp files, and generations that HEAD never came to name."""
+        head, numbers = head_of(self.path), numbers_in(self.path)
+        self.ignored, self._last = 0, max(numbers, default=0) if head is None else head
+        walk = [Path(top, name) for top, subs, plain in os.walk(self.path) for name in subs + plain]
+        found = [path for path in walk if TEMP.fullmatch(path.name)]
+        found += [home_of(self.path, number) for number in numbers if head is not None and number > head]
+        for path in (path for path in found if is_ours(path) or is_store(path)):
+            atomic.disk.delete(path)
+            self.ignored += 1
+        if not numbers and not os.path.lexists(self.path / "HEAD"):
+            atomic.disk.put(self.path / "HEAD", write_sealed({"generation": 0}))
+
+    def publish(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> int:
+        """A new generation, on the disk and read back when its number is returned; the newest two stay.
+
+        Its manifest names every sealed file of the folder (see sealed.py) with the hash of what was written."""
+        self._require_lock()
+        contents = {TENSORS: self.tensor_bytes(tensors), FACTS: json_bytes(dict(facts), FACTS)}
+        number = max([self._last, *numbers_in(self.path)]) + 1
+        entries = {name: {"bytes": len(data), "sha256": sha256(data)} for name, data in contents.items()}
+        manifest = {"schema": SCHEMA, "version": own_version(), "generation": number, "tensors": len(tensors)}
+        contents[MANIFEST] = write_sealed({**manifest, "files": entries, "sealed": self._files})
+        home = home_of(self.path, number)
+        temp = temp_path(home.parent)
+        with writing(home, self._kept()):
+            atomic.disk.expect_room(home.parent, sum(map(len, contents.values())))
+            try:
+                atomic.disk.mkdir(temp)
+                for name, data in contents.items():
+                    atomic.disk.create(temp / name, data)
+                atomic.disk.sync(temp)
+                atomic.disk.rename(temp, home)
+                atomic.disk.sync(home.parent)
+                try:
+                    load_generation(self.path, number)
+                except CorruptError as error:
+                    raise OSError(errno.EIO, f"read back wrong ({error})") from error
+                atomic.disk.put(self.path / "HEAD", write_sealed({"generation": number}))
+            except BaseException:
+                atomic.disk.discard(temp)
+                if head_of(self.path) != number:
+                    atomic.disk.discard(home)
+                raise
+        self._last = number
+        self._rotate()
+        return number
+
+    def write_tensors(self, name: str, tensors: Mapping[str, Tensor]) -> Path:
+        """Named tensors as safetensors."""
+        return self._put(name, self.tensor_bytes(tensors))
+
+    def tensor_bytes(self, tensors: Mapping[str, Tensor]) -> bytes:
+        """Named tensors as safetensors; copies, because it refuses views and shared storage."""
+        import torch
+        from safetensors.torch import save
+
+        for name, tensor in tensors.items():
+            bad = int((~torch.isfinite(tensor)).sum())
+            values = "value" if bad == 1 else "values"
+            message = f"tensor {quoted(name)} holds {bad} non-finite {values}{self._kept('')}"
+            require(not bad, message, NumericalError)
+        copies = {k: v.detach().cpu().clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
+        return bytes(save(copies))
+
+    def _rotate(self) -> None:
+        """Keep the newest whole generations; a damaged one does not count, a foreign one is left alone."""
+        whole = 1
+        for number in reversed([number for number in numbers_in(self.path) if number < self._last]):
+            home = home_of(self.path, number)
+            try:
+                if whole < KEEP and load_generation(self.path, number):
+                    whole += 1
+                    continue
+            except CorruptError:
+                pass
+            except CheckpointError:
+                continue
+            if is_ours(home):
+                with writing(home, self._kept()):
+                    atomic.disk.delete(home)
+
+    def newest(self) -> Generation | None:
+        """The newest whole generation; None before the first."""
+        found = find_newest(self.path)
+        self._last, self._files = found.number if found else 0, {}
+        if found is not None:
+            self._files = self._hash_files() if found.sealed is None else dict(found.sealed)
+        return found
+
+    def _hash_files(self) -> dict[str, dict[str, Any]]:
+        """The sealed files of a run that was begun by 0.1.0, which knew no seals: as they are now."""
+        kinds = ("*/round-*", "labels/*/maps.json", "sites/*/index.json", "gallery/*", "rows/*.parquet", *SEALED)
+        paths = {path for kind in kinds for path in self.path.glob(kind) if path.is_file() and not path.is_symlink()}
+        return {path.relative_to(self.path).as_posix(): seal_of(read_bytes(path)) for path in sorted(paths)}
+
+    def note_file(self, name: str, data: bytes) -> None:
+        """Seal a file that another part of the storage has written."""
+        self._files[name] = seal_of(data)
+
+    def require_sealed(self, name: str) -> None:
+        """CorruptError unless the file is what was written last under this name."""
+        require(name in self._files, f"{self.path / name} is no file of the newest generation", CorruptError)
+        require_seal(read_bytes(self.path / name), self._files[name], self.path / name)
+
+    def forget_files(self, below: str, kept: Collection[str]) -> None:
+        """No generation from now on names files below that folder but those; a crash may have deleted them before."""
+        self._files = {name: entry for name, entry in self._files.items() if name in kept or not name.startswith(below)}
+
+    def label_store(self) -> DiskLabelStore:
+        """Where the label distributions of the rounds lie."""
+        return DiskLabelStore(self)
+
+    def maps(self, number: int, table: ClassTable) -> MapFolder:
+        """Where the label maps of a round go: labels/round-003."""
+        name = f"labels/round-{number:03d}"
+        marker = f"{name}/{MARKER}"
+        return MapFolder(
+            self.path / name,
+            table,
+            root=self.path,
+            guard=self._require_lock,
+            kept=self._kept(),
+            completed=partial(self.note_file, marker),
+            owned=marker in self._files,
+        )
+
+    def _put(self, name: str, data: bytes, sealed: bool = True) -> Path:
+        """A file, whole or not at all; its hash goes into all generations from now on if it is one of SEALED."""
+        self._require_lock()
+        target, parts = self.path / name, Path(name).parts
+        links = any(self.path.joinpath(*parts[:n]).is_symlink() for n in range(1, len(parts)))
+        inside = parts and not Path(name).is_absolute() and ".." not in parts and "\0" not in name and not links
+        require(inside, f"path escapes run folder: {quoted(name)}", UntrustedError)
+        reserved = parts[0] in ("HEAD", "lock", "generations", LOG, SITES) or any(map(TEMP.fullmatch, parts))
+        require(not reserved, f"path is reserved in a run folder: {quoted(name)}", UntrustedError)
+        with writing(target, self._kept()):
+            atomic.disk.make(target.parent, self.path)
+            atomic.disk.put(target, data)
+        if sealed and parts[0] in SEALED:
+            self._files[Path(name).as_posix()] = seal_of(data)
+        return target
+
+    def log(self, text: str) -> None:
+        """Lines of `log.txt`, as far as the disk allows; nothing fails for want of a log."""
+        if self.gone() is None:
+            self._require_lock()
+            assert self._log is not None
+            self._log.write(text)
+
+    def write_bytes(self, name: str, data: bytes) -> Path:
+        """A file of these bytes, written whole or not at all."""
+        return self._put(name, data)
+
+    def write_text(self, name: str, text: str) -> Path:
+        """A text file inside the run folder, whole or not at all; so are the other three."""
+        return self._put(name, utf8(text))
+
+    def write_json(self, name: str, value: object) -> Path:
+        """One JSON value, keys sorted."""
+        return self._put(name, json_bytes(value, name))
+
+    def write_sealed_json(self, name: str, value: Mapping[str, Any]) -> Path:
+        """A JSON object with the hash of its own content, for what no generation follows."""
+        return self._put(name, sealed_json(value), sealed=False)
+
+    def write_jsonl(self, name: str, rows: Iterable[object]) -> Path:
+        """One JSON value a line."""
+        return self._put(name, b"".join(json_bytes(row, name, indent=None) for row in rows))
+
+    def write_table(self, name: str, columns: Mapping[str, Column]) -> Path:
+        """A `.parquet` or `.csv` table."""
+        return self._put(name, table_bytes(columns, Path(name).suffix))
+
+
+_held: set[RunFolder] = set()
+
+
+def _forget_locks() -> None:
+    """A forked worker gives up its copy of the lock: else it would hold it when its parent is killed."""
+    for folder in _held:
+        if folder._lock is not None:
+            os.close(folder._lock)
+            folder._lock = None
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_forget_locks)

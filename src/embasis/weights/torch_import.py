@@ -1,0 +1,179 @@
+"""Weights from PyTorch's own files, which are pickles: looked through here, read by a process that is shut in.
+
+Here a file is only parsed, with nothing that could run it: a pickle that names anything but tensors, their storages and
+ordered dicts is refused. Of an archive only the parts that hold tensors are handed on, in a new archive, so that the
+reader cannot see other parts than were looked at. The process (`torch_import_worker.py`) has no network, opens no
+file, and answers with safetensors; what it answers is checked like any other foreign file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import pickletools
+import re
+import stat
+import struct
+import subprocess
+import sys
+import zipfile
+import zlib
+from importlib.metadata import version
+from pathlib import Path
+
+from embasis.errors import ConfigError, CorruptError, ResourceError, UntrustedError, quoted, require
+from embasis.resources import MORE_THREADS
+
+ENDINGS = (".bin", ".pt", ".pth")
+LARGEST = 8 * 2**30
+LONGEST_PICKLE = 2**26
+"""Bytes; the pickle of a network of ten thousand tensors has about a megabyte."""
+LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""How files begin that PyTorch wrote before its version 1.6: five pickles, then the numbers."""
+PARTS = re.compile(r"([^/]+)/(data\.pkl|version|byteorder|\.format_version|\.storage_alignment|data/[0-9]+)")
+KINDS = ("BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short")
+NAMES = {
+    "collections OrderedDict",
+    "torch._utils _rebuild_parameter",
+    "torch._utils _rebuild_tensor_v2",
+    *(f"torch {kind}Storage" for kind in KINDS),
+}
+"""All that a pickle may name."""
+UNNAMED = {"EXT1", "EXT2", "EXT4", "INST", "NEWOBJ", "NEWOBJ_EX", "OBJ", "STACK_GLOBAL"}
+"""Instructions that make objects in other ways; weights need none of them."""
+OLDEST_TORCH = (2, 10)
+"""Its reader of weights has no known hole."""
+BROKEN_ARCHIVE = (
+    zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, RuntimeError, NotImplementedError, OSError,
+    OverflowError,
+)  # fmt: skip
+"""What zipfile raises; the last one for an entry that lies 2⁶³ bytes on."""
+READER = "embasis.weights.torch_import_worker"
+REFUSED, WRONG_KEY = 3, 2
+"""How the reader ends when it has said why not."""
+
+
+def import_weights(path: str, key: str = "") -> tuple[bytes, int]:
+    """The tensors of a PyTorch file, or of one entry of it, as the bytes of a safetensors file; and how many."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load, save
+
+    data = read_file(path)
+    found = re.match(r"(\d+)\.(\d+)", version("torch"))
+    recent = found is not None and (int(found[1]), int(found[2])) >= OLDEST_TORCH
+    require(recent, f"foreign weights are read with torch 2.10 or newer, this is {version('torch')}", ConfigError)
+    answer = read_elsewhere(path, looked_through(path, data), key)
+    try:
+        tensors = load(answer)
+    except (SafetensorError, ValueError, LookupError, TypeError, RuntimeError) as error:
+        raise CorruptError(f"{path}: the reader's answer is no safetensors file: {error}") from error
+    broken = [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
+    counted = f"{len(broken)} of {len(tensors)} tensors hold NaN or inf"
+    require(not broken, f"{path}: {counted}: {', '.join(broken[:3])}", CorruptError)
+    facts = {"source_sha256": hashlib.sha256(data).hexdigest(), "source_bytes": str(len(data))}
+    return bytes(save(tensors, {"format": "pt", **facts, "imported_by": f"embasis {version('embasis')}"})), len(tensors)
+
+
+def read_file(path: str) -> bytes:
+    """The bytes of a regular file with an ending of PyTorch's."""
+    ending = Path(path).suffix.lower()
+    plain = ending != ".safetensors"
+    require(plain, f"{path} is a safetensors file already; give it as network.weights={path}", ConfigError)
+    rule = f"only state dicts of PyTorch ({', '.join(ENDINGS)}) are imported"
+    require(ending in ENDINGS, f"{path}: {rule}; a pickle of another kind could run code", UntrustedError)
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            facts = os.fstat(file.fileno())
+            require(stat.S_ISREG(facts.st_mode), f"{path} is not a regular file", ConfigError)
+            size = f"{path} has {facts.st_size:,} bytes, at most {LARGEST:,} are read"
+            require(facts.st_size <= LARGEST, size, ResourceError)
+            return file.read(LARGEST)
+    except OSError as error:
+        if isinstance(error, ResourceError):
+            raise
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+
+
+def looked_through(path: str, data: bytes) -> bytes:
+    """The same tensors, in a file whose every pickle names tensors and nothing else."""
+    if data.startswith(LEGACY):
+        stream = io.BytesIO(data)
+        for _ in range(5):
+            refuse_names(path, stream)
+        return data
+    require(data.startswith(b"PK\x03\x04"), f"{path} is not a file that PyTorch has written", CorruptError)
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            entries = archive.infolist()
+            refuse_strange(path, entries)
+            parts = {entry.filename: archive.read(entry) for entry in entries if PARTS.fullmatch(entry.filename)}
+    except BROKEN_ARCHIVE as error:
+        raise CorruptError(f"{path} is not a readable archive: {error}") from error
+    pickles = [name for name in parts if name.endswith("/data.pkl")]
+    require(len(pickles) == 1, f"{path} has {len(pickles)} pickles of tensors, 1 is needed", CorruptError)
+    refuse_names(path, io.BytesIO(parts[pickles[0]]))
+    with zipfile.ZipFile(clean := io.BytesIO(), "w", zipfile.ZIP_STORED) as archive:
+        for name, part in parts.items():
+            archive.writestr(zipfile.ZipInfo(name), part)  # of no time: archives know none before 1980
+    return clean.getvalue()
+
+
+def refuse_strange(path: str, entries: list[zipfile.ZipInfo]) -> None:
+    """An archive of PyTorch's is not packed, has every name once and one folder, and holds no program."""
+    names = [entry.filename for entry in entries]
+    packed = [entry.filename for entry in entries if entry.compress_type or entry.file_size != entry.compress_size]
+    require(not packed, f"{path}: {packed[:1]} is packed; PyTorch packs nothing", UntrustedError)
+    require(len({*names}) == len(names), f"{path} has two entries of one name", UntrustedError)
+    folders = {name.partition("/")[0] for name in names}
+    require(len(folders) == 1, f"{path} has {len(folders)} folders, PyTorch makes one", UntrustedError)
+    program = [name for name in names if re.match(r"[^/]+/(code/|constants\.pkl)", name)]
+    require(not program, f"{path} is a program (TorchScript), not weights", UntrustedError)
+
+
+def refuse_names(path: str, stream: io.BytesIO) -> None:
+    """Go through a pickle, without running it, to its end; refuse whatever it names beside tensors."""
+    start = stream.tell()
+    rest = len(stream.getbuffer()) - start
+    try:
+        for code, argument, place in pickletools.genops(stream):
+            require((place or start) - start < LONGEST_PICKLE, f"{path}: its pickle is too long", CorruptError)
+            made = str(argument) if code.name == "GLOBAL" else code.name if code.name in UNNAMED else ""
+            safe = not made or made in NAMES
+            name = made.replace(" ", ".")
+            require(safe, f"{path} names {quoted(name)}; only tensors are imported, nothing is run", UntrustedError)
+    except (ValueError, EOFError, IndexError, OverflowError, MemoryError, RecursionError) as error:
+        raise CorruptError(f"{path}: its pickle of {rest:,} bytes cannot be read: {error}") from error
+
+
+def read_elsewhere(path: str, archive: bytes, key: str) -> bytes:
+    """What the reader makes of an archive: safetensors."""
+    seconds = 60 + len(archive) // 10**7
+    command = [sys.executable, "-P", "-m", READER, str(len(archive)), str(seconds), key]
+    kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
+    environment = {**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    require(
+        hasattr(os, "memfd_create"), "import-weights shuts its reader in by means of Linux; use it there", ConfigError
+    )
+    answer = os.memfd_create("embasis-weights", os.MFD_CLOEXEC)
+    try:
+        done = subprocess.run(
+            command, input=archive, stdout=answer, stderr=subprocess.PIPE, env=environment, timeout=4 * seconds,
+            check=False,
+        )  # fmt: skip
+        with open(answer, "rb", closefd=False) as file:
+            file.seek(0)
+            found = file.read()
+    except subprocess.TimeoutExpired as error:
+        raise ResourceError(f"{path}: not read within {4 * seconds} s") from error
+    except OSError as error:
+        told = f"{path}: the process that reads it cannot be started: {error.strerror}"
+        raise ResourceError(f"{told}; {MORE_THREADS}") from error
+    finally:
+        os.close(answer)
+    words = done.stderr[-2000:].decode(errors="replace").strip()
+    require(done.returncode != WRONG_KEY, f"{path}: {words}", ConfigError)
+    require(done.returncode != REFUSED, f"{path}: {words}", CorruptError)
+    last = words.rpartition("\n")[2] or f"it ended with {done.returncode}"
+    require(done.returncode == 0, f"{path}: the process that reads it failed: {last}", CorruptError)
+    return found

@@ -1,0 +1,101 @@
+"""Recalibration by a witness: the power that makes probabilities hold, and what it leaves alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import reference
+from embasis.functional.temperature import (
+    LEAST,
+    MOST,
+    apply_temperature,
+    fit_temperature,
+    least_confidence,
+    nearest_labels,
+)
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def normal(seed: int, *shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@given(seed=seeds, n=st.integers(0, 8), m=st.integers(1, 8), d=st.integers(1, 4))
+def test_the_nearest_label_equals_its_slow_twin(seed: int, n: int, m: int, d: int) -> None:
+    x, bank = normal(seed, n, d), normal(seed + 1, m, d)
+    label = torch.arange(m) % 3
+    assert nearest_labels(x, bank, label).tolist() == reference.nearest_labels(x, bank, label)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("sharpness", [0.3, 1.0, 4.0])
+def test_the_power_is_the_one_of_its_slow_twin(seed: int, sharpness: float) -> None:
+    mean = (sharpness * normal(seed, 40, 4)).softmax(1)
+    witness = torch.randint(4, (40,), generator=torch.Generator().manual_seed(seed))
+    witness[:25] = mean[:25].argmax(1)
+    assert fit_temperature(mean, witness) == pytest.approx(reference.fit_temperature(mean, witness), rel=5e-3)
+
+
+def test_labels_that_are_too_sure_become_as_sure_as_they_are_right() -> None:
+    scores = normal(0, 20_000, 5)
+    true = torch.multinomial(scores.softmax(1), 1, generator=torch.Generator().manual_seed(1)).squeeze(1)
+    mean = (3.0 * scores).softmax(1)
+    power = fit_temperature(mean, true)
+    assert power == pytest.approx(1 / 3, abs=0.01)
+    new = apply_temperature(mean, torch.zeros_like(mean), mean - mean.square(), power)[0]
+    confidence, label = new.max(1)
+    assert float(confidence.mean()) == pytest.approx(float((label == true).double().mean()), abs=0.01)
+
+
+def test_a_witness_that_is_always_of_one_mind_or_never_stays_within_bounds() -> None:
+    assert fit_temperature(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([1, 0])) == LEAST
+    flat = torch.tensor([[0.501, 0.499]]).expand(10_000, 2)
+    assert fit_temperature(flat, torch.zeros(10_000, dtype=torch.int64)) == MOST
+
+
+@pytest.mark.parametrize("rows", [20, 200, 2000])
+def test_a_few_rows_on_which_all_agree_do_not_say_that_nothing_is_ever_wrong(rows: int) -> None:
+    mean = torch.tensor([[0.9, 0.1]]).expand(rows, 2)
+    power = fit_temperature(mean, torch.zeros(rows, dtype=torch.int64))
+    new = float(mean[0, 0] ** power / (mean[0] ** power).sum())
+    assert new == pytest.approx((rows + 0.5) / (rows + 1), abs=1e-4)
+
+
+@given(seed=seeds, n=st.integers(1, 6), c=st.integers(1, 5), power=st.sampled_from([0.05, 0.5, 1.0, 3.0]))
+def test_powered_equals_its_slow_twin_and_keeps_the_identity_and_the_label(
+    seed: int, n: int, c: int, power: float
+) -> None:
+    mean = normal(seed, n, c).softmax(1)
+    between = 0.4 * (mean - mean.square())
+    within = mean - mean.square() - between
+    found = apply_temperature(mean, between, within, power)
+    for one, other in zip(found, reference.apply_temperature(mean, between, within, power), strict=True):
+        torch.testing.assert_close(one.double(), torch.from_numpy(other), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(found[1] + found[2], found[0] - found[0].square(), atol=1e-6, rtol=0)
+    assert torch.equal(found[0].argmax(1), mean.argmax(1))
+
+
+def test_a_power_of_one_changes_nothing() -> None:
+    mean = normal(0, 5, 3).softmax(1)
+    between = 0.3 * (mean - mean.square())
+    within = mean - mean.square() - between
+    for one, other in zip(apply_temperature(mean, between, within, 1.0), (mean, between, within), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+
+
+values = st.lists(st.tuples(st.sampled_from([0.2, 0.5, 0.9, 0.95, 0.99, 1.0]), st.integers(0, 3)), max_size=8)
+
+
+@given(pairs=values, precision=st.sampled_from([0.5, 0.9, 0.95, 0.99]))
+def test_the_least_confidence_equals_its_slow_twin(pairs: list[tuple[float, int]], precision: float) -> None:
+    confidence = torch.tensor([value for value, _ in pairs], dtype=torch.float64)
+    count = torch.tensor([n for _, n in pairs], dtype=torch.int64)
+    found, expected = (f(confidence, count, precision) for f in (least_confidence, reference.least_confidence))
+    assert (found is None) == (expected is None)
+    if found is not None and expected is not None:
+        assert found[:2] == expected[:2]
+        assert found[2] == pytest.approx(expected[2], abs=1e-9)
