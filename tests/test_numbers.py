@@ -109,9 +109,9 @@ def labels_with(uncertainty: Tensor, weights: str = "equal") -> LabelBatch:
 
 
 def noted(*parts: LabelBatch) -> list[str]:
-    doubts = RoundWarnings(3)
-    assert list(doubts.observe(parts)) == [*parts]
-    return doubts.notes({})
+    warnings = RoundWarnings(3)
+    assert list(warnings.observe(parts)) == [*parts]
+    return warnings.notes()
 
 
 def test_labels_that_are_all_equally_sure_are_flagged_and_ids_decide() -> None:

@@ -48,19 +48,21 @@ def test_labels_say_how_often_they_are_right() -> None:
 
 def test_the_witness_is_heard_once_before_self_training() -> None:
     made = built(problem())
-    heard = [
+    seen = [
         event.state.labeller["witness"].clone()
         for event in train_rounds(made.problem, made.network, made.method, made.plan)
         if event.record is not None
     ]
-    assert len(heard) == 3
-    assert all(torch.equal(heard[0], later) for later in heard[1:])
+    assert len(seen) == 3
+    assert all(torch.equal(seen[0], later) for later in seen[1:])
 
 
 def test_hidden_labels_change_nothing() -> None:
     given = problem()
-    assert isinstance(given.hidden, torch.Tensor)
-    shuffled = replace(given, hidden=given.hidden[torch.randperm(600, generator=torch.Generator().manual_seed(0))])
+    assert isinstance(given.hidden_labels, torch.Tensor)
+    shuffled = replace(
+        given, hidden_labels=given.hidden_labels[torch.randperm(600, generator=torch.Generator().manual_seed(0))]
+    )
     one, other = run(built(given))[1], run(built(shuffled))[1]
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)

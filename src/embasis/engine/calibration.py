@@ -22,7 +22,8 @@ Its bins count by these weights, scaled to the number of equal ones that would s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -37,12 +38,12 @@ from embasis.functional import calibration
 from embasis.functional.temperature import apply_temperature, fit_temperature, nearest_labels
 from embasis.functional.validation import effective
 from embasis.methods.em_basis.features import domain_statistics, prepare
+from embasis.methods.em_basis.state import INVERSE_TEMPERATURE
 from embasis.randomness import permutation, uniforms
 from embasis.types import Features, Labeller, Method, Plan, Problem, State
 
 REFERENCE_ROWS, REFERENCE_PLACES, REFERENCE_LABELS = "witness_rows", "witness_places", "witness"
-INVERSE_TEMPERATURE, TEMPERATURE = "power", "temperature"
-EXPECTED_ACCURACY, SUPPORT = "expected_accuracy", "support"
+TEMPERATURE, EXPECTED_ACCURACY, SUPPORT = "temperature", "expected_accuracy", "support"
 """Names of tensors in a labeller's state. They are stored with every run, so they stay."""
 REFERENCE = (REFERENCE_ROWS, REFERENCE_PLACES, REFERENCE_LABELS)
 FITTED = (INVERSE_TEMPERATURE, TEMPERATURE, EXPECTED_ACCURACY, SUPPORT)
@@ -53,6 +54,33 @@ BANK = 16_384
 """The most labelled sites that are looked through."""
 LEAST = 20
 """With fewer reference labels nothing is calibrated."""
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationEvidence:
+    """What the calibration of a labeller rests on."""
+
+    by_reference: bool
+    """by reference labels; else by held-out rows"""
+    sites: int
+    """how many there were of them; of held-out rows, the number of equal ones that would say as much"""
+    expected_accuracy: float
+    support: Tensor
+    """(b, 3) reliability bins"""
+
+
+def read_calibration(state: State) -> CalibrationEvidence | None:
+    """What a labeller's state says of its calibration; None where nothing was calibrated."""
+    if INVERSE_TEMPERATURE not in state:
+        return None
+    by_reference, bins = REFERENCE_LABELS in state, state[SUPPORT]
+    sites = len(state[REFERENCE_LABELS]) if by_reference else round(float(bins[:, 0].sum()))
+    return CalibrationEvidence(by_reference, sites, float(state[EXPECTED_ACCURACY]), bins)
+
+
+def drop_reference(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors by name or path/name without reference labels: those of other rows do not hold any more."""
+    return {name: value for name, value in tensors.items() if name.rpartition("/")[2] not in REFERENCE}
 
 
 def calibrate(setup: TrainSetup, network: nn.Module, fitted: State, before: State, features: RoundFeatures) -> State:

@@ -23,6 +23,7 @@ from embasis.engine.sampling import sample_features
 from embasis.engine.scores import LabelSummary, held_out_scores, label_free_scores, summarise
 from embasis.engine.state import LearnedModel, TrainSetup, TrainState
 from embasis.engine.warnings import RoundWarnings
+from embasis.methods.em_basis.state import start_of_round
 from embasis.types import Evaluation, RoundRecord, State
 
 
@@ -86,12 +87,10 @@ def fit_labeller(setup: TrainSetup, state: TrainState, features: RoundFeatures) 
 def labeller_start(state: TrainState) -> State:
     """What the labeller starts from: its state after the last round, with Stage I's basis after source training, and
     with the trusted labels of each class that this round has trained on."""
-    start, block = dict(state.labeller), getattr(state.network, "basis", None)
-    if block is not None and state.round == 0:
-        start["proposal"] = block.weight.detach().cpu().clone()
-    if state.records:
-        start["taught"] = torch.tensor(state.records[-1].trusted_counts)
-    return start
+    block = getattr(state.network, "basis", None) if state.round == 0 else None
+    proposal = None if block is None else block.weight.detach().cpu().clone()
+    counts = torch.tensor(state.records[-1].trusted_counts) if state.records else None
+    return start_of_round(state.labeller, proposal, counts)
 
 
 def summarise_round(
@@ -105,7 +104,7 @@ def summarise_round(
         summary,
         scores | held_out_scores(features.held_out, labeller, learned.labeller),
         labels.changed(state.pseudo, state.labels),
-        tuple(warnings.notes(learned.labeller)),
+        (*labeller.notes(learned.labeller, state.round), *warnings.notes()),
         summarise_basis(labeller, features.unlabelled.chunks, learned.labeller, isinstance(labels, MapLabels)),
     )
 

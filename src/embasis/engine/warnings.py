@@ -1,12 +1,10 @@
 """Warnings that a person should read before relying on the order of a round's labels; and an error for labels that are
-no numbers, which ends the run.
+no numbers, which ends the run. Warnings of what the labeller has learned are its own (`Labeller.notes`).
 
 | warning | when |
 | --- | --- |
 | one value | all sites are equally sure, so that which of them are trusted is decided by a hash of their ids |
 | cut weights | 1 / variance was outside the range that a weight may have |
-| not believed | basis and network hardly agree, so that the network labels alone |
-| one spot | components of the basis are the same: K is more than the data can tell apart |
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from torch import Tensor
 from embasis.engine.round_labels import LabelBatch
 from embasis.errors import NumericalError, require
 from embasis.functional.losses import RATIO
-from embasis.types import LabelDistribution, State
+from embasis.types import LabelDistribution
 
 
 class RoundWarnings:
@@ -42,32 +40,16 @@ class RoundWarnings:
             self.cut += int(((weight == low) | (weight == high)).sum())
             yield part
 
-    def notes(self, learned: State) -> list[str]:
-        """A sentence for each warning; `learned` is the labeller's state."""
-        found = [*basis_rejected(learned), *duplicate_components(learned.get("mu"), self.round)]
+    def notes(self) -> list[str]:
+        """A sentence for each warning."""
+        sentences = []
         if self.sites > 1 and self.least == self.most:
             order = "which of them are trusted is decided by a hash of their ids"
-            found.append(f"all {self.sites:,} labels of round {self.round} are equally sure: {order}")
+            sentences.append(f"all {self.sites:,} labels of round {self.round} are equally sure: {order}")
         if self.cut:
             bounds = f"[{1 / RATIO:g}, {RATIO:g}]"
-            found.append(f"{self.cut:,} of {self.weighted:,} weights of round {self.round} were cut to {bounds}")
-        return found
-
-
-def basis_rejected(learned: State) -> list[str]:
-    """A basis that the labeller itself does not use (decision 0025)."""
-    if float(learned.get("sound", 1.0)):
-        return []
-    agreement = f"the basis hardly agrees with the network (κ {float(learned['agreement']):.2f})"
-    return [f"{agreement}, so the network labels alone in this round"]
-
-
-def duplicate_components(mu: Tensor | None, round_number: int) -> list[str]:
-    """Components that lie on one spot never part again: they share their rows, and so have the same mean."""
-    if mu is None or (different := len(torch.unique(mu, dim=0))) == len(mu):
-        return []
-    why = "there are fewer distinct rows than components"
-    return [f"only {different} of {len(mu)} components of round {round_number} differ: {why}"]
+            sentences.append(f"{self.cut:,} of {self.weighted:,} weights of round {self.round} were cut to {bounds}")
+        return sentences
 
 
 def refuse_broken(found: LabelDistribution, ids: Tensor) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from embasis.methods.em_basis.state import read_inverse_temperature
 from embasis.methods.losses import MinimumEntropy, PseudoLabelLoss
 from embasis.methods.selectors import ClassBalanced, ConfidenceThreshold, SelectNone
 from embasis.types import Features, LabelDistribution, Labeller, Method, State, Stream
@@ -22,7 +23,8 @@ class SoftmaxLabeller(Labeller):
     def label(self, features: Features, state: State) -> LabelDistribution:
         """The softmax; uncertainty is one minus the largest probability."""
         scores = features.scores.float()
-        mean = (float(state["power"]) * scores if "power" in state else scores).softmax(1)
+        inverse_temperature = read_inverse_temperature(state)
+        mean = (scores if inverse_temperature is None else inverse_temperature * scores).softmax(1)
         return LabelDistribution(mean, torch.zeros_like(mean), mean * (1 - mean), 1 - mean.amax(1))
 
 

@@ -115,6 +115,19 @@ class EMBasisLabeller(Labeller):
         x = prepare(features, learned.centre, learned.scale)
         return self.mixture.component_scores(x, learned.basis, float(learned.sharpness))
 
+    def notes(self, state: State, round_number: int) -> list[str]:
+        """A basis that the network hardly agrees with (decision 0025), and components that are the same."""
+        learned, sentences = EMBasisState.from_tensors(state), list[str]()
+        if not learned.is_accepted:
+            assert learned.kappa is not None
+            agreement = f"the basis hardly agrees with the network (κ {float(learned.kappa):.2f})"
+            sentences.append(f"{agreement}, so the network labels alone in this round")
+        components, different = len(learned.basis), len(torch.unique(learned.basis, dim=0))
+        if different < components:  # they share their rows, so they have the same mean and never separate again
+            why = "there are fewer distinct rows than components"
+            sentences.append(f"only {different} of {components} components of round {round_number} differ: {why}")
+        return sentences
+
     def _fit_basis(self, stream: Stream, start: State, seed: int, round_number: int) -> EMBasisState:
         """Centre → first basis → sharpness → E and M steps → head; the old state when nothing has changed."""
         previous, counts = read_previous(start), read_counts(start)

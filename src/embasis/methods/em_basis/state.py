@@ -1,7 +1,8 @@
 """What the labeller has learned of a round, by name; and the names under which a run folder stores it.
 
-No other module reads or writes one of these stored names. Keys that calibration keeps beside them
-(engine/calibration.py) pass through a fit untouched; the labeller reads one of them, `inverse_temperature`.
+No other module reads or writes one of these stored names; others call the functions at the end of this file. Keys
+that calibration keeps beside them (engine/calibration.py) pass through a fit untouched; labellers read one of them,
+`inverse_temperature`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ LEGACY_NAMES = {
 }
 """Field → stored name, where they differ: the names of version 0.1.0, so that its run folders load."""
 PROPOSAL = "proposal"
-"""The stored name of Stage I's basis, which the engine hands over in round 0; it is not part of a state."""
+"""The stored name of Stage I's basis, which the engine passes in round 0; it is not part of a state."""
+INVERSE_TEMPERATURE = LEGACY_NAMES["inverse_temperature"]
+"""The stored name of what calibration has found."""
 GIVEN = ("inverse_temperature",)
 """Fields that others write: they are read here and never stored."""
 
@@ -110,10 +113,29 @@ def read_previous(start: State) -> EMBasisState | None:
 
 
 def read_proposal(start: State) -> Tensor | None:
-    """(K, d) Stage I's basis, if the engine hands one over."""
+    """(K, d) Stage I's basis, if the engine passes one."""
     return start.get(PROPOSAL)
 
 
 def read_counts(start: State) -> Tensor | None:
     """(C) the selected labels that the network was trained on last, if it was."""
     return start.get(stored_name("pseudo_label_counts"))
+
+
+def read_basis(state: State) -> Tensor | None:
+    """(K, d) the basis in a labeller's state; None where the labeller has none."""
+    return state.get(stored_name("basis"))
+
+
+def read_inverse_temperature(state: State) -> float | None:
+    """What calibration raises the labels' probabilities to; None = nothing."""
+    value = state.get(INVERSE_TEMPERATURE)
+    return None if value is None else float(value)
+
+
+def start_of_round(previous: State, proposal: Tensor | None, counts: Tensor | None) -> State:
+    """What a labeller starts a round from: its state after the last round, and what the engine knows beside it.
+
+    `proposal` (K, d) is Stage I's basis; `counts` (C) are the selected labels that this round has trained on."""
+    extra = {PROPOSAL: proposal, stored_name("pseudo_label_counts"): counts}
+    return {**previous, **{name: value for name, value in extra.items() if value is not None}}
