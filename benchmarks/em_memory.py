@@ -40,7 +40,7 @@ def one_iteration(path: Path, components: int) -> None:
     """The process that is measured; prints what it saw as JSON."""
     import torch
 
-    from embasis.data.files import ArrayFile
+    from benchmarks.array_file import ArrayFile
     from embasis.functional.em import em_statistics, m_step
     from embasis.functional.sites import unit_rows
     from embasis.types import EMStats

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1]))  # benchmarks/
+
 import audit_hook
 import hostile_files as hostile
 from audit_hook import Watch
@@ -272,7 +274,7 @@ def python(what: str, path: str) -> int:
 
             return read_table(path)
         if what == "array":
-            from embasis.data.files import ArrayFile
+            from benchmarks.array_file import ArrayFile
 
             return list(ArrayFile(path))
         if what == "config":

@@ -17,6 +17,7 @@ An error that is not permitted, more than SECONDS or more than MEGABYTES for one
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 import time
 import warnings
@@ -25,10 +26,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1]))  # benchmarks/
+
+from benchmarks.array_file import ArrayFile
+
 from embasis import config
 from embasis.data.datasets.digit_sets import _arrays as digit_pack
 from embasis.data.datasets.domain_sets import _features as features
-from embasis.data.files import ArrayFile
 from embasis.data.images import decode
 from embasis.data.images.scan import scan_list, scan_tar
 from embasis.data.images.visda_list import _names as visda_names

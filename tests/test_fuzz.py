@@ -28,7 +28,6 @@ READ_BY = {
     "data/tables/csv_text.py": ("csv", "list", "corrections"),
     "data/datasets/digit_sets.py": ("pack",),
     "data/datasets/domain_sets.py": ("mat",),
-    "data/files.py": ("npy",),
     "data/images/files.py": ("image", "map", "visda"),
     "data/images/scan.py": ("tar",),
     "data/images/header.py": ("image",),

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from benchmarks.array_file import ArrayFile
 
 from cli_tables import embasis
-from embasis.data.files import ArrayFile
 from embasis.data.images.files import read_part
 from embasis.data.images.sides import ImageOptions
 from embasis.data.segmentation import check as map_check

@@ -30,14 +30,13 @@ from embasis.data.problem import listed
 from embasis.data.workers.loading import Reader
 from embasis.engine.features import fill
 from embasis.errors import ConfigError, InputDataError, NumericalError, ResourceError, quoted, require
-from embasis.functional.metrics import class_counts
 from embasis.networks import PRETRAINED
 from embasis.networks.backbone import Backbone
 from embasis.networks.network import Network
 from embasis.randomness import seeded
 from embasis.storage import FeatureCache, cache_folder
 from embasis.storage.feature_cache import ADVICE as CACHE_HINT
-from embasis.types import Arrays, AugmentKey, CropTarget, GroundTruth, ImagePlan, Problem, RejectedFile, View
+from embasis.types import Arrays, ImagePlan, Problem, RejectedFile, RowSamples
 
 DEFAULT = "efficientnet_lite0"
 PIECE = 16
@@ -49,7 +48,7 @@ PIXELS = 1
 
 
 @dataclass(frozen=True, eq=False)
-class CachedFeatures:
+class CachedFeatures(RowSamples):
     """Samples whose rows lie in the feature cache: read when they are asked for, so memory stays small."""
 
     cache: FeatureCache
@@ -57,32 +56,9 @@ class CachedFeatures:
     labels: Tensor
     ids: Tensor
 
-    def __len__(self) -> int:
-        return len(self.digests)
-
     def inputs(self, rows: Tensor) -> Tensor:
         """Maps of the given rows."""
         return self.cache.rows([self.digests[row] for row in rows.tolist()])
-
-    @property
-    def truth(self) -> GroundTruth:
-        """The labels."""
-        return self.labels
-
-    @property
-    def has_mixed_shapes(self) -> bool:
-        """All rows have one shape."""
-        return False
-
-    def counts(self, classes: int, rows: Tensor | None = None) -> Tensor:
-        """Images of each class."""
-        return class_counts(self.labels if rows is None else self.labels[rows], classes)
-
-    def stream(
-        self, batches: Sequence[Tensor], draw: AugmentKey | None = None, aim: CropTarget | None = None
-    ) -> Iterator[View]:
-        """Maps of each batch; what is kept is not augmented."""
-        return (View(self.inputs(rows), self.labels[rows]) for rows in batches)
 
 
 @dataclass(eq=False)

@@ -21,7 +21,7 @@ from embasis.types.methods import (
     RoundLoss,
     Selector,
 )
-from embasis.types.problem import Arrays, Fine, Problem, Samples, fine_of
+from embasis.types.problem import Arrays, Fine, Problem, RowSamples, Samples, fine_of
 from embasis.types.records import (
     Evaluation,
     RoundRecord,
@@ -71,6 +71,7 @@ __all__ = [
     "RejectedFile",
     "RoundLoss",
     "RoundRecord",
+    "RowSamples",
     "Samples",
     "Selector",
     "State",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -49,6 +50,50 @@ class Samples(Protocol):
         That is augmented, if at all, by a function of the draw, the aim and the row's id, whatever batch it is in."""
 
 
+class RowSamples(ABC):
+    """Samples of which each row has one label, and all rows one shape; how a row is read is left to the subclass."""
+
+    labels: Tensor
+    ids: Tensor
+
+    @abstractmethod
+    def inputs(self, rows: Tensor) -> Tensor:
+        """The network's input for these rows, (B, …)."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def truth(self) -> GroundTruth:
+        """The labels."""
+        return self.labels
+
+    @property
+    def has_mixed_shapes(self) -> bool:
+        """All rows have one shape."""
+        return False
+
+    def counts(self, classes: int, rows: Tensor | None = None) -> Tensor:
+        """(C) int64: rows of each class."""
+        labels = self.labels if rows is None else self.labels[rows]
+        return torch.bincount(labels[labels >= 0], minlength=classes)
+
+    def stream(
+        self, batches: Sequence[Tensor], draw: AugmentKey | None = None, aim: CropTarget | None = None
+    ) -> Iterator[View]:
+        """The given rows, batch by batch, never augmented."""
+        return (View(self.inputs(rows), self.labels[rows]) for rows in batches)
+
+    def require_columns(self, count: int) -> None:
+        """There is a label and an id for each of so many rows, in the order of the ids."""
+        for name, column in (("labels", self.labels), ("ids", self.ids)):
+            require(
+                column.dtype == torch.int64 and column.shape == (count,),
+                f"{name} must be {count} int64 values, got {column.dtype} of shape {tuple(column.shape)}",
+            )
+        require(bool((self.ids[1:] > self.ids[:-1]).all()), "ids must be strictly increasing: unique and in order")
+
+
 @dataclass(frozen=True, eq=False)
 class Fine:
     """Columns whose differences float32 cannot hold (times, say): values (N, k) float64 of the numbers at `columns` (k)
@@ -63,7 +108,7 @@ class Fine:
 
 
 @dataclass(frozen=True, eq=False)
-class Arrays:
+class Arrays(RowSamples):
     """Samples held in memory: x (N, …), labels (N), ids (N)."""
 
     x: Tensor
@@ -74,15 +119,9 @@ class Arrays:
 
     def __post_init__(self) -> None:
         require(self.x.ndim >= 2, f"x must have at least 2 dimensions, got shape {tuple(self.x.shape)}")
-        for name in ("labels", "ids"):
-            column = getattr(self, name)
-            require(
-                column.dtype == torch.int64 and column.shape == (len(self.x),),
-                f"{name} must be {len(self.x)} int64 values, got {column.dtype} of shape {tuple(column.shape)}",
-            )
-        whole = self.fine is None or len(self.fine.values) == len(self.x)
-        require(whole, f"fine must have {len(self.x)} rows, as x has")
-        require(bool((self.ids[1:] > self.ids[:-1]).all()), "ids must be strictly increasing: unique and in order")
+        self.require_columns(len(self.x))
+        has_all_rows = self.fine is None or len(self.fine.values) == len(self.x)
+        require(has_all_rows, f"fine must have {len(self.x)} rows, as x has")
 
     @classmethod
     def of(cls, x: Tensor, labels: Tensor | None = None, ids: Tensor | None = None, fine: Fine | None = None) -> Arrays:
@@ -93,39 +132,15 @@ class Arrays:
         order = torch.argsort(ids)
         return cls(x[order], labels[order], ids[order], None if fine is None else fine.take(order))
 
-    def __len__(self) -> int:
-        return len(self.x)
-
     def inputs(self, rows: Tensor) -> Tensor:
         """The given rows of x."""
         return self.x[rows]
 
-    @property
-    def truth(self) -> GroundTruth:
-        """The labels."""
-        return self.labels
-
-    @property
-    def has_mixed_shapes(self) -> bool:
-        """All rows have one shape."""
-        return False
-
-    def counts(self, classes: int, rows: Tensor | None = None) -> Tensor:
-        """Rows of each class."""
-        labels = self.labels if rows is None else self.labels[rows]
-        return torch.bincount(labels[labels >= 0], minlength=classes)
-
-    def stream(
-        self, batches: Sequence[Tensor], draw: AugmentKey | None = None, aim: CropTarget | None = None
-    ) -> Iterator[View]:
-        """The given rows of x, batch by batch: arrays are not augmented."""
-        return (View(self.x[rows], self.labels[rows]) for rows in batches)
-
 
 def fine_of(samples: Samples) -> Fine | None:
     """What these samples, or those they are a part of, hold finer than their inputs."""
-    found = getattr(samples, "fine", None)
-    return found if isinstance(found, Fine) else None
+    fine = getattr(samples, "fine", None)
+    return fine if isinstance(fine, Fine) else None
 
 
 @dataclass(frozen=True, eq=False)

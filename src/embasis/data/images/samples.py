@@ -12,13 +12,12 @@ from torch import Tensor
 from embasis.data.images.scan import ImageFile
 from embasis.data.workers.loading import Reader
 from embasis.errors import require
-from embasis.functional.metrics import class_counts
 from embasis.randomness import derive
-from embasis.types import AugmentKey, CropTarget, GroundTruth, Preparation, RejectedFile, View
+from embasis.types import AugmentKey, CropTarget, Preparation, RejectedFile, RowSamples, View
 
 
 @dataclass(frozen=True, eq=False)
-class Images:
+class Images(RowSamples):
     """Samples on disk: files, labels (N) and ids (N); a file that cannot be read is grey and written down."""
 
     files: tuple[ImageFile, ...]
@@ -31,13 +30,7 @@ class Images:
     """Rows that could not be read when they were asked for, each once."""
 
     def __post_init__(self) -> None:
-        for name in ("labels", "ids"):
-            column = getattr(self, name)
-            require(
-                column.dtype == torch.int64 and column.shape == (len(self.files),),
-                f"{name} must be {len(self.files)} int64 values, got {column.dtype} of shape {tuple(column.shape)}",
-            )
-        require(bool((self.ids[1:] > self.ids[:-1]).all()), "ids must be strictly increasing: unique and in order")
+        self.require_columns(len(self.files))
 
     @classmethod
     def of(cls, files: Sequence[ImageFile], labels: Tensor | None = None) -> Images:
@@ -50,9 +43,6 @@ class Images:
             require(ids[first] != ids[second], f"images: {twins}; leave one of them out or give it another name")
         where = torch.tensor(order, dtype=torch.int64)
         return cls(tuple(files[row] for row in order), labels[where], torch.tensor(ids, dtype=torch.int64)[where])
-
-    def __len__(self) -> int:
-        return len(self.files)
 
     @property
     def names(self) -> list[str]:
@@ -71,20 +61,6 @@ class Images:
     def inputs(self, rows: Tensor) -> Tensor:
         """The evaluation view of these rows, uint8 (B, 3, S, S)."""
         return next(self.stream([rows])).inputs
-
-    @property
-    def truth(self) -> GroundTruth:
-        """The labels."""
-        return self.labels
-
-    @property
-    def has_mixed_shapes(self) -> bool:
-        """All rows are prepared to one shape."""
-        return False
-
-    def counts(self, classes: int, rows: Tensor | None = None) -> Tensor:
-        """Images of each class."""
-        return class_counts(self.labels if rows is None else self.labels[rows], classes)
 
     def stream(
         self, batches: Sequence[Tensor], draw: AugmentKey | None = None, aim: CropTarget | None = None

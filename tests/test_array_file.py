@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from benchmarks import array_file
+from benchmarks.array_file import ArrayFile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from embasis.data import files
-from embasis.data.files import ArrayFile
 from embasis.errors import InputDataError
 
 
@@ -61,9 +61,9 @@ def test_rows_and_chunks_are_what_numpy_loads(tmp_path, dtype, shape, cuts, chun
 
 def test_a_chunk_has_as_many_rows_as_its_bytes_allow_and_at_least_one(tmp_path, monkeypatch):
     file = ArrayFile(save(tmp_path / "x.npy", np.ones((10, 4), np.float32)))
-    monkeypatch.setattr(files, "CHUNK_BYTES", 3 * 16)
+    monkeypatch.setattr(array_file, "CHUNK_BYTES", 3 * 16)
     assert [len(rows) for rows in file] == [3, 3, 3, 1]
-    monkeypatch.setattr(files, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(array_file, "CHUNK_BYTES", 1)
     assert [len(rows) for rows in file] == [1] * 10
 
 
@@ -195,14 +195,15 @@ def test_reading_200_megabytes_takes_the_memory_of_a_chunk(tmp_path):
         stream.truncate(stream.tell() + 100_000 * 512 * 4)
     script = """
 import sys
-from embasis.data.files import ArrayFile
+from benchmarks.array_file import ArrayFile
 def peak():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) / 1024
 before = peak()
 count = sum(len(rows) for rows in ArrayFile(sys.argv[1]))
 print(count, peak() - before)
 """
-    done = subprocess.run([sys.executable, "-c", script, str(path)], check=True, capture_output=True, text=True)
+    command = [sys.executable, "-c", script, str(path)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[1])
     count, megabytes = done.stdout.split()
     assert int(count) == 100_000
     assert float(megabytes) < 60  # two chunks of 16 MB are alive when one follows the other

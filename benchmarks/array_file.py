@@ -1,4 +1,4 @@
-"""Arrays larger than memory: rows of a `.npy` file, read in chunks through plain reads.
+"""For `em_memory`, arrays larger than memory: rows of a `.npy` file, read in chunks through plain reads.
 
 A memory map would count every page that was touched as memory of this process; here the memory is that of one chunk,
 however long the file is. No pickle is ever read, and the header must agree with the size of the file.
