@@ -21,7 +21,7 @@ import torch
 from embasis import config
 from embasis.benchmark.compare import problems, read
 from embasis.config import Config
-from embasis.engine.round_labels import RowLabels
+from embasis.engine.labels import RowLabels
 from embasis.engine.self_train import train_rounds
 from embasis.inputs.image_inputs import ImageInputs, is_images, open_image_inputs
 from embasis.runs.parts import RunParts, build

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from embasis.config import load
 from embasis.data.segmentation.samples import MapArrays
-from embasis.engine.round_labels import LabelBatch, MapLabels, MemoryLabelStore
+from embasis.engine.labels import LabelBatch, MapLabels, MemoryLabelStore
 from embasis.engine.self_train import begin, train_rounds
 from embasis.engine.state import TrainState
 from embasis.runs.parts import RunParts, build

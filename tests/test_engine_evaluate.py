@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import reference
 from embasis.engine import evaluate as module
 from embasis.engine.evaluate import EXACT, Ranks, Tally, evaluate
-from embasis.engine.round_labels import BoundSelector, LabelBatch
+from embasis.engine.labels import BoundSelector, LabelBatch
 from embasis.functional.calibration import FINE
 from embasis.functional.metrics import CALIBRATION, RANKING
 from embasis.functional.ranking import RANKS

@@ -23,23 +23,21 @@ from embasis.engine import round as round_module
 from embasis.engine import sampling as surveying
 from embasis.engine import train
 from embasis.engine.evaluate import Tally, beside, evaluate
-from embasis.engine.features import extract
-from embasis.engine.labels import Unpacked, labelled_parts
-from embasis.engine.pixels import Pixels
-from embasis.engine.round_labels import (
+from embasis.engine.features import extract, forward_windowed, starts, stitched
+from embasis.engine.labels import (
     BoundSelector,
     LabelBatch,
     MapLabels,
     MapPseudoLabels,
     MemoryLabelStore,
-    pack,
-    unpack,
+    UnpackedLabels,
+    labelled_parts,
 )
+from embasis.engine.pixels import Pixels, pack, unpack
 from embasis.engine.sampling import sample_features
 from embasis.engine.self_train import train_rounds
 from embasis.engine.state import TrainState
 from embasis.engine.train import aim_at, class_sampling_weights
-from embasis.engine.windows import forward_windowed, starts, stitched
 from embasis.errors import CorruptError
 from embasis.functional.metrics import class_counts
 from embasis.methods.selectors import ClassBalanced
@@ -77,7 +75,9 @@ def spread_labels(
     ])  # fmt: skip
     selector = ClassBalanced(keep_first=keep, **settings)  # type: ignore[arg-type]
     parts = shelf.read(0)
-    return MapLabels(parts, 7 * torch.arange(rows) + 3, BoundSelector(selector, selector.fit(Unpacked(parts), 0), 0, 0))
+    return MapLabels(
+        parts, 7 * torch.arange(rows) + 3, BoundSelector(selector, selector.fit(UnpackedLabels(parts), 0), 0, 0)
+    )
 
 
 def labels_for(verdict: MapLabels) -> MapPseudoLabels:

@@ -109,9 +109,9 @@ def test_a_signal_in_any_round_ends_bit_identical(
 def test_a_signal_while_labels_are_written_ends_bit_identical(
     home: Path, tmp_path: Path, undisturbed: Any, at: int, round_: int
 ) -> None:
-    run, whole, seen = tmp_path / "run", labels.packed, list[int]()
+    run, whole, seen = tmp_path / "run", labels.label_maps, list[int]()
 
-    def packed(*arguments: Any) -> Iterator[Any]:
+    def label_maps(*arguments: Any) -> Iterator[Any]:
         seen.append(1)
         for part in whole(*arguments):
             if len(seen) == at and part.row == 5:
@@ -119,7 +119,7 @@ def test_a_signal_while_labels_are_written_ends_bit_identical(
             yield part
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(labels, "packed", packed)
+        patch.setattr(labels, "label_maps", label_maps)
         result = embasis(*command(home, run, SELDOM))
     assert result.exit_code == 130
     assert f"saved round {round_ + 1} epoch 0 step 0 in {run}" in result.stderr

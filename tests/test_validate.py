@@ -15,8 +15,8 @@ from embasis.api.classifier import EMBasisClassifier
 from embasis.data.datasets.synthetic_digits import blobs
 from embasis.engine import round as round_module
 from embasis.engine import scores, self_train
-from embasis.engine.importance import cross_fitted
-from embasis.engine.round_labels import BoundSelector, LabelBatch
+from embasis.engine.holdout import cross_fitted
+from embasis.engine.labels import BoundSelector, LabelBatch
 from embasis.engine.scores import LabelSummary
 from embasis.engine.self_train import train_rounds
 from embasis.errors import ConfigError

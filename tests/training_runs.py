@@ -13,7 +13,7 @@ from torch import Tensor
 
 from embasis.config import load
 from embasis.data.datasets.synthetic_digits import blobs, digits
-from embasis.engine.round_labels import RowLabels
+from embasis.engine.labels import RowLabels
 from embasis.engine.self_train import begin, train_rounds
 from embasis.engine.state import TrainState
 from embasis.report.records import record_from_json, record_to_json

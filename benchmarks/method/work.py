@@ -20,8 +20,7 @@ from benchmarks.method.sets import StudySet
 from embasis.benchmark.compare import Outcome, one_problem, read, run_one, score_of, train_source
 from embasis.config import Config
 from embasis.engine.evaluate import evaluate
-from embasis.engine.labels import label_rows
-from embasis.engine.round_labels import BoundSelector, RowLabels
+from embasis.engine.labels import BoundSelector, RowLabels, label_rows
 from embasis.engine.state import TrainState
 from embasis.errors import EmbasisError
 from embasis.functional.ranking import auroc, exact_counts

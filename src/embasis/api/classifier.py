@@ -21,7 +21,7 @@ from torch import Tensor
 from embasis import config as settings
 from embasis.data.tables.fine import fine_columns, settled
 from embasis.data.tables.given import UNLABELLED, kind_with_mark, refuse_masked, rows_of, split_labels
-from embasis.engine.round_labels import RowLabels
+from embasis.engine.labels import RowLabels
 from embasis.engine.self_train import begin, train_rounds
 from embasis.errors import EmbasisWarning, InputDataError, require
 from embasis.runs.model import Model, model_of_run

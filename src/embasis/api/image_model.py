@@ -26,7 +26,7 @@ from embasis.data.images.folders import ImageOptions, load_images, require_budge
 from embasis.data.images.scan import scan_file, scan_folder
 from embasis.data.images.transforms import centre_view
 from embasis.engine.features import CHUNK
-from embasis.engine.round_labels import RowLabels
+from embasis.engine.labels import RowLabels
 from embasis.engine.self_train import TrainingEvent, train_rounds
 from embasis.errors import ConfigError, InputDataError, NumericalError, require
 from embasis.inputs.image_inputs import PIECE, open_image_inputs

@@ -152,7 +152,7 @@ def report(run: str, output: str | None) -> None:
 
 def round_line(record: RoundRecord) -> str:
     """One round in under 80 columns; accuracy only where true labels were given."""
-    from embasis.engine.model_selection import SELECTION_SCORE
+    from embasis.types import SELECTION_SCORE
 
     share = record.trusted / record.unlabelled if record.unlabelled else 0.0
     line = f"round {record.round:2d}  trusted {record.trusted:,} ({share:.0%})"

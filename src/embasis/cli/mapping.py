@@ -15,7 +15,7 @@ from embasis.errors import ConfigError, InputDataError, quoted, require
 if TYPE_CHECKING:
     from embasis.data.segmentation.files import MapFile
     from embasis.data.segmentation.samples import MapFiles
-    from embasis.engine.round_labels import LabelBatch
+    from embasis.engine.labels import LabelBatch
     from embasis.runs.model import Model
     from embasis.runs.precision import PrecisionTarget
     from embasis.types import Problem

@@ -14,8 +14,8 @@ labels. They are computed once: later features have learned the labels that are 
 | EXPECTED_ACCURACY | expected_accuracy | () | the mean probability of those labels after that |
 | SUPPORT | support | b 3 | reliability bins of those labels: sites, Σ probability, Σ agreeing with the reference |
 
-method.recalibration = "weighted" takes labelled rows that are held out (holdout.py) in place of reference labels, each
-weighted by how much likelier the unlabelled side is to have it (importance.py):
+method.recalibration = "weighted" takes labelled rows that are held out in place of reference labels, each
+weighted by how much likelier the unlabelled side is to have it (holdout.py):
 inverse temperature = argmin_b Σ_n w_n · −log softmax(b · log mean_n) at y_n.
 Its bins count by these weights, scaled to the number of equal ones that would say as much.
 """
@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from embasis.engine.features import extract
-from embasis.engine.importance import HeldOut, RoundFeatures
+from embasis.engine.holdout import HeldOut, RoundFeatures
 from embasis.engine.labels import label_chunk
 from embasis.engine.sampling import FeatureSample, chosen, in_shares, sites_of_a_row, together
 from embasis.engine.state import TrainSetup

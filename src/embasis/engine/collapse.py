@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from embasis.engine.model_selection import SELECTION_SCORE
 from embasis.engine.scores import LabelSummary
 from embasis.engine.state import TrainSetup, TrainState
-from embasis.types import Method
+from embasis.types import SELECTION_SCORE, Method
 
 
 @dataclass(frozen=True)

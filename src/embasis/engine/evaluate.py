@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from embasis.engine.round_labels import LabelBatch
+from embasis.engine.labels import LabelBatch
 from embasis.functional import calibration, metrics, ranking
 from embasis.types import Evaluation, GroundTruth
 

@@ -1,4 +1,4 @@
-"""From the sites of a picture to its pixels.
+"""From the sites of a picture to its pixels, and to the places between its sites; and how the sites are stored.
 
 | symbol | shape | meaning |
 | --- | --- | --- |
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from embasis.functional import interpolation
-from embasis.types import LabelDistribution
+from embasis.types import LabelDistribution, PackedLabels
 
 
 class Pixels(LabelDistribution):
@@ -63,3 +63,23 @@ def repeated(column: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> Te
 def nearest(pixels: int, sites: int) -> Tensor:
     """The site that the centre of each pixel lies in, along one side."""
     return (2 * torch.arange(pixels) + 1) * sites // (2 * pixels)
+
+
+def pack(row: int, grid: tuple[int, ...], distribution: LabelDistribution, network: Tensor) -> PackedLabels:
+    """A row's label distribution as it is kept."""
+    mean, between = interpolation.packed(distribution.mean, distribution.between)
+    return PackedLabels(row, grid, mean, between, distribution.uncertainty.float(), network.to(torch.uint8))
+
+
+def unpack(part: PackedLabels) -> LabelDistribution:
+    """A row's label distribution as it was kept."""
+    mean, between = interpolation.unpacked(part.mean, part.between)
+    return LabelDistribution(mean, between, mean - mean.square() - between, part.uncertainty)
+
+
+def mixed(distribution: LabelDistribution, index: Tensor, share: Tensor) -> LabelDistribution:
+    """The label distributions of places between sites."""
+    mean, between, score = interpolation.mixtures(
+        distribution.mean, distribution.between, distribution.uncertainty, index, share
+    )
+    return LabelDistribution(mean, between, (mean - mean.square()).clamp_min(0) - between, score)

@@ -16,9 +16,8 @@ from embasis.engine.calibration import calibrate
 from embasis.engine.collapse import RoundStatus, check_collapse
 from embasis.engine.domain_norm import match_domains
 from embasis.engine.evaluate import evaluate
-from embasis.engine.importance import RoundFeatures, weigh_holdout
-from embasis.engine.labels import label_and_select, labelled_parts
-from embasis.engine.round_labels import MapLabels, RoundLabels
+from embasis.engine.holdout import RoundFeatures, weigh_holdout
+from embasis.engine.labels import RoundLabels, label_and_select, labelled_parts
 from embasis.engine.sampling import sample_features
 from embasis.engine.scores import LabelSummary, held_out_scores, label_free_scores, summarise
 from embasis.engine.state import LearnedModel, TrainSetup, TrainState
@@ -62,8 +61,9 @@ def finish_round(setup: TrainSetup, state: TrainState) -> RoundResult:
     if status.collapsed:
         learned, labels, summary = roll_back(setup, state, summary)
     setup.store.keep({state.round - 1, state.round})  # the caller has not saved this round yet: it may go back
+    learned = replace(learned, selector=labels.choice.state)
     record = make_record(setup, state, learned, labels, summary, status)
-    is_kept = state.after_round(setup, learned, labels, summary.labels.by_part, record)
+    is_kept = state.after_round(setup, learned, labels.training_targets(summary.labels.by_part), record)
     return RoundResult(record, labels, summary.basis, is_kept)
 
 
@@ -105,7 +105,7 @@ def summarise_round(
         scores | held_out_scores(features.held_out, labeller, learned.labeller),
         labels.changed(state.pseudo, state.labels),
         (*labeller.notes(learned.labeller, state.round), *warnings.notes()),
-        summarise_basis(labeller, features.unlabelled.chunks, learned.labeller, isinstance(labels, MapLabels)),
+        summarise_basis(labeller, features.unlabelled.chunks, learned.labeller, labels.has_grids),
     )
 
 
@@ -141,7 +141,7 @@ def make_record(
         scores=summary.scores,
         facts={name: float(value) for name, value in learned.labeller.items() if value.ndim == 0},
         evaluation=evaluate_hidden(setup, labels),
-        test=evaluate_test(setup, replace(learned, selector=labels.choice.state), state.round),
+        test=evaluate_test(setup, learned, state.round),
         notes=status.notes + (summary.warnings if status.name == "ok" else ()),
     )
 

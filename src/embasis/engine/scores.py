@@ -10,10 +10,10 @@
 | labelled_accuracy | the network's accuracy on the labelled rows it was trained on |
 | validation | share of right labels among the sites of held-out labelled rows |
 | embedded_validation | 1 − (E[w·wrong] + η (E[w] − 1)), η = −Cov(w·wrong, w) / Var(w): the same for the unlabelled
-  side, by importance weights w of held-out sites (deep embedded validation; engine/importance.py) |
+  side, by importance weights w of held-out sites (deep embedded validation; engine/holdout.py) |
 
 The last two are there where the plan holds rows out. All are written down in every round; `plan.choose` names the one
-by which a round is kept (model_selection.py). Predictions are the labels' distributions, not the network's own.
+by which a round is kept. Predictions are the labels' distributions, not the network's own.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from embasis.engine.importance import HeldOut
-from embasis.engine.labels import label_chunk
-from embasis.engine.round_labels import LabelBatch
+from embasis.engine.holdout import HeldOut
+from embasis.engine.labels import LabelBatch, label_chunk
 from embasis.functional.metrics import class_counts
 from embasis.functional.validation import accuracy_of, embedded_risk, neighbourhood_density
 from embasis.randomness import uniforms

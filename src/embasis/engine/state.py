@@ -26,13 +26,21 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from embasis.engine.model_selection import keeps_best, score_to_keep
-from embasis.engine.round_labels import MapPseudoLabels, RoundLabels
 from embasis.errors import CorruptError, require
-from embasis.types import LabelStore, Method, Plan, Problem, PseudoLabels, RoundRecord, Samples, State
+from embasis.types import (
+    LabelStore,
+    Method,
+    Plan,
+    Problem,
+    PseudoLabels,
+    RoundRecord,
+    Samples,
+    State,
+    TrainingTargets,
+)
 
-Pseudo = PseudoLabels | MapPseudoLabels
-"""What a round trains on."""
+COUNTERS = ("round", "epoch", "step", "loss_sum", "loss_count", "status", "best_round")
+"""Fields of a run's state that a checkpoint stores as they are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +87,7 @@ class LabelModel(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class LearnedModel:
-    """What a round has learned; the thresholds are not there before labels have been selected."""
+    """What a round has learned; the selector has learned nothing before labels have been selected."""
 
     network: nn.Module
     labeller: State
@@ -104,7 +112,7 @@ class TrainState:
     """After the end: the round whose model was brought back because it was chosen; None = the last one's is here."""
     labeller: State = field(default_factory=dict)
     selector: State = field(default_factory=dict)
-    pseudo: Pseudo | None = None
+    pseudo: TrainingTargets | None = None
     labels: Tensor | None = None
     counts: Tensor | None = None
     """Restored with a run whose labels are in a label store, until they are taken from there."""
@@ -132,13 +140,10 @@ class TrainState:
         named = {**dict(prefixed("network", self.network.state_dict())), **dict(prefixed("labeller", self.labeller))}
         named.update(prefixed("selector", self.selector))
         named.update({f"best/{name}": value for name, value in self.best.items()})
-        if isinstance(self.pseudo, PseudoLabels):
-            named.update({"pseudo/label": self.pseudo.label, "pseudo/weight": self.pseudo.weight})
-            if self.pseudo.target is not None:
-                named["pseudo/target"] = self.pseudo.target
-        counts = self.pseudo.counts if isinstance(self.pseudo, MapPseudoLabels) else self.counts
-        if counts is not None:
-            named["pseudo/counts"] = counts
+        if self.pseudo is not None:
+            named.update(prefixed("pseudo", self.pseudo.tensors()))
+        elif self.counts is not None:
+            named["pseudo/counts"] = self.counts
         if self.labels is not None:
             named["labels"] = self.labels
         named.update({name: value for name, value in self._optimiser().items() if isinstance(value, Tensor)})
@@ -147,13 +152,7 @@ class TrainState:
     def facts(self) -> dict[str, Any]:
         """All numbers and words; records are left to the caller, who knows how to write them."""
         return {
-            "round": self.round,
-            "epoch": self.epoch,
-            "step": self.step,
-            "loss_sum": self.loss_sum,
-            "loss_count": self.loss_count,
-            "status": self.status,
-            "best_round": self.best_round,
+            **{name: getattr(self, name) for name in COUNTERS},
             "best_score": None if self.best_score == float("-inf") else self.best_score,
             "kept": self.kept_round,
             "optimiser": {name: value for name, value in self._optimiser().items() if not isinstance(value, Tensor)},
@@ -202,20 +201,25 @@ class TrainState:
             raise CorruptError(f"the saved progress does not fit this run: {error}") from error
 
     def after_round(
-        self, setup: TrainSetup, learned: LearnedModel, labels: RoundLabels, counts: list[Tensor], record: RoundRecord
+        self,
+        setup: TrainSetup,
+        learned: LearnedModel,
+        targets: tuple[TrainingTargets, Tensor | None],
+        record: RoundRecord,
     ) -> bool:
         """Take over what a round has computed and move the cursor to the next one; whether this round would be kept
-        if it were the last one. `counts`: for each part of the labels (C) trusted ones of each class."""
-        self.labeller, self.selector = learned.labeller, labels.choice.state
-        self.pseudo, self.labels = labels.training_targets(counts)
+        if it were the last one. `targets`: what the next round trains on, and the labels that it is compared with."""
+        plan = setup.plan
+        self.labeller, self.selector = learned.labeller, learned.selector
+        self.pseudo, self.labels = targets
         if record.status != "collapsed":
-            self.remember_best(record.scores[score_to_keep(setup.plan)], later=keeps_best(setup.plan))
+            self.remember_best(record.scores[plan.score_to_keep], later=plan.keeps_best)
         self.records.append(record)
         if record.status != "ok":
             self.status = record.status
         elif self.round >= setup.last_round:
             self.status = "finished"
-        is_kept = not keeps_best(setup.plan) or record.status == "collapsed" or self.best_round == self.round
+        is_kept = not plan.keeps_best or record.status == "collapsed" or self.best_round == self.round
         if self.status in ("finished", "no_change") and not is_kept:
             self.keep_best()
         self.round, self.epoch, self.step = self.round + 1, 0, 0

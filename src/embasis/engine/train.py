@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from embasis.engine.batch import Batch, Part, autocast, device_of, forward, moved
-from embasis.engine.state import Pseudo, TrainState
+from embasis.engine.state import TrainState
 from embasis.errors import NumericalError, require
 from embasis.functional import augment
 from embasis.methods.losses import labelled_loss
 from embasis.networks.basis_block import BasisBlock
 from embasis.randomness import permutation, seeded, uniforms
 from embasis.resources import enough_memory
-from embasis.types import AugmentKey, CropTarget, Method, Output, Plan, Problem, View
+from embasis.types import AugmentKey, CropTarget, Method, Output, Plan, Problem, TrainingTargets, View
 
 LBFGS_STEPS = 20
 """Inner iterations of one L-BFGS step."""
@@ -143,7 +143,7 @@ def class_sampling_weights(problem: Problem, progress: TrainState) -> Tensor:
     return share.clamp_min(0.01 / len(share)).rsqrt().float()
 
 
-def aim_at(pseudo: Pseudo | None, batches: list[Tensor], rare: Tensor, draw: AugmentKey) -> CropTarget | None:
+def aim_at(pseudo: TrainingTargets | None, batches: list[Tensor], rare: Tensor, draw: AugmentKey) -> CropTarget | None:
     """Where the unlabelled rows show rare classes, if their labels say where that is."""
     if pseudo is None:
         return None
@@ -168,7 +168,7 @@ def take_step(
                     value = value + plan.weight_decay / 2 * weight_norm(network)
                 torch.autograd.backward(value)
                 loss = loss + value.detach().cpu()
-        refuse_broken(network, loss, cursor)
+        require_finite_step(network, loss, cursor)
         return loss
 
     # L-BFGS asks for the loss with weights on trial; only those of a finished step may stay.
@@ -204,7 +204,7 @@ def loss_of(network: nn.Module, method: Method, plan: Plan, part: Part, first_st
     return loss
 
 
-def refuse_broken(network: nn.Module, loss: Tensor, cursor: tuple[int, int, int]) -> None:
+def require_finite_step(network: nn.Module, loss: Tensor, cursor: tuple[int, int, int]) -> None:
     """A NumericalError for a loss or a gradient that is not finite."""
     where = "in round {} epoch {} step {}; the last saved state is kept; ".format(*cursor)
     advice = "try a smaller plan.lr or check the scale of the features"

@@ -13,12 +13,9 @@ import math
 from collections.abc import Iterable, Iterator
 
 import torch
-from torch import Tensor
 
-from embasis.engine.round_labels import LabelBatch
-from embasis.errors import NumericalError, require
+from embasis.engine.labels import LabelBatch
 from embasis.functional.losses import RATIO
-from embasis.types import LabelDistribution
 
 
 class RoundWarnings:
@@ -50,14 +47,3 @@ class RoundWarnings:
             bounds = f"[{1 / RATIO:g}, {RATIO:g}]"
             sentences.append(f"{self.cut:,} of {self.weighted:,} weights of round {self.round} were cut to {bounds}")
         return sentences
-
-
-def refuse_broken(found: LabelDistribution, ids: Tensor) -> None:
-    """A NumericalError for labels, or uncertainties, that are not finite: they are never selected or kept."""
-    total = found.mean.sum(dtype=torch.float64) + found.uncertainty.sum(dtype=torch.float64)
-    if math.isfinite(float(total)):
-        return  # many times quicker than to look at each value
-    broken = ~(torch.isfinite(found.mean).all(1) & torch.isfinite(found.uncertainty))
-    named = ", ".join(str(number) for number in ids[broken][:5].tolist())
-    counted = f"{int(broken.sum())} of {len(broken)} sites"
-    require(not bool(broken.any()), f"the labels are not finite for {counted}: ids {named}", NumericalError)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 — its usual name
 
 from embasis.data.segmentation.samples import MapArrays, MapFiles
-from embasis.engine.round_labels import MapLabels
+from embasis.engine.labels import MapLabels
 from embasis.errors import CorruptError, require
 from embasis.report.records import Shown
 from embasis.runs.map_output import label_map

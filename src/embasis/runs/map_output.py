@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from embasis.engine.labels import LabelBatch
 from embasis.engine.pixels import Pixels
-from embasis.engine.round_labels import LabelBatch
 from embasis.storage import MapFolder, confidence_values, map_names, variance_values
 from embasis.types import LabelSchema
 

@@ -17,8 +17,7 @@ from embasis.data.segmentation.files import MapFile
 from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.data.standardise import Standardiser
 from embasis.engine.features import CHUNK
-from embasis.engine.labels import label_rows
-from embasis.engine.round_labels import LabelBatch, RowLabels
+from embasis.engine.labels import LabelBatch, RowLabels, label_rows
 from embasis.engine.self_train import begin
 from embasis.engine.state import TrainState
 from embasis.errors import CorruptError, InputDataError, require

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from embasis.engine.basis_summary import summarise_basis
 from embasis.engine.features import extract
-from embasis.engine.labels import label_rows, packed
-from embasis.engine.round_labels import BoundSelector, MapLabels
+from embasis.engine.labels import BoundSelector, MapLabels, label_maps, label_rows
 from embasis.engine.sampling import sample_features
 from embasis.engine.state import TrainState, below
 from embasis.errors import CheckpointError, CorruptError
@@ -185,6 +184,6 @@ def write_maps_again(run: TrainingRun, state: TrainState, number: int) -> None:
     """The maps and the gallery of a round, in their places."""
     built, samples = run.prepare(), run.prepare().problem.unlabelled
     chunks = extract(state.network, samples, built.plan, labelled=False)
-    parts = run.folder.label_store().write(number, packed(chunks, built.method, state))
+    parts = run.folder.label_store().write(number, label_maps(chunks, built.method, state))
     choice = BoundSelector(built.method.selector, state.selector, built.plan.seed, number)
     run.write_maps(number, MapLabels(parts, samples.ids, choice), is_kept=True)

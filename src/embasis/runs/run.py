@@ -19,7 +19,7 @@ from embasis.data.images.sides import tolerated
 from embasis.data.ledger import Account, ledger
 from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.engine.holdout import split_holdout
-from embasis.engine.round_labels import MapLabels, RowLabels
+from embasis.engine.labels import MapLabels, RowLabels
 from embasis.engine.self_train import TrainingEvent, begin, train_rounds
 from embasis.engine.state import TrainState
 from embasis.errors import CheckpointError, ConfigError, EmbasisError, ReportError, ResourceError, require

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from embasis.data.segmentation.samples import MapFiles
 from embasis.data.segmentation.views import places_of
-from embasis.engine.labels import labelled_parts
-from embasis.engine.round_labels import LabelBatch, mixed
+from embasis.engine.labels import LabelBatch, labelled_parts
+from embasis.engine.pixels import mixed
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, require
 from embasis.functional import interpolation

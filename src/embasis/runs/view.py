@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from embasis.engine.model_selection import SELECTION_SCORE
 from embasis.errors import CorruptError, require
 from embasis.report.records import RunView, record_from_json
 from embasis.runs.basis_view import basis_of
@@ -13,6 +12,7 @@ from embasis.runs.checkpoint_schema import read_environment, read_refused, read_
 from embasis.runs.gallery import gallery_of, palette_of
 from embasis.runs.thumbnails import stored_gallery
 from embasis.storage import SealedFiles
+from embasis.types import SELECTION_SCORE
 
 
 def view_of(path: Path) -> RunView:

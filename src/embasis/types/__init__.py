@@ -13,6 +13,7 @@ from embasis.types.maps import (
 )
 from embasis.types.methods import (
     OPTIMISERS,
+    SELECTION_SCORE,
     BasisTerms,
     Labeller,
     Method,
@@ -38,11 +39,13 @@ from embasis.types.values import (
     RejectedFile,
     State,
     Stream,
+    TrainingTargets,
 )
 
 __all__ = [
     "AUGMENTATIONS",
     "OPTIMISERS",
+    "SELECTION_SCORE",
     "Arrays",
     "AugmentKey",
     "BasisTerms",
@@ -76,6 +79,7 @@ __all__ = [
     "Selector",
     "State",
     "Stream",
+    "TrainingTargets",
     "View",
     "fine_of",
 ]

@@ -124,7 +124,7 @@ class Plan:
     holdout: float = 0.0
     """The share of the labelled rows that no training sees: what is said of them is checked (engine/holdout.py)."""
     choose: str = "last"
-    """Which round's model is kept at the end: the last one, or the best one by a score (engine/model_selection.py)."""
+    """Which round's model is kept at the end: the last one, or the best one by a score (engine/scores.py)."""
     reservoir: int = 131_072
     """The most sites of a side that are held in memory at once, for the basis to be fitted on; 0 = all."""
     accumulate: int = 1
@@ -172,7 +172,19 @@ class Plan:
             f"plan.optimiser = lbfgs needs plan.batch = 0 (all rows in one batch), got {self.batch}",
         )
 
+    @property
+    def keeps_best(self) -> bool:
+        """Whether the end of a run brings its best round back; else the last one stays."""
+        return self.choose != "last"
 
+    @property
+    def score_to_keep(self) -> str:
+        """The score of the round that is remembered: the one that the plan chooses by, or the collapse guard's."""
+        return self.choose if self.keeps_best else SELECTION_SCORE
+
+
+SELECTION_SCORE = "information"
+"""The score by which the collapse guard compares rounds, whatever score a round is kept by."""
 OPTIMISERS = ("adam", "sgd", "lbfgs")
 PRECISIONS = ("auto", "float32", "bfloat16")
 DEVICES = ("auto", "cpu", "cuda")

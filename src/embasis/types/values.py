@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from embasis.errors import ConfigError, quoted, require
-from embasis.types.maps import View
+from embasis.types.maps import PackedLabels, View
 
 State = Mapping[str, Tensor]
 """What a labeller or selector has learned: named tensors, so that it can be stored without a pickle."""
@@ -155,8 +156,19 @@ class LabelDistribution:
         """(N, C) between + within."""
         return self.between + self.within
 
+    @classmethod
+    def joined(cls, parts: Sequence[LabelDistribution]) -> LabelDistribution:
+        """Parts as one, site after site; a single one is not copied."""
+        if len(parts) == 1:
+            return parts[0]
+        columns = ((part.mean, part.between, part.within, part.uncertainty) for part in parts)
+        return LabelDistribution(*(torch.cat(column) for column in zip(*columns, strict=True)))
+
     def __len__(self) -> int:
         return len(self.mean)
+
+    def __getitem__(self, sites: Tensor | slice) -> LabelDistribution:
+        return LabelDistribution(self.mean[sites], self.between[sites], self.within[sites], self.uncertainty[sites])
 
 
 def first_largest(rows: Tensor) -> Tensor:
@@ -166,6 +178,27 @@ def first_largest(rows: Tensor) -> Tensor:
     for number, row in enumerate(rows):
         torch.maximum(found, torch.eq(row, best).view(torch.uint8).mul_(count - number), out=found)
     return count - found.long()
+
+
+class TrainingTargets(Protocol):
+    """What a round trains on: `PseudoLabels` of rows with one site each, or labels of grids in a label store."""
+
+    @property
+    def useful(self) -> Tensor:
+        """Numbers of the rows with something that is trusted."""
+
+    @property
+    def packed_rows(self) -> Sequence[PackedLabels] | None:
+        """The labels of all sites as a label store keeps them; None where rows have one site each."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint keeps."""
+
+    def seen(self, rows: Tensor, view: View) -> PseudoLabels:
+        """Pseudo-labels of all sites of a view of these rows."""
+
+    def crop_targets(self, rows: Tensor, classes: Tensor, key: AugmentKey) -> Tensor | None:
+        """(B, 2) the place in each row that a view is to show, by how much each class is wanted; None = anywhere."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,6 +224,16 @@ class PseudoLabels:
     def useful(self) -> Tensor:
         """Numbers of the trusted rows."""
         return torch.nonzero(self.trusted).squeeze(1)
+
+    @property
+    def packed_rows(self) -> None:
+        """Rows with one site each are not packed."""
+        return None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint keeps."""
+        kept = {"label": self.label, "weight": self.weight}
+        return kept if self.target is None else {**kept, "target": self.target}
 
     def seen(self, rows: Tensor, view: View) -> PseudoLabels:
         """What is trusted in a view of these rows: a row with one site always shows all of it."""
