@@ -31,7 +31,7 @@ from PIL import Image
 
 from embasis import config as settings
 from embasis.data.images.scan import scan_folder
-from embasis.data.segmentation.files import MapFile
+from embasis.data.segmentation.pairs import MapFile
 from embasis.data.segmentation.samples import MapFiles
 from embasis.engine.labels import label_and_select
 from embasis.engine.sampling import sample_features

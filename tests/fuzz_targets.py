@@ -37,8 +37,7 @@ from embasis.data.images import decode
 from embasis.data.images.scan import scan_list, scan_tar
 from embasis.data.images.visda_list import _names as visda_names
 from embasis.data.segmentation.classes import read_classes
-from embasis.data.segmentation.labels import BadMap, look, map_header
-from embasis.data.segmentation.value_counts import value_counts
+from embasis.data.segmentation.labels import BadMap, look, map_header, value_counts
 from embasis.data.tables.read import read_raw
 from embasis.errors import CheckpointError, ConfigError, EmbasisWarning, InputDataError
 from embasis.runs.corrections import read_corrections

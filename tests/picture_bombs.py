@@ -181,8 +181,7 @@ def label_map(coded: str) -> Callable[[bytes], str]:
     """Reads a map twice, as a run does: for its numbers, and for its classes."""
 
     def read(data: bytes) -> str:
-        from embasis.data.segmentation.labels import BadMap, class_map
-        from embasis.data.segmentation.value_counts import value_counts
+        from embasis.data.segmentation.labels import BadMap, class_map, value_counts
         from embasis.types import ClassTable
 
         table = ClassTable(("a", "b"), ((0,), (1,)), ((0, 0, 0), (3, 4, 5)), coded=coded)

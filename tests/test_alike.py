@@ -9,7 +9,7 @@ import pytest
 from embasis.data.alike import alike, alike_text
 from embasis.data.images.check import check_images
 from embasis.data.images.sides import ImageOptions
-from embasis.data.segmentation.check import maps_check
+from embasis.data.segmentation.folders import maps_check
 from embasis.data.tables.pair import Finding, check_pair
 from embasis.data.workers.loading import Reader
 from image_trees import pictures, plant

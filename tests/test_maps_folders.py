@@ -12,8 +12,8 @@ from PIL import Image
 
 from embasis.data.images.folders import ImageOptions
 from embasis.data.images.scan import scan_folder
-from embasis.data.segmentation.files import MapFile
-from embasis.data.segmentation.folders import are_map_folders, is_map_folder, load_maps, map_problem, maps_check
+from embasis.data.segmentation.folders import are_map_folders, load_maps, map_problem, maps_check
+from embasis.data.segmentation.pairs import MapFile, is_map_folder
 from embasis.data.tables.pair import Finding
 from embasis.data.workers.loading import Reader
 from embasis.errors import EmbasisWarning
@@ -510,7 +510,7 @@ def test_paired_files_are_a_problem(labelled, tmp_path):
 
 def test_paired_files_are_checked(labelled, unlabelled):
     plain = [MapFile(file, None, file.size) for file in scan_folder(unlabelled).files]
-    assert map_problem(files(labelled), plain, TABLE).hidden is None
+    assert map_problem(files(labelled), plain, TABLE).hidden_labels is None
     strict = ClassTable(NAMES[:2], ((0,), (1,)))
     assert refusal(lambda: map_problem(files(labelled), plain, strict)).startswith(
         "labelled: unknown ids {2: 4 files, "

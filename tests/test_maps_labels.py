@@ -12,9 +12,16 @@ from PIL import Image
 
 from embasis.data.images.decode import LARGEST_PIXELS
 from embasis.data.segmentation.classes import class_file, colours_for, read_classes, table_of_numbers, unnamed_colours
-from embasis.data.segmentation.labels import BadMap, WrongKind, class_map, header_of_map, raw_map, unknown_values
+from embasis.data.segmentation.labels import (
+    BadMap,
+    WrongKind,
+    class_map,
+    header_of_map,
+    raw_map,
+    unknown_values,
+    value_counts,
+)
 from embasis.data.segmentation.png import GREY, PALETTE, RGB, RGBA, png_header, png_numbers
-from embasis.data.segmentation.value_counts import value_counts
 from embasis.types import ClassTable
 from image_trees import refusal
 from map_trees import chunk, filtered, ids, png_bytes, saved

@@ -11,8 +11,7 @@ import torch
 from PIL import Image, ImageOps
 
 from embasis.data.images.sides import ImageOptions
-from embasis.data.segmentation.check import maps_check
-from embasis.data.segmentation.folders import load_maps
+from embasis.data.segmentation.folders import load_maps, maps_check
 from embasis.data.workers.loading import Reader
 from embasis.errors import InputDataError
 from embasis.types import MapPlan, MapPreparation

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from embasis.data.images.files import ImageFile
-from embasis.data.segmentation.files import MapFile
+from embasis.data.segmentation.pairs import MapFile
 from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.data.workers.loading import Reader
 from embasis.errors import InputDataError

@@ -19,9 +19,9 @@ from benchmarks.array_file import ArrayFile
 from cli_tables import embasis
 from embasis.data.images.files import read_part
 from embasis.data.images.sides import ImageOptions
-from embasis.data.segmentation import check as map_check
+from embasis.data.segmentation import folders as map_folders
 from embasis.data.segmentation.folders import load_maps
-from embasis.data.segmentation.sample_base import Maps
+from embasis.data.segmentation.samples import Maps
 from embasis.data.workers.loading import Reader
 from embasis.errors import InputDataError
 from embasis.runs.thumbnails import pixels_of
@@ -261,7 +261,7 @@ READ = {
 
 def replacing(monkeypatch: pytest.MonkeyPatch, kind: str, path: Path) -> None:
     """Between the scan and the first look at the maps."""
-    whole = map_check.surveyed
+    whole = map_folders.surveyed
 
     def surveyed(*arguments: Any) -> Any:
         REPLACED[kind][0](path)

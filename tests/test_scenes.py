@@ -185,8 +185,8 @@ def test_the_problem_has_three_sides_whose_unlabelled_maps_are_hidden(small):
 def test_the_hidden_truth_is_that_of_the_unlabelled_pictures(small):
     pictures, maps = draw_scenes("real", 30, seed=1)
     assert torch.equal(small.unlabelled.pictures, pictures)
-    assert len(small.hidden) == 30
-    assert all(torch.equal(small.hidden[row], maps[row].long()) for row in range(30))
+    assert len(small.hidden_labels) == 30
+    assert all(torch.equal(small.hidden_labels[row], maps[row].long()) for row in range(30))
 
 
 def test_unlabelled_views_show_no_class_and_labelled_views_do(small):

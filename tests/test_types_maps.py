@@ -110,7 +110,7 @@ def test_scales_are_numbers_that_a_picture_can_have() -> None:
 
 def test_more_unknown_colours_than_anybody_names_are_a_sign_of_spoilt_maps(tmp_path: Any) -> None:
     from embasis.data.images.scan import scan_folder
-    from embasis.data.segmentation.files import MapFile
+    from embasis.data.segmentation.pairs import MapFile
 
     home = folder(tmp_path / "l", pictures_and_maps(1), None)
     many = np.arange(40 * 40, dtype=np.uint32).reshape(40, 40) + 1

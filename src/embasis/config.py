@@ -190,7 +190,7 @@ def home_of(raw: Table, key: str) -> str:
 
 def has_maps(raw: Table) -> bool:
     """Whether the data that are asked for have label maps."""
-    from embasis.data.segmentation.folders import is_map_folder
+    from embasis.data.segmentation.pairs import is_map_folder
 
     data = raw.get("data", {})
     if "labelled" in data:

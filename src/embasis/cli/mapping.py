@@ -13,7 +13,7 @@ from embasis.cli.image_options import MOST_NAMED, files_of, options_of
 from embasis.errors import ConfigError, InputDataError, quoted, require
 
 if TYPE_CHECKING:
-    from embasis.data.segmentation.files import MapFile
+    from embasis.data.segmentation.pairs import MapFile
     from embasis.data.segmentation.samples import MapFiles
     from embasis.engine.labels import LabelBatch
     from embasis.runs.model import Model
@@ -117,7 +117,7 @@ def promised(
 
 def pictures_of(path: str, follow_links: bool) -> tuple[list[MapFile], dict[str, str]]:
     """The pictures of a folder (of its images/, as in training), of a list, or the one that is named."""
-    from embasis.data.segmentation.files import MapFile
+    from embasis.data.segmentation.pairs import MapFile
 
     images = Path(path) / "images"
     place = str(images) if images.is_dir() else path

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from embasis.data.images.samples import Images
-from embasis.data.segmentation.sample_base import Maps
-from embasis.data.segmentation.samples import MapArrays, MapFiles
+from embasis.data.segmentation.samples import MapArrays, MapFiles, Maps
 from embasis.inputs.image_inputs import CachedFeatures
 from embasis.types import GroundTruth, Problem, Samples, fine_of
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from embasis.config import Config, upgrade
 from embasis.data.images.files import ImageFile
-from embasis.data.segmentation.files import MapFile
+from embasis.data.segmentation.pairs import MapFile
 from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.data.standardise import Standardiser
 from embasis.engine.features import CHUNK

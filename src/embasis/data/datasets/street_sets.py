@@ -23,9 +23,8 @@ from embasis.data.images.scan import ImageFile, Scan, has_members, scan_folder, 
 from embasis.data.images.sides import ImageOptions, ImageSide, repeats_text, require_budget, top_folder
 from embasis.data.problem import listed
 from embasis.data.segmentation.audit import NO_PIXEL
-from embasis.data.segmentation.files import MapFile
 from embasis.data.segmentation.folders import map_problem
-from embasis.data.segmentation.pairs import stem
+from embasis.data.segmentation.pairs import MapFile, stem
 from embasis.data.segmentation.street_layouts import (
     ALL_19,
     CAMVID,

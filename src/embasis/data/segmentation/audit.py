@@ -19,12 +19,8 @@ import torch
 from torch import Tensor
 
 from embasis.data.problem import listed
-from embasis.data.segmentation.classes import FILE
-from embasis.data.segmentation.files import MapFile
-from embasis.data.segmentation.labels import BadMap, WrongKind, allowed, shown_number, unit
-from embasis.data.segmentation.orientation import CURE, upright_size
-from embasis.data.segmentation.pairs import IMAGES, LABELS, MapSide, stem
-from embasis.data.segmentation.value_counts import ValueCounts
+from embasis.data.segmentation.labels import BadMap, Contents, ValueCounts, WrongKind, allowed, shown_number, unit
+from embasis.data.segmentation.pairs import CURE, FILE, IMAGES, LABELS, MapFile, MapSide, stem, upright_size
 from embasis.data.tables.pair import Finding
 from embasis.errors import quoted
 from embasis.types import ClassTable, RejectedFile
@@ -32,8 +28,6 @@ from embasis.types import ClassTable, RejectedFile
 NO_PIXEL = "its label map has no labelled pixel"
 FOR_SCORES = "; or rename labels/ there, which is used for scores only"
 
-Found = Sequence[ValueCounts | BadMap | None]
-"""What each file's map has; None where there is no map."""
 Rows = list[tuple[MapFile, ValueCounts | BadMap | None]]
 
 
@@ -53,9 +47,9 @@ class Audit:
         return [name for name, count in zip(self.table.names, self.counts.sum(0).tolist(), strict=True) if not count]
 
 
-def audit(side: MapSide, found: Found, table: ClassTable, *, required: bool) -> Audit:
+def audit(side: MapSide, contents: Contents, table: ClassTable, *, required: bool) -> Audit:
     """The side without what cannot be used, the pixels of each class, and everything that is wrong."""
-    rows = list(zip(side.files, found, strict=True))
+    rows = list(zip(side.files, contents, strict=True))
     hint = "" if required else FOR_SCORES
     errors = [
         *_unpaired(side, required),

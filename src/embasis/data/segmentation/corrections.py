@@ -18,11 +18,9 @@ from embasis.data.images.scan import scan_folder
 from embasis.data.images.sides import ImageOptions, ImageSide
 from embasis.data.problem import listed
 from embasis.data.segmentation.audit import Audit, audit
-from embasis.data.segmentation.class_match import first_header
-from embasis.data.segmentation.classes import FILE, class_file
-from embasis.data.segmentation.orientation import oriented
-from embasis.data.segmentation.pairs import LABELS, MapSide, stem
-from embasis.data.segmentation.value_counts import tallies
+from embasis.data.segmentation.classes import class_file, first_header
+from embasis.data.segmentation.labels import tallies
+from embasis.data.segmentation.pairs import FILE, LABELS, MapSide, oriented, stem
 from embasis.errors import InputDataError, quoted, require
 from embasis.types import ClassTable
 

@@ -1,4 +1,4 @@
-"""From the bytes of a label map file to the class of each pixel.
+"""From the bytes of a label map file to the class of each pixel, and to how often each number occurs.
 
 | `coded` | the file must be | the numbers are |
 | --- | --- | --- |
@@ -7,12 +7,13 @@
 | first | PNG, 16-bit RGB or RGBA | the first channel |
 
 Class maps in memory are uint8 (H, W): the class number, IGNORED = nothing is known. In colour-coded maps the numbers
-that a table ignores are 0xRRGGBB, too.
+that a table ignores are 0xRRGGBB, too. Numbers are counted before the classes are known, so that a map is decoded once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -21,9 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from embasis.data.images.files import ImageFile, why
 from embasis.data.images.header import UnreadableImage
 from embasis.data.images.parts import boxes
-from embasis.data.segmentation.count import Count
 from embasis.data.segmentation.png import (
     GREY,
     PALETTE,
@@ -37,6 +38,7 @@ from embasis.data.segmentation.png import (
     png_palette,
     png_parts,
 )
+from embasis.data.workers.protocol import read_checked, request_for
 from embasis.types.maps import ClassTable
 
 IGNORED = 255
@@ -221,3 +223,118 @@ def _packed(colours: Numbers, opacity: Numbers | None) -> Numbers:
     if opacity is not None:
         packed[opacity == 0] = CLEAR
     return packed
+
+
+FEW = 2**18
+"""Runs of equal neighbours that are kept and sorted; beyond that each possible number has a place of its own."""
+_PLACES = 2**24 + 1  # −1, and all colours
+
+
+class Count:
+    """The numbers −1 … 2²⁴ − 1 of some parts; `total` is what they were."""
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[Numbers, Numbers]] = []
+        self._kept = 0
+        self._places: Numbers | None = None
+
+    def add(self, numbers: Numbers) -> None:
+        """Count one more part."""
+        flat = numbers.reshape(-1)
+        if flat.dtype.itemsize < 4:
+            counts = np.bincount(flat)
+            values = np.flatnonzero(counts)
+            return self._keep(values, counts[values])
+        starts = np.flatnonzero(np.concatenate([[True], flat[1:] != flat[:-1]]))
+        return self._keep(flat[starts].astype(np.int64), np.diff(np.concatenate([starts, [len(flat)]])))
+
+    def _keep(self, values: Numbers, pixels: Numbers) -> None:
+        self._runs.append((values, pixels))
+        self._kept += len(values)
+        if self._kept > FEW:
+            if self._places is None:
+                self._places = np.zeros(_PLACES, np.int64)
+            for kept, lengths in self._runs:
+                np.add.at(self._places, kept + 1, lengths)
+            self._runs, self._kept = [], 0
+
+    def total(self, palette: Numbers | None = None) -> tuple[Numbers, Numbers]:
+        """The numbers that occurred, in increasing order, and how often; with a palette those that they stand for."""
+        runs = [*self._runs]
+        if self._places is not None:
+            there = np.flatnonzero(self._places)
+            runs.append((there - 1, self._places[there]))
+        if not runs:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        numbers = np.concatenate([values for values, _ in runs])
+        values, which = np.unique(numbers if palette is None else palette[numbers], return_inverse=True)
+        pixels = np.zeros(len(values), np.int64)
+        np.add.at(pixels, which, np.concatenate([lengths for _, lengths in runs]))
+        return values.astype(np.int64), pixels
+
+
+THREADS = 2
+
+
+@dataclass(frozen=True, eq=False)
+class ValueCounts:
+    """Height and width of one map, and its numbers."""
+
+    size: tuple[int, int]
+    values: Numbers
+    pixels: Numbers
+
+    def counts(self, table: ClassTable) -> Tensor:
+        """(C) int64: pixels of each class."""
+        classes = lookup_table(table)[self.values]
+        known = classes < len(table.names)
+        found = np.zeros(len(table.names), np.int64)
+        np.add.at(found, classes[known], self.pixels[known])
+        return torch.from_numpy(found)
+
+    def unknown_values(self, table: ClassTable) -> dict[int, int]:
+        """Pixels of each number that is not allowed."""
+        classes = lookup_table(table)[self.values]
+        strange = (classes >= len(table.names)) & (classes != IGNORED)
+        return dict(zip(self.values[strange].tolist(), self.pixels[strange].tolist(), strict=True))
+
+
+Contents = Sequence[ValueCounts | BadMap | None]
+"""What the map of each file of a side holds; None where there is no map."""
+
+
+def value_counts(data: bytes, coded: str) -> ValueCounts:
+    """The numbers of one map."""
+    head, count = map_header(data), Count()
+    palette, parts = indexed_parts(data, coded)
+    for numbers in parts:
+        count.add(numbers)
+    return ValueCounts((head.height, head.width), *count.total(palette))
+
+
+def tallies(files: Sequence[ImageFile | None], coded: str) -> list[ValueCounts | BadMap | None]:
+    """The numbers of each map, or why there are none; None where there is no file."""
+
+    def read(file: ImageFile | None) -> ValueCounts | BadMap | None:
+        try:
+            return None if file is None else value_counts(read_checked(request_for(file)), coded)
+        except OSError as error:
+            return BadMap(why(error))
+        except UnreadableImage as error:
+            return BadMap(str(error))
+        except BadMap as error:
+            return error
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(read, files))
+
+
+def together(found: Sequence[ValueCounts | BadMap | None]) -> dict[int, int]:
+    """Pixels of each number in all maps; transparent ones are left out."""
+    total: dict[int, int] = {}
+    for one in found:
+        if isinstance(one, ValueCounts):
+            for value, count in zip(one.values.tolist(), one.pixels.tolist(), strict=True):
+                total[value] = total.get(value, 0) + count
+    total.pop(CLEAR, None)
+    return total

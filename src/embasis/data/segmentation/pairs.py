@@ -1,6 +1,15 @@
-"""Pictures in images/, label maps in labels/: which belong together, and whether a folder is meant so at all.
+"""Pictures in images/ and label maps in labels/: which belong together, which way up, and whether a folder is meant so.
 
-A map has the path of its picture but for the ending: labels/a/1.png belongs to images/a/1.jpg.
+A map has the path of its picture but for the ending: labels/a/1.png belongs to images/a/1.jpg. Where a picture has an
+EXIF orientation, both are used upright:
+
+| the map | is taken as |
+| --- | --- |
+| has an EXIF orientation of its own | turned by that |
+| has the size of the picture upright, and not that of the picture as stored | upright, drawn on what viewers show |
+| has the size of the picture as stored, and not upright | as stored: turned like the picture |
+| has both sizes: a square, mirrored, or half a turn | as those maps of the side whose sizes tell, if they all agree |
+| the same, and no size tells | nothing: an error; of corrections: upright, as `embasis export` writes them |
 """
 
 from __future__ import annotations
@@ -11,21 +20,85 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from embasis.data.images.decode import SUFFIXES, header
+from embasis.data.images.decode import SUFFIXES, header, is_swapped
 from embasis.data.images.files import ImageFile, PathLike, Scan, ending, is_hidden, read_part, shown, why
 from embasis.data.images.header import UnreadableImage
 from embasis.data.images.scan import scan_folder
 from embasis.data.images.sides import ImageOptions, ImageSide
 from embasis.data.problem import listed
-from embasis.data.segmentation.classes import FILE
-from embasis.data.segmentation.files import MapFile
 from embasis.data.segmentation.labels import BadMap, WrongKind, map_header, raw_parts
-from embasis.data.segmentation.orientation import oriented
 from embasis.data.segmentation.png import RGB, RGBA
 from embasis.errors import require
 from embasis.types import RejectedFile
 
-IMAGES, LABELS = "images", "labels"
+IMAGES, LABELS, FILE = "images", "labels", "classes.toml"
+"""The folders of pictures and of label maps, and the file that names the classes."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapFile:
+    """One row: a picture and, where there is one, its label map."""
+
+    image: ImageFile
+    label: ImageFile | None
+    size: tuple[int, int]
+    """Height and width of the picture as decoded, turned as its EXIF says."""
+    turn: int = 1
+    """How the map is turned to fit it, as EXIF has it."""
+
+    @property
+    def name(self) -> str:
+        """The picture's path below the root: the row's name in every table."""
+        return self.image.name
+
+    @property
+    def id(self) -> int:
+        """63 bits of the name's hash: the same whatever other files there are."""
+        return self.image.id
+
+
+CURE = "save these pictures upright, without the orientation, or give each map the orientation of its picture"
+
+
+def oriented(files: Sequence[MapFile]) -> tuple[tuple[MapFile, ...], tuple[str, ...], str]:
+    """The files with their maps turned; the names of those that nobody can tell; and how others were told, if any."""
+    turns = {file.name: turn_of(file.image, file.label) for file in files if file.label is not None}
+    ways = {turns[file.name] == file.image.turn for file in files if _is_sign(file, turns.get(file.name))}
+    doubtful = [file.name for file in files if turns.get(file.name, 1) is None]
+    if len(ways) != 1:
+        return _turned(files, turns), tuple(doubtful), ""
+    as_stored = ways == {True}
+    turns |= {file.name: file.image.turn if as_stored else 1 for file in files if turns.get(file.name, 1) is None}
+    return _turned(files, turns), (), ("turned like their pictures" if as_stored else "upright") if doubtful else ""
+
+
+def turn_of(picture: ImageFile, label: ImageFile) -> int | None:
+    """How a map is turned to fit its picture; None where its size does not tell."""
+    if label.turn != 1 or picture.turn == 1:
+        return label.turn
+    height, width = picture.size
+    stored = (width, height) if is_swapped(picture.turn) else (height, width)
+    if label.size != stored:
+        return 1  # upright, or of another size, which is an error that others find
+    return None if stored == picture.size else picture.turn
+
+
+def _is_sign(file: MapFile, turn: int | None) -> bool:
+    """Whether the sizes of a picture and its map tell how the maps of this side are drawn."""
+    if file.label is None or turn is None or file.image.turn == 1 or file.label.turn != 1:
+        return False
+    return file.label.size in (file.image.size, file.image.size[::-1])
+
+
+def _turned(files: Sequence[MapFile], turns: dict[str, int | None]) -> tuple[MapFile, ...]:
+    return tuple(replace(file, turn=turns[file.name] or 1) if file.name in turns else file for file in files)
+
+
+def upright_size(size: tuple[int, int], turn: int) -> tuple[int, int]:
+    """Height and width of a map that is turned so."""
+    return size[::-1] if is_swapped(turn) else size
+
+
 MOST_COLOURS = 256
 """A picture with more colours is a photo, not a label map."""
 _TRIED = 3

@@ -11,8 +11,10 @@ nothing: −1 and 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 
 import torch
@@ -20,27 +22,204 @@ from torch import Tensor
 
 from embasis.data.images.decode import LARGEST_PIXELS
 from embasis.data.images.samples import note
-from embasis.data.segmentation.arrays import MapArrays
-from embasis.data.segmentation.files import MapFile
-from embasis.data.segmentation.reading import common_words, label_words, labels_of, picture_of, row_words
-from embasis.data.segmentation.sample_base import (
-    UNPREPARED,
-    Maps,
-    commonest,
-    searched,
-    seed_of,
-    slots,
-    tally_of,
-    totals,
-    wanted_places,
+from embasis.data.segmentation.pairs import MapFile
+from embasis.data.segmentation.views import (
+    GREY,
+    NONE,
+    Place,
+    common_words,
+    crop_shape,
+    grid_of,
+    label_words,
+    labels_of,
+    picture_of,
+    row_words,
+    shown,
+    signed,
+    whole_shape,
 )
-from embasis.data.segmentation.views import GREY, NONE, crop_shape, signed, whole_shape
-from embasis.data.workers.loading import BatchRequest, Reader, load_one
+from embasis.data.workers.loading import BatchRequest, OutputSpec, Reader, load_one
 from embasis.data.workers.protocol import request_for
 from embasis.errors import require
+from embasis.randomness import derive
 from embasis.types import AugmentKey, ClassTable, CropTarget, GroundTruth, MapPreparation, RejectedFile, View
 
-__all__ = ["MapArrays", "MapFiles"]
+UNPREPARED = "pictures must be prepared for a network before they are read"
+
+
+@dataclass(frozen=True, eq=False)
+class Maps:
+    """True classes of each row, int64 (H, W) with −1 = unknown, made when they are asked for."""
+
+    count: int
+    make: Callable[[int], Tensor]
+    mark: Callable[[], bytes] = bytes
+    """Bytes that differ where a map does."""
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, row: int) -> Tensor:
+        if not 0 <= row < self.count:
+            raise IndexError(f"row must be in 0..{self.count - 1}, got {row}")  # ends a loop over all rows
+        return self.make(row)
+
+
+def slots(shape: tuple[int, int], preparation: MapPreparation) -> list[OutputSpec]:
+    """What becomes of a row whose view has this shape: input, classes and places."""
+    grid = grid_of(shape, preparation)
+    return [OutputSpec((3, *shape), GREY), OutputSpec(grid, NONE), OutputSpec((*grid, 2), math.nan, torch.float32)]
+
+
+def tally_of(class_map: Tensor, classes: int) -> Tensor:
+    """(C) int64: pixels of each class."""
+    return torch.bincount(class_map.flatten(), minlength=NONE + 1)[:classes]
+
+
+def commonest(tally: Tensor) -> Tensor:
+    """(N) int64: the class with most pixels in each row of (N, C), the first of equals, −1 where there is none."""
+    if not tally.numel():
+        return torch.full((len(tally),), -1, dtype=torch.int64)
+    most = tally.amax(1, keepdim=True)
+    first = (tally == most).int().argmax(1)
+    return torch.where(most[:, 0] > 0, first, -1)
+
+
+def totals(tally: Tensor, classes: int) -> Tensor:
+    """(C) int64: pixels of each class in all rows."""
+    found = torch.zeros(classes, dtype=torch.int64)
+    found[: tally.shape[1]] = tally.sum(0)[:classes]
+    return found
+
+
+def seed_of(draw: AugmentKey | None, number: int) -> int | None:
+    """What the training view of the row with this id begins with."""
+    return None if draw is None else derive(draw[0], "augmentation", *draw[1:], number)
+
+
+def wanted_places(aim: CropTarget | None, batch: int, count: int) -> list[Place | None]:
+    """The place that each row of a batch is to show, None = any."""
+    if aim is None or aim.places is None:
+        return [None] * count
+    places = aim.places[batch]
+    shape = tuple(places.shape)
+    require(shape == (count, 2), f"places of batch {batch} must have shape {(count, 2)}, got {shape}")
+    return [None if math.isnan(v + u) else (v, u) for v, u in places.tolist()]
+
+
+def searched(aim: CropTarget | None) -> Tensor | None:
+    """(C) weights of the classes that are looked for in a row's own map: where the aim says no places."""
+    return None if aim is None or aim.places is not None else aim.classes.cpu()
+
+
+@dataclass(frozen=True, eq=False)
+class MapArrays:
+    """Rows in memory: pictures uint8 (N, 3, H, W), maps uint8 (N, H, W) with 255 = unknown, ids (N)."""
+
+    pictures: Tensor
+    maps: Tensor | None
+    ids: Tensor
+    preparation: MapPreparation | None = None
+
+    def __post_init__(self) -> None:
+        count, shape = len(self.pictures), tuple(self.pictures.shape)
+        fits = self.pictures.dtype == torch.uint8 and len(shape) == 4 and shape[1] == 3 and min(shape[2:]) > 0
+        require(fits, f"pictures must be uint8 (N, 3, H, W), got {self.pictures.dtype} of shape {shape}")
+        if self.maps is not None:
+            fits = self.maps.dtype == torch.uint8 and self.maps.shape == (count, *shape[2:])
+            got = f"{self.maps.dtype} of shape {tuple(self.maps.shape)}"
+            require(fits, f"maps must be uint8 of shape {(count, *shape[2:])}, got {got}")
+        fits = self.ids.dtype == torch.int64 and self.ids.shape == (count,)
+        require(fits, f"ids must be {count} int64 values, got {self.ids.dtype} of shape {tuple(self.ids.shape)}")
+        require(bool((self.ids[1:] > self.ids[:-1]).all()), "ids must be strictly increasing: unique and in order")
+
+    @classmethod
+    def of(cls, pictures: Tensor, maps: Tensor | None = None, ids: Tensor | None = None) -> MapArrays:
+        """Rows in the order of their ids (0 … N − 1 unless given); unlabelled unless maps are given."""
+        if ids is None:
+            return cls(pictures, maps, torch.arange(len(pictures)))
+        order = torch.argsort(ids)
+        return cls(pictures[order], None if maps is None else maps[order], ids[order])
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    @property
+    def names(self) -> list[str]:
+        """The rows' ids."""
+        return [str(number) for number in self.ids.tolist()]
+
+    @property
+    def sizes(self) -> Tensor:
+        """(N, 2) int64: height and width of the pictures."""
+        return torch.tensor(self.pictures.shape[2:], dtype=torch.int64).repeat(len(self), 1)
+
+    @property
+    def labels(self) -> Tensor:
+        """(N) int64: the commonest class of each row, −1 where there is none."""
+        return commonest(self.value_counts)
+
+    @property
+    def truth(self) -> GroundTruth:
+        """The class maps of the rows."""
+        known = self.maps
+        mark = (lambda: b"") if known is None else (lambda: bytes(known.contiguous().numpy().tobytes()))
+        return Maps(len(self), lambda row: signed(self._map(row)), mark)
+
+    @property
+    def has_mixed_shapes(self) -> bool:
+        """All pictures have one size."""
+        return False
+
+    def counts(self, classes: int, rows: Tensor | None = None) -> Tensor:
+        """Pixels of each class."""
+        return totals(self.value_counts if rows is None else self.value_counts[rows], classes)
+
+    @cached_property
+    def value_counts(self) -> Tensor:
+        """(N, 255) int64: pixels of each class in each row."""
+        tallies = [tally_of(self._map(row), NONE) for row in range(len(self))]
+        return torch.stack(tallies) if tallies else torch.zeros(0, NONE, dtype=torch.int64)
+
+    def _map(self, row: int) -> Tensor:
+        return torch.full(self.pictures.shape[2:], NONE, dtype=torch.uint8) if self.maps is None else self.maps[row]
+
+    def prepared(self, preparation: MapPreparation) -> MapArrays:
+        """The same rows, made ready for a network."""
+        return replace(self, preparation=preparation)
+
+    def take(self, rows: Tensor) -> MapArrays:
+        """Some of the rows, in increasing order."""
+        maps = None if self.maps is None else self.maps[rows]
+        return replace(self, pictures=self.pictures[rows], maps=maps, ids=self.ids[rows])
+
+    def inputs(self, rows: Tensor) -> Tensor:
+        """The whole view of these rows, uint8 (B, 3, H', W')."""
+        return next(self.stream([rows])).inputs
+
+    def picture(self, row: int) -> Tensor:
+        """The row's picture as it is, uint8 (3, H, W)."""
+        return self.pictures[row]
+
+    def stream(
+        self, batches: Sequence[Tensor], draw: AugmentKey | None = None, aim: CropTarget | None = None
+    ) -> Iterator[View]:
+        """The views of each batch; with `draw` those of training, functions of it, the aim and the ids."""
+        require(self.preparation is not None, UNPREPARED)
+        assert self.preparation is not None
+        aim = aim if draw is not None else None
+        size = (self.pictures.shape[2], self.pictures.shape[3])
+        shape = whole_shape(size, self.preparation) if draw is None else crop_shape(self.preparation)
+        for number, rows in enumerate(batches):
+            tensors = [slot.empty(len(rows)) for slot in slots(shape, self.preparation)]
+            wanted = wanted_places(aim, number, len(rows))
+            for at, row in enumerate(rows.tolist()):
+                labels = None if self.maps is None else self.maps[row]
+                seed = seed_of(draw, int(self.ids[row]))
+                view = shown(self.pictures[row], labels, self.preparation, seed, wanted[at], searched(aim))
+                for tensor, part in zip(tensors, view, strict=True):
+                    tensor[at] = part
+            yield View(tensors[0], signed(tensors[1]), tensors[2])
 
 
 @dataclass(frozen=True, eq=False)

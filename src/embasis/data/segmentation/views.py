@@ -1,4 +1,4 @@
-"""From a picture and its class map to a network's input, the classes of its sites and the places they lie at.
+"""From a picture and its label map to a network's input, the classes of its sites and the places they lie at.
 
 | symbol | meaning |
 | --- | --- |
@@ -9,20 +9,34 @@
 | span | of one side: pixels [start, stop) of the picture become pixels [low, high) of the view |
 
 Only integer arithmetic, and float operations on each element alone, so the number of threads changes no bit. Of a
-training view's picture only the part that is seen is resized.
+training view's picture only the part that is seen is resized. A worker, or this process, gets its requests as JSON:
+
+| JSON of | holds |
+| --- | --- |
+| all rows | kind "maps"; plan, stride and multiple; the class table; weights of wanted classes or null |
+| a row | the picture as in `request_for`; size; draw; wanted: a place or null |
+| its label | the map as in `request_for`, or null; turn: how it is turned |
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 — its usual name
 
-from embasis.types import MapPreparation
+from embasis.data.images import decode
+from embasis.data.segmentation.labels import BadMap, class_map
+from embasis.data.workers.protocol import Json, failure_reason, read_checked, request_for
+from embasis.types import ClassTable, MapPlan, MapPreparation
+
+if TYPE_CHECKING:
+    from embasis.data.segmentation.pairs import MapFile
 
 GREY = 128
 """Pixels beyond the picture."""
@@ -265,3 +279,63 @@ def _doubled(x: Tensor, side: int) -> Tensor:
     before = torch.cat((x.narrow(side, 0, 1), x.narrow(side, 0, count - 1)), side)
     after = torch.cat((x.narrow(side, 1, count - 1), x.narrow(side, count - 1, 1)), side)
     return before.add_(after).add_(x, alpha=2)
+
+
+def common_words(preparation: MapPreparation, table: ClassTable, classes: Tensor | None = None) -> Json:
+    """What all rows of a request have in common."""
+    weights = None if classes is None else classes.double().tolist()
+    return {"kind": "maps", **asdict(preparation), "table": asdict(table), "classes": weights}
+
+
+def row_words(file: MapFile, draw: int | None = None, wanted: Place | None = None) -> Json:
+    """What is asked for one row."""
+    label = None if file.label is None else label_words(file)
+    return {**request_for(file.image), "label": label, "size": list(file.size), "draw": draw, "wanted": wanted}
+
+
+def label_words(file: MapFile) -> Json:
+    """What is asked for a row's label map, which it has."""
+    assert file.label is not None
+    return {**request_for(file.label), "turn": file.turn}
+
+
+def map_loader(common: Json) -> Callable[[Json], tuple[Tensor, ...]]:
+    """Reads rows with maps by what a request says of all of them: input, classes and places of a row's view."""
+    preparation = MapPreparation(MapPlan(**common["plan"]), common["stride"], common["multiple"])
+    table = table_of(common["table"])
+    classes = None if common["classes"] is None else torch.tensor(common["classes"], dtype=torch.float64)
+
+    def load(asked: Json) -> tuple[Tensor, ...]:
+        picture = picture_of(asked)
+        labels = None if asked["label"] is None else labels_of(asked["label"], table)
+        wanted = None if asked["wanted"] is None else (asked["wanted"][0], asked["wanted"][1])
+        return shown(picture, labels, preparation, asked["draw"], wanted, classes)
+
+    return load
+
+
+def table_of(words: Json) -> ClassTable:
+    """The class table that was sent."""
+    ids = tuple(tuple(numbers) for numbers in words["ids"])
+    colours = tuple((r, g, b) for r, g, b in words["colours"])
+    return ClassTable(tuple(words["names"]), ids, colours, tuple(words["ignore"]), words["others"], words["coded"])
+
+
+def picture_of(asked: Json) -> Tensor:
+    """uint8 (3, H, W); UnreadableImage when it is not of the size that the scan found."""
+    picture = decode.decode(read_checked(asked))
+    height, width = picture.shape[1:]
+    if [height, width] != list(asked["size"]):
+        rows, columns = asked["size"]
+        raise decode.UnreadableImage(f"has {width}×{height} pixels, {columns}×{rows} at the scan")
+    return picture
+
+
+def labels_of(asked: Json, table: ClassTable) -> Tensor:
+    """uint8 (H, W) of a label map, upright; UnreadableImage says why there is none."""
+    try:
+        return decode.turned(class_map(read_checked(asked), table), asked["turn"])
+    except BadMap as error:
+        raise decode.UnreadableImage(f"its label map: {error}") from error
+    except Exception as error:  # the same reasons as those of a picture
+        raise decode.UnreadableImage(f"its label map {failure_reason(error)}") from error

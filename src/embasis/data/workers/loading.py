@@ -28,7 +28,7 @@ from torch import Tensor
 
 from embasis.data.images import decode
 from embasis.data.images.scan import ImageFile
-from embasis.data.segmentation.reading import map_loader
+from embasis.data.segmentation.views import map_loader
 from embasis.data.workers.pool import Chunk, Pool, ReadJob, Row, RowRequest
 from embasis.data.workers.protocol import Json, failure_reason, read_checked, request_for
 from embasis.errors import ConfigError, lookup, require
