@@ -40,7 +40,7 @@ from embasis.engine.state import TrainSetup, TrainState
 from embasis.inputs.map_inputs import plain_table
 from embasis.runs.map_output import write_maps
 from embasis.runs.parts import RunParts, build
-from embasis.storage import DiskLabelStore, MapFolder
+from embasis.storage import DiskLabelStore, LabelMapFolder
 from embasis.types import LabelSchema, Problem
 
 CLASSES = 19
@@ -131,7 +131,7 @@ def label(built: RunParts, progress: TrainState, folder: Path) -> None:
     setup = TrainSetup(problem, None, built.method, built.plan, DiskLabelStore(folder))
     verdict = label_and_select(setup, progress, 0, None)
     summarise(verdict.parts(), CLASSES)
-    output, names = MapFolder(folder / "maps", built.maps.table), list(problem.row_names or ())
+    output, names = LabelMapFolder(folder / "maps", built.maps.table), list(problem.row_names or ())
     for _ in write_maps(output, verdict.parts(), samples.sizes, problem.schema, names, ".parquet"):
         pass
 

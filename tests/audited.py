@@ -285,7 +285,7 @@ def python(what: str, path: str) -> int:
             return build(blobs(count=30), config.load(path))
         from embasis.weights import files as weights
 
-        return weights.read(path)
+        return weights.read_weights(path)
 
     try:
         entry()
@@ -425,7 +425,7 @@ def try_another_loader() -> tuple[str, str, Any]:
     from embasis.errors import EmbasisError
     from embasis.weights import files as weights
 
-    usual = weights.read
+    usual = weights.read_weights
 
     def broken(path: str) -> Any:
         try:
@@ -433,7 +433,7 @@ def try_another_loader() -> tuple[str, str, Any]:
         except EmbasisError:
             return torch.load(path, weights_only=False)
 
-    return "embasis.weights.files", "read", broken
+    return "embasis.weights.files", "read_weights", broken
 
 
 def believe_the_manifest() -> tuple[str, str, Any]:
@@ -455,7 +455,7 @@ def import_anything() -> tuple[str, str, Any]:
     def broken(path: str, data: bytes) -> bytes:
         return torch.load(io.BytesIO(data), weights_only=False)  # type: ignore[no-any-return]
 
-    return "embasis.weights.torch_import", "looked_through", broken
+    return "embasis.weights.torch_import", "filter_archive", broken
 
 
 def run_settings() -> tuple[str, str, Any]:
@@ -511,7 +511,7 @@ def main(folder: Path, every: int, first: int) -> None:
     Watch.inside, Watch.learning = str(folder.resolve()), True
     audit_hook.HERE = str(site)
     sys.addaudithook(audit_hook.watch)
-    from embasis.storage import read_newest, table_bytes
+    from embasis.storage import encode_table, read_newest
 
     place, tally, canary = base(folder), Tally(), folder / "canary"
     if every < 5:
@@ -520,7 +520,7 @@ def main(folder: Path, every: int, first: int) -> None:
     Watch.learning = False
     count_loaders(tally)
     facts = read_newest(place / "run").facts
-    clean = table_bytes({"a": [1.0, 2.0], "label": ["x", "y"]}, ".parquet")
+    clean = encode_table({"a": [1.0, 2.0], "label": ["x", "y"]}, ".parquet")
     sentinel = folder / "outside"
     put("kept", b"kept")(sentinel)
     kept = tree_of(sentinel)

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from embasis.signals import listen
+from embasis.signals import handle_interrupts
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -149,7 +149,7 @@ def child_main(order: dict[str, Any], ready: int) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        listen()  # a process of its own does so before anything can be said to have begun
+        handle_interrupts()  # a process of its own does so before anything can be said to have begun
         os.close(ready)
         if order["paused"]:
             os.kill(os.getpid(), signal.SIGSTOP)

@@ -41,11 +41,11 @@ from embasis.data.segmentation.labels import BadMap, look, map_header, value_cou
 from embasis.data.tables.read import read_raw
 from embasis.errors import CheckpointError, ConfigError, EmbasisWarning, InputDataError
 from embasis.runs.corrections import read_corrections
-from embasis.storage import read_jsonl, read_table
-from embasis.storage.checkpoints import FACTS, MANIFEST, TENSORS, find_newest, load_generation, sha256, write_sealed
+from embasis.storage import read_jsonl, read_stored_table
+from embasis.storage.checkpoints import FACTS, MANIFEST, TENSORS, encode_sealed, find_newest, load_generation, sha256
 from embasis.types.maps import ClassTable
 from embasis.weights import files
-from embasis.weights.torch_import import looked_through
+from embasis.weights.torch_import import filter_archive
 
 SECONDS, MEGABYTES = 2.0, 512
 CORPUS = Path(__file__).parent / "corpus"
@@ -139,13 +139,13 @@ def generation(name: str) -> Callable[[bytes, Path], object]:
         for file, part in content.items():
             (home / file).write_bytes(part)
         sums = {file: {"bytes": len(part), "sha256": sha256(part)} for file, part in content.items()}
-        manifest = write_sealed({"schema": 1, "generation": 1, "version": "0", "tensors": 0, "files": sums})
+        manifest = encode_sealed({"schema": 1, "generation": 1, "version": "0", "tensors": 0, "files": sums})
         if name == MANIFEST:
             with suppress(ValueError, RecursionError):  # a manifest that is JSON gets a proper seal
                 found = json.loads(data)
                 if isinstance(found, dict):
                     found.pop("seal", None)
-                    data = write_sealed(found)
+                    data = encode_sealed(found)
             manifest = data
         (home / MANIFEST).write_bytes(manifest)
         return load_generation(folder, 1)
@@ -198,10 +198,10 @@ TARGETS = {
     "facts": Target(generation(FACTS), (CheckpointError,), JSON),
     "tensors": Target(generation(TENSORS), (CheckpointError,), TENSOR),
     "lines": Target(placed("quarantine.jsonl", read_jsonl), (CheckpointError,), JSON),
-    "labels": Target(placed("labels.parquet", read_table), (CheckpointError,), (b"PAR1",)),
-    "weights": Target(placed("w.safetensors", lambda path: files.read(str(path))), (CheckpointError,), TENSOR),
+    "labels": Target(placed("labels.parquet", read_stored_table), (CheckpointError,), (b"PAR1",)),
+    "weights": Target(placed("w.safetensors", lambda path: files.read_weights(str(path))), (CheckpointError,), TENSOR),
     "foreign": Target(
-        lambda data, _: looked_through("w.pt", data),
+        lambda data, _: filter_archive("w.pt", data),
         (CheckpointError,),
         (b"PK\x03\x04", b"ctorch\n", b"\x80\x02", b"Q."),
     ),

@@ -142,14 +142,14 @@ INPUTS = ("labelled.csv", "judged.csv", "unlabelled.csv", "turned.csv", "photos/
 
 def outputs(home: Path) -> Iterator[tuple[str, bytes]]:
     """Everything that was written, unpacked where it is packed; names count too."""
-    from embasis.storage import read_table
+    from embasis.storage import read_stored_table
 
     for path in sorted(home.rglob("*")):
         name = path.relative_to(home).as_posix()
         if path.is_file() and not path.is_symlink() and not name.startswith(INPUTS):
             yield name, name.encode() + b"\n" + path.read_bytes()
             if path.suffix == ".parquet":
-                yield name, repr(read_table(path)).encode()
+                yield name, repr(read_stored_table(path)).encode()
 
 
 def leaks(found: Session) -> list[str]:

@@ -14,7 +14,7 @@ from embasis.errors import ConfigError, InputDataError
 from embasis.runs import resume
 from embasis.runs import run as folder
 from embasis.runs.run import TrainingRun
-from embasis.storage import RunFolder, read_newest, read_table, table_bytes
+from embasis.storage import RunFolder, encode_table, read_newest, read_stored_table
 from embasis.types import Arrays, LabelSchema, Problem
 from folder_runs import config, digests, go
 from storage_runs import do_not_wait, tree
@@ -197,7 +197,7 @@ def test_changed_rows_that_are_accepted_are_taken_over_and_written_down(tmp_path
     assert json.loads((path / "changes.jsonl").read_text()) == note
     last = read_newest(path).facts
     assert note in last["notes"]
-    assert read_table(path / "labels" / "round-002.parquet")["id"] == ids
+    assert read_stored_table(path / "labels" / "round-002.parquet")["id"] == ids
     assert go_on(path, problem=other_rows(before)).changes == [note], "the next start needs no flag"
     with pytest.raises(InputDataError, match=r"unlabelled \(1 added, 2 removed, 1 edited: "):
         go_on(path, problem=before)
@@ -226,8 +226,8 @@ def test_rows_of_a_folder_without_its_table_are_refused_without_counts(tmp_path:
     before, path = replace(toy(), hidden_labels=None), tmp_path / "run"
     go(path, config(), stop_after=9, problem=before)
     (table,) = (path / "rows").iterdir()
-    strange = [table_bytes({"side": ["unlabelled"], "id": ["x"], "name": [""], "mark": ["y"]}, ".parquet"),
-               table_bytes({"side": ["unlabelled"]}, ".parquet"), b"nothing"]  # fmt: skip
+    strange = [encode_table({"side": ["unlabelled"], "id": ["x"], "name": [""], "mark": ["y"]}, ".parquet"),
+               encode_table({"side": ["unlabelled"]}, ".parquet"), b"nothing"]  # fmt: skip
     for data in (*strange, None):
         if data is None:
             shutil.rmtree(path / "rows")

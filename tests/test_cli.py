@@ -18,7 +18,7 @@ from cli_tables import ENVIRONMENT, FEATURES, PROGRAM, embasis, write_tables
 from embasis import catalogue
 from embasis.cli import main
 from embasis.signals import Stop
-from embasis.storage import read_newest, read_table
+from embasis.storage import read_newest, read_stored_table
 from embasis.types import Arrays, Problem
 
 COMMANDS = ("demo", "fit", "predict", "export", "check", "compare", "ablate", "report", "list", "import-weights")
@@ -172,21 +172,21 @@ def test_predict_matches_columns_by_name_and_ignores_labels(folder: Path, tmp_pa
         assert result.stdout.startswith(f"wrote {tmp_path / name}.csv: 60 rows, ")
     assert (tmp_path / "judged.csv").read_bytes() == (tmp_path / "turned.csv").read_bytes()
     assert (tmp_path / "judged.csv").read_bytes() == (tmp_path / "unlabelled.csv").read_bytes()
-    table = read_table(tmp_path / "judged.csv")
+    table = read_stored_table(tmp_path / "judged.csv")
     assert list(table) == ["id", "label", "probability", "between", "within", "uncertainty", "trusted"]
     assert table["id"] == [str(number) for number in range(10, 70)]
 
 
 def test_predict_of_the_training_rows_is_what_the_last_round_said(folder: Path, tmp_path: Path) -> None:
     embasis("predict", folder / "run", folder / "turned.csv", "-o", tmp_path / "l.parquet")
-    last = read_table(folder / "run" / "labels" / "round-002.parquet")
+    last = read_stored_table(folder / "run" / "labels" / "round-002.parquet")
     del last["drawn"]
-    assert read_table(tmp_path / "l.parquet") == last
+    assert read_stored_table(tmp_path / "l.parquet") == last
 
 
 def test_predict_can_put_the_least_sure_first(folder: Path, tmp_path: Path) -> None:
     embasis("predict", folder / "run", folder / "judged.csv", "-o", tmp_path / "l.parquet", "--sort", "uncertainty")
-    uncertainty = read_table(tmp_path / "l.parquet")["uncertainty"]
+    uncertainty = read_stored_table(tmp_path / "l.parquet")["uncertainty"]
     assert uncertainty == sorted(uncertainty, reverse=True)
 
 
@@ -194,7 +194,7 @@ def test_predict_trusts_as_many_labels_as_reach_a_precision(folder: Path, tmp_pa
     output = tmp_path / "l.parquet"
     result = embasis("predict", folder / "run", folder / "judged.csv", "-o", output, "--precision", 0.9)
     assert result.exit_code == 0, result.output
-    table = read_table(output)
+    table = read_stored_table(output)
     kept = [p for p, trusted in zip(table["probability"], table["trusted"], strict=True) if trusted]
     rest = [p for p, trusted in zip(table["probability"], table["trusted"], strict=True) if not trusted]
     assert min(kept) > max(rest, default=0)
@@ -251,7 +251,7 @@ def test_compare_prints_the_table_and_writes_it_only_when_asked(
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "compare.csv", "compare.md", "runs.csv", "report.html"
     }  # fmt: skip
-    runs = read_table(tmp_path / "out" / "runs.csv")
+    runs = read_stored_table(tmp_path / "out" / "runs.csv")
     assert list(zip(runs["method"], runs["seed"], strict=True)) == [
         ("source_only", "0"), ("cbst", "0"), ("source_only", "1"), ("cbst", "1")
     ]  # fmt: skip

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from embasis.storage.coco import Picture, coco_bytes, regions_of, text_of
+from embasis.storage.coco import Picture, encode_coco, encode_counts, find_regions
 
 MAPS = arrays(np.int64, st.tuples(st.integers(1, 9), st.integers(1, 9)), elements=st.integers(-1, 2))
 
@@ -74,7 +74,7 @@ def slow_box(mask: np.ndarray) -> tuple[int, int, int, int]:
 
 @given(MAPS)
 def test_regions_are_those_of_plain_loops(classes: np.ndarray) -> None:
-    found = {region.label: region for region in regions_of(classes)}
+    found = {region.label: region for region in find_regions(classes)}
     assert sorted(found) == sorted({*classes.reshape(-1).tolist()} - {-1})
     for label, region in found.items():
         mask = (classes == label).astype(int)
@@ -86,7 +86,7 @@ def test_regions_are_those_of_plain_loops(classes: np.ndarray) -> None:
 
 @given(st.lists(st.integers(0, 2**40), min_size=1, max_size=12))
 def test_counts_of_any_size_come_back_from_their_text(counts: list[int]) -> None:
-    text = text_of(np.array(counts, np.int64))
+    text = encode_counts(np.array(counts, np.int64))
     assert text == slow_text(counts)
     assert slow_numbers(text) == counts
 
@@ -94,15 +94,15 @@ def test_counts_of_any_size_come_back_from_their_text(counts: list[int]) -> None
 def test_a_known_region_has_the_text_that_cocos_own_tool_writes() -> None:
     classes = np.full((4, 5), -1)
     classes[1:3, 1:4] = 0
-    (region,) = regions_of(classes)
+    (region,) = find_regions(classes)
     assert region.counts == "5220003"
     assert (region.area, region.box) == (6, (1, 1, 3, 2))
 
 
 def test_the_file_has_one_entry_for_each_picture_class_and_region() -> None:
     classes = np.array([[0, 2], [-1, 2]])
-    pictures = [Picture("a/ü \n.png", 2, 2, regions_of(classes)), Picture("=b.png", 1, 3, [])]
-    found = json.loads(coco_bytes("trusted", "0", ["road", 'a "b"', "sky"], pictures))
+    pictures = [Picture("a/ü \n.png", 2, 2, find_regions(classes)), Picture("=b.png", 1, 3, [])]
+    found = json.loads(encode_coco("trusted", "0", ["road", 'a "b"', "sky"], pictures))
     assert found["images"] == [
         {"id": 1, "file_name": "a/ü \n.png", "height": 2, "width": 2},
         {"id": 2, "file_name": "=b.png", "height": 1, "width": 3},
@@ -122,7 +122,7 @@ def test_pycocotools_reads_the_same_regions() -> None:
         height, width = draw.integers(1, 40, 2)
         small = draw.integers(-1, 3, (height // 5 + 1, width // 5 + 1))
         classes = small.repeat(5, 0).repeat(5, 1)[:height, :width]
-        for region in regions_of(classes):
+        for region in find_regions(classes):
             mask = np.asfortranarray((classes == region.label).astype(np.uint8))
             written = {"size": [int(height), int(width)], "counts": region.counts}
             assert tool.encode(mask)["counts"].decode() == region.counts

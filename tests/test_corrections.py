@@ -23,7 +23,7 @@ from embasis.errors import InputDataError
 from embasis.report.sections import input_summary
 from embasis.runs.corrections import corrected_problem, read_corrections
 from embasis.runs.view import view_of
-from embasis.storage import escape_formula, read_newest, read_table, table_bytes
+from embasis.storage import encode_table, escape_formula, read_newest, read_stored_table
 from embasis.types import Arrays, Problem
 from folder_runs import digests
 from image_runs import CLASSES, WORDS, picture
@@ -65,7 +65,7 @@ def test_corrected_rows_are_labelled_rows_of_the_run_and_nothing_is_scored_on_th
     assert result.exit_code == 0, result.output
     assert "note: fix.csv: 3 rows of judged.csv are labelled ones now\n" in result.stdout
     assert "63 labelled and 57 unlabelled rows, 3 classes\n" in result.stdout
-    labels = read_table("new/labels/round-001.parquet")
+    labels = read_stored_table("new/labels/round-001.parquet")
     assert labels["id"] == [id for id in range(10, 70) if id not in (10, 12, 69)]
     facts = read_newest("new").facts
     assert facts["corrected"] == 3
@@ -121,27 +121,27 @@ def test_rows_without_an_id_column_are_called_by_their_numbers(here: Path) -> No
         Path(f"{name}.csv").write_text("\n".join(lines) + "\n")
     assert embasis("fit", "labelled.csv", "judged.csv", "-o", "run", "rounds=0").exit_code == 0
     assert embasis("export", "run", "-o", "all.csv", "--as", "csv", "--all").exit_code == 0
-    ids = read_table("all.csv")["id"]
+    ids = read_stored_table("all.csv")["id"]
     assert ids == [str(number) for number in range(60)]
     write([[5, "c1"]])
     assert embasis(*FIT).exit_code == 0
-    assert read_table("new/labels/round-001.parquet")["id"] == [number for number in range(60) if number != 5]
+    assert read_stored_table("new/labels/round-001.parquet")["id"] == [number for number in range(60) if number != 5]
 
 
 def test_what_export_wrote_and_a_person_edited_comes_back(here: Path) -> None:
     assert embasis("fit", "labelled.csv", "judged.csv", "-o", "run", "rounds=1").exit_code == 0
     for suffix in ("csv", "parquet"):
         assert embasis("export", "run", "-o", f"out.{suffix}", "--as", suffix).exit_code == 0
-    columns = read_table("out.csv")
+    columns = read_stored_table("out.csv")
     marks = ["x", "x", *[""] * (len(columns["id"]) - 2)]
     edited = {**columns, "label": ["c2", *columns["label"][1:]], "corrected": marks}
-    Path("fix.csv").write_bytes(b"\xef\xbb\xbf" + table_bytes(edited, ".csv").replace(b"\n", b"\r\n"))
+    Path("fix.csv").write_bytes(b"\xef\xbb\xbf" + encode_table(edited, ".csv").replace(b"\n", b"\r\n"))
     assert embasis(*FIT).exit_code == 0
     moved = {int(id) for id in columns["id"][:2]}
-    assert {*range(10, 70)} - {*read_table("new/labels/round-001.parquet")["id"]} == moved
+    assert {*range(10, 70)} - {*read_stored_table("new/labels/round-001.parquet")["id"]} == moved
     named = read_corrections("fix.csv", ("c0", "c1", "c2"), numbered=True)
     assert named == {columns["id"][0]: "c2", columns["id"][1]: columns["label"][1]}
-    whole = read_table("out.parquet")
+    whole = read_stored_table("out.parquet")
     named = read_corrections("out.parquet", ("c0", "c1", "c2"), numbered=True)
     assert named == dict(zip(map(str, whole["id"]), whole["label"], strict=True))
 
@@ -282,10 +282,10 @@ def test_a_mark_that_is_a_class_as_well_is_refused(here: Path, cells: str, class
 
 def test_parquet_keeps_what_it_has(here: Path) -> None:
     columns: dict[str, list[Any]] = {"id": [1, 2, 3], "label": ["a", "b", None], "corrected": [True, False, None]}
-    Path("fix.parquet").write_bytes(table_bytes(columns, ".parquet"))
+    Path("fix.parquet").write_bytes(encode_table(columns, ".parquet"))
     assert read_corrections("fix.parquet", ("a", "b"), numbered=True) == {"1": "a"}
     columns = {"path": ["'=x", "=y"], "label": ["a", "b"]}  # nothing is escaped there
-    Path("fix.parquet").write_bytes(table_bytes(columns, ".parquet"))
+    Path("fix.parquet").write_bytes(encode_table(columns, ".parquet"))
     assert read_corrections("fix.parquet", ("a", "b"), numbered=False) == {"'=x": "a", "=y": "b"}
 
 
@@ -325,15 +325,15 @@ def test_images_that_predict_or_export_named_come_back_whatever_they_are_called(
     assert embasis("export", "run", "-o", "all.csv", "--as", "csv", "--all").exit_code == 0
     wanted = {*HOSTILE, "amsel/bild 0.png"}
     for number, name in enumerate(("labels.csv", "all.csv")):
-        columns = read_table(name)
+        columns = read_stored_table(name)
         marks = ["Möwe" if id in wanted else "" for id in columns["id"]]
-        Path("fix.csv").write_bytes(table_bytes({**columns, "corrected": marks}, ".csv"))
+        Path("fix.csv").write_bytes(encode_table({**columns, "corrected": marks}, ".csv"))
         assert escape_formula("=cmd().png") == "'=cmd().png" in Path("fix.csv").read_text()
         out = f"new{number}"
         result = embasis(*PAINT[:4], out, *WORDS, "rounds=1", "--corrections", "fix.csv")
         assert result.exit_code == 0, result.output
         assert "25 labelled and 18 unlabelled rows" in result.stdout
-        before, after = (read_table(f"{run}/labels/round-001.parquet")["id"] for run in ("run", out))
+        before, after = (read_stored_table(f"{run}/labels/round-001.parquet")["id"] for run in ("run", out))
         assert {*before} - {*after} == wanted
     (line,) = [line for line in result.stdout.splitlines() if "labelled ones now" in line]
     assert line == "note: fix.csv: 7 rows of paintings are labelled ones now"

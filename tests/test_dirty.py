@@ -27,7 +27,7 @@ from embasis.data.images.scan import name_bytes, scan_folder
 from embasis.data.images.sides import ImageOptions
 from embasis.data.ledger import Account, ledger
 from embasis.errors import EmbasisError, InputDataError
-from embasis.storage import read_table
+from embasis.storage import read_stored_table
 from folder_runs import go
 from image_runs import WORDS, begun, picture, read, settings, sides
 from image_trees import plant
@@ -92,7 +92,7 @@ def test_fit_accounts_for_every_file(tree: dict[str, list[Line]], tmp_path: Path
     rows = [json.loads(line) for line in Path("run/quarantine.jsonl").read_text().splitlines()]
     assert Counter((row["side"], row["name"], row["reason"], row["phase"], row["kind"]) for row in rows) == wanted(tree)
     accounts = {name: Account(**account) for name, account in json.loads(Path("run/ledger.json").read_text()).items()}
-    trusted = sum(read_table("run/labels/round-001.parquet")["trusted"])
+    trusted = sum(read_stored_table("run/labels/round-001.parquet")["trusted"])
     damaged = Counter((line.kind, side) for side, lines in tree.items() for line in lines)
     assert accounts == {
         "labelled": Account(100, 60, 0, damaged["quarantined", "labelled"], damaged["refused", "labelled"]),
@@ -199,7 +199,7 @@ def test_odd_names_go_all_the_way_and_come_back_as_the_same_bytes(
     words = [*WORDS, "rounds=1", "data.budget=1", f"images.cache={tmp_path / 'cache'}"]
     result = embasis("fit", "photos", "odd", "-o", "run", *words)
     assert result.exit_code == 0, result.output
-    assert {name_bytes(name) for name in read_table("run/labels/round-001.parquet")["id"]} == set(NAMES)
+    assert {name_bytes(name) for name in read_stored_table("run/labels/round-001.parquet")["id"]} == set(NAMES)
     rows = [json.loads(line) for line in Path("run/quarantine.jsonl").read_text().splitlines()]
     assert {name_bytes(row["name"]) for row in rows} == {b"bad" + name[3:] for name in NAMES}
     assert {row["reason"] for row in rows} == {"the file is empty"}

@@ -15,7 +15,7 @@ import pytest
 import cli_tables
 from cli_tables import copied, embasis, write_tables
 from embasis.runs import export as module
-from embasis.storage import read_newest, read_table, table_bytes
+from embasis.storage import encode_table, read_newest, read_stored_table
 from folder_runs import config, go
 from resealed import reseal
 from storage_runs import tree
@@ -41,12 +41,12 @@ import pyarrow.parquet  # what arrow starts when it is imported is not of intere
 from embasis.data.tables.parquet import columns_of
 from embasis.data.tables.read import read_raw
 from embasis.errors import EmbasisError
-from embasis.storage import read_table
+from embasis.storage import read_stored_table
 from pathlib import Path
 
 before = len(os.listdir("/proc/self/task"))
 for path in sys.argv[1:]:
-    for read in (read_table, read_raw, lambda path: columns_of(Path(path))):
+    for read in (read_stored_table, read_raw, lambda path: columns_of(Path(path))):
         try:
             read(path)
         except (EmbasisError, OSError) as error:
@@ -66,7 +66,7 @@ def damaged(data: bytes, number: int) -> bytes:
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc to count threads")
 def test_parquet_files_are_read_by_no_thread_of_arrow(made: Path, tmp_path: Path) -> None:
     good, bad = tmp_path / "good.parquet", tmp_path / "bad.parquet"
-    good.write_bytes(table_bytes({"a": np.arange(5000.0), "b": np.arange(5000.0) % 7}, ".parquet"))
+    good.write_bytes(encode_table({"a": np.arange(5000.0), "b": np.arange(5000.0) % 7}, ".parquet"))
     bad.write_bytes(damaged(good.read_bytes(), 0))
     command = [sys.executable, "-c", THREADS, str(good), str(bad)]
     found = subprocess.run(command, env=cli_tables.ENVIRONMENT, capture_output=True, text=True, timeout=120)
@@ -114,9 +114,9 @@ def as_of(round_: int, status: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_table_has_the_labels_of_the_last_round_that_were_asked_for(here: Path, form: str, every: bool) -> None:
     result = embasis("export", "run", "-o", f"out.{form}", "--as", form, *(["--all"] if every else []))
     assert result.exit_code == 0, result.output
-    last = read_table("run/labels/round-002.parquet")
+    last = read_stored_table("run/labels/round-002.parquet")
     rows = [row for row, trusted in enumerate(last["trusted"]) if trusted or every]
-    found = read_table(f"out.{form}")
+    found = read_stored_table(f"out.{form}")
     assert list(found) == COLUMNS
     assert 0 < len(rows) < 60 or every
     for name in COLUMNS:
@@ -139,21 +139,21 @@ def test_after_a_collapse_the_labels_are_those_of_the_round_that_is_kept(
 ) -> None:
     as_of(1, "collapsed", monkeypatch)
     assert embasis("export", "run", "-o", "out.parquet", "--as", "parquet", "--all").exit_code == 0
-    found, kept = read_table("out.parquet"), read_table("run/labels/round-001.parquet")
+    found, kept = read_stored_table("out.parquet"), read_stored_table("run/labels/round-001.parquet")
     assert found["probability"] == kept["probability"]
-    assert kept["probability"] != read_table("run/labels/round-002.parquet")["probability"]
+    assert kept["probability"] != read_stored_table("run/labels/round-002.parquet")["probability"]
 
 
 def test_ids_and_labels_that_look_like_formulas_are_escaped(here: Path) -> None:
     path = Path("run/labels/round-002.parquet")
-    columns = read_table(path)
+    columns = read_stored_table(path)
     columns["id"] = ["=cmd()", "@x", "../x", "/etc/passwd", "zeile\nzwei", 'a,"b"'] + [f"-{n}" for n in range(54)]
-    path.write_bytes(table_bytes(columns, ".parquet"))
+    path.write_bytes(encode_table(columns, ".parquet"))
     reseal(Path("run"))
     assert embasis("export", "run", "-o", "out.csv", "--as", "csv", "--all").exit_code == 0
     lines = Path("out.csv").read_text().split("\n")
     assert [line.partition(",")[0] for line in lines[1:5]] == ["'=cmd()", "'@x", "../x", "/etc/passwd"]
-    assert read_table("out.csv")["id"] == columns["id"]
+    assert read_stored_table("out.csv")["id"] == columns["id"]
 
 
 SUITED = "the run labelled a table: --as csv or parquet"
@@ -207,8 +207,8 @@ def test_what_is_no_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_run_without_a_trusted_label_says_how_to_get_the_others(here: Path) -> None:
     path = Path("run/labels/round-002.parquet")
-    columns = read_table(path)
-    path.write_bytes(table_bytes({**columns, "trusted": [False] * 60}, ".parquet"))
+    columns = read_stored_table(path)
+    path.write_bytes(encode_table({**columns, "trusted": [False] * 60}, ".parquet"))
     reseal(Path("run"))
     refused(3, module.NONE_TRUSTED, "export", "run", "-o", "x.csv", "--as", "csv")
     assert embasis("export", "run", "-o", "x.csv", "--as", "csv", "--all").exit_code == 0
@@ -223,7 +223,7 @@ def test_a_run_without_a_trusted_label_says_how_to_get_the_others(here: Path) ->
 )
 def test_a_damaged_table_of_the_run_is_refused(here: Path, change: Any, sentence: str) -> None:
     path = Path("run/labels/round-002.parquet")
-    path.write_bytes(table_bytes(change(read_table(path)), ".parquet"))
+    path.write_bytes(encode_table(change(read_stored_table(path)), ".parquet"))
     reseal(Path("run"))
     refused(4, f"{path}: {sentence}", "export", "run", "-o", "x.csv", "--as", "csv")
 

@@ -14,8 +14,8 @@ from cli_tables import embasis
 from embasis.data.images.scan import scan_folder
 from embasis.errors import ConfigError, ResourceError
 from embasis.runs.export import image_items
-from embasis.storage import atomic, read_table, table_bytes
-from embasis.storage.class_folder import MARKER, Item, safe_names, write_links
+from embasis.storage import atomic, encode_table, read_stored_table
+from embasis.storage.class_folder import EXPORT_MARKER, ExportedImage, make_safe_names, write_class_folder
 from image_runs import WORDS, picture
 from image_trees import plant
 from resealed import reseal
@@ -78,7 +78,7 @@ def test_every_image_has_one_link_in_the_folder_of_its_class(here: Path) -> None
     code, said, _ = export("--images", "paintings", "--all")
     assert code == 0
     assert said.startswith("wrote out: links to 21 images in ")
-    labels = read_table("run/labels/round-001.parquet")
+    labels = read_stored_table("run/labels/round-001.parquet")
     expected = {str(here / "paintings" / id): label for id, label in zip(labels["id"], labels["label"], strict=True)}
     links = [path for path in Path("out").rglob("*") if path.is_symlink()]
     assert {os.readlink(link) for link in links} == expected.keys()
@@ -94,7 +94,7 @@ def test_every_image_has_one_link_in_the_folder_of_its_class(here: Path) -> None
 
 def test_only_trusted_labels_are_linked_unless_all_are_asked_for(here: Path) -> None:
     assert export("--images", "paintings")[0] == 0
-    labels = read_table("run/labels/round-001.parquet")
+    labels = read_stored_table("run/labels/round-001.parquet")
     trusted = {id for id, sure in zip(labels["id"], labels["trusted"], strict=True) if sure}
     links = [path for path in Path("out").rglob("*") if path.is_symlink()]
     assert {Path(os.readlink(link)).relative_to(here / "paintings").as_posix() for link in links} == trusted
@@ -172,7 +172,7 @@ def test_other_places_that_are_taken_are_refused_and_an_empty_one_is_not(here: P
     code, _, said = export("--images", "paintings")
     rule = "output out is not empty and was not made by export; name a new or an empty folder"
     assert (code, said) == (2, f"embasis: {rule}\n")
-    Path("out", MARKER).write_text('{"what": "embasis export", "files": {}}')  # not sealed
+    Path("out", EXPORT_MARKER).write_text('{"what": "embasis export", "files": {}}')  # not sealed
     assert export("--images", "paintings")[0] == 2
     assert Path("out/mine.txt").read_text() == "mine"
     shutil.rmtree("out")
@@ -202,9 +202,9 @@ def test_images_are_needed_and_must_all_be_there(here: Path) -> None:
 def test_a_name_in_the_run_that_leads_out_of_the_images_is_refused(here: Path, name: str) -> None:
     Path("secret.png").write_bytes(picture(0, 0))
     path = Path("run/labels/round-001.parquet")
-    columns = read_table(path)
+    columns = read_stored_table(path)
     columns["id"][0], columns["trusted"][0] = name, True
-    path.write_bytes(table_bytes(columns, ".parquet"))
+    path.write_bytes(encode_table(columns, ".parquet"))
     reseal(Path("run"))
     assert export("--images", "paintings") == (4, "", f"embasis: path escapes the folder of images: {name!r}\n")
     assert not Path("out").exists()
@@ -233,9 +233,9 @@ def test_coco_of_images_is_refused(here: Path) -> None:
 # --- what can go wrong while it is written
 
 
-def items(root: Path, count: int = 5) -> list[Item]:
+def items(root: Path, count: int = 5) -> list[ExportedImage]:
     plant(root, {f"{number}.png": picture(0, number) for number in range(count)})
-    return [Item(f"{number}.png", "ab"[number % 2], str(root / f"{number}.png")) for number in range(count)]
+    return [ExportedImage(f"{number}.png", "ab"[number % 2], str(root / f"{number}.png")) for number in range(count)]
 
 
 @pytest.mark.parametrize("copy", [False, True])
@@ -246,13 +246,13 @@ def test_whatever_call_of_the_system_fails_there_is_never_half_a_folder(
     do_not_wait(monkeypatch)
     monkeypatch.setattr(os, "sync", lambda: None)
     rows = items(tmp_path / "images")
-    write_links(tmp_path / "whole" / "out", rows, "ab", copy)
+    write_class_folder(tmp_path / "whole" / "out", rows, "ab", copy)
     new = everything(tmp_path / "whole")
     for at in range(1, 100):
         place = tmp_path / f"at{at}"
         place.mkdir()
         if again:
-            write_links(place / "out", rows[:3], "ab", copy)
+            write_class_folder(place / "out", rows[:3], "ab", copy)
         old = everything(place)
         disk = Faulty(at, errno.ENOSPC, kinds=(*CALLS, "symlink"))
         with monkeypatch.context() as patch:
@@ -271,9 +271,9 @@ def test_whatever_call_of_the_system_fails_there_is_never_half_a_folder(
     assert at > 10
 
 
-def disk_failed(out: Path, rows: list[Item], copy: bool) -> bool:
+def disk_failed(out: Path, rows: list[ExportedImage], copy: bool) -> bool:
     try:
-        write_links(out, rows, "ab", copy)
+        write_class_folder(out, rows, "ab", copy)
     except ResourceError as error:
         return str(error) == f"cannot write {out}: No space left on device"
     return False
@@ -301,7 +301,7 @@ def test_names_that_are_no_text_are_linked_and_exported_again(tmp_path: Path) ->
     (name,) = [file.name for file in scan_folder(tmp_path / "images").files]
     rows = image_items({"id": [name], "label": ["a"]}, str(tmp_path / "images"))
     for _ in range(2):
-        write_links(tmp_path / "out", rows, ["a"], copy=False)
+        write_class_folder(tmp_path / "out", rows, ["a"], copy=False)
         (link,) = (tmp_path / "out" / "a").iterdir()
         assert os.readlink(os.fsencode(link)) == raw
         assert link.name.isprintable()
@@ -313,9 +313,9 @@ def test_a_marker_that_names_files_elsewhere_is_not_believed(tmp_path: Path) -> 
     (tmp_path / "keep.txt").write_text("mine")
     (tmp_path / "out").mkdir()
     entry = {"what": "embasis export", "version": "0", "files": {"../keep.txt": {"link": "x"}}}
-    (tmp_path / "out" / MARKER).write_bytes(sealed(entry))
+    (tmp_path / "out" / EXPORT_MARKER).write_bytes(sealed(entry))
     with pytest.raises(ConfigError, match="was not made by export"):
-        write_links(tmp_path / "out", items(tmp_path / "images"), "ab", False)
+        write_class_folder(tmp_path / "out", items(tmp_path / "images"), "ab", False)
     assert (tmp_path / "keep.txt").read_text() == "mine"
 
 
@@ -323,7 +323,7 @@ def test_safe_names_are_different_plain_and_stay_as_they_are_where_they_can() ->
     names = ["dog", "Dog", "..", ".", "", "a/b", "a\\b", "CON", "nul.png", "x\n", "x\x1b[31m", ".hidden", "ä",
              "a\u0308", "end.", "z" * 300, "=cmd()", "-rf", "\u202egnp.exe", "\udcff", "__MACOSX",
              "plain ü.png"]  # fmt: skip
-    found = safe_names(names, names)
+    found = make_safe_names(names, names)
     assert len({name.casefold() for name in found}) == len(names)
     kept = {name: new for name, new in zip(names, found, strict=True) if name == new}
     assert kept.keys() == {"=cmd()", "-rf", "plain ü.png"}
@@ -334,5 +334,5 @@ def test_safe_names_are_different_plain_and_stay_as_they_are_where_they_can() ->
         assert new not in ("", ".", "..")
         assert new[0] != "."
         assert len(new.encode()) <= 255
-    assert safe_names(names, names) == found
+    assert make_safe_names(names, names) == found
     assert found[8].endswith(".png")

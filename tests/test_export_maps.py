@@ -20,7 +20,7 @@ from embasis.data.workers.loading import Reader
 from embasis.report.sections import input_summary
 from embasis.runs.export import Finished, labelled_pictures
 from embasis.runs.view import view_of
-from embasis.storage import MapFolder, SealedFiles, read_newest, read_table, table_bytes
+from embasis.storage import LabelMapFolder, SealedFiles, encode_table, read_newest, read_stored_table
 from embasis.types import ClassTable
 from image_trees import plant, refusal
 from map_folder_runs import IDS, NAMES, WORDS, pair, quick, scene, sides
@@ -72,7 +72,7 @@ def test_regions_are_those_of_the_runs_maps(here: Path, every: bool) -> None:
     result = embasis("export", "run", "-o", "x.json", "--as", "coco", *(["--all"] if every else []))
     assert result.exit_code == 0, result.output
     found = json.loads(Path("x.json").read_text())
-    table = read_table("run/labels/round-002/maps.parquet")
+    table = read_stored_table("run/labels/round-002/maps.parquet")
     assert [image["file_name"] for image in found["images"]] == table["id"]
     assert {"zeile\nzwei.png", "=cmd().jpg", "twin.jpg", "twin.png", "unten/0 ü.png"} <= {*table["id"]}
     assert [(entry["id"], entry["name"]) for entry in found["categories"]] == [*enumerate(NAMES, 1)]
@@ -116,7 +116,7 @@ def test_the_same_export_again_gives_the_same_bytes(here: Path) -> None:
 def test_maps_are_read_however_their_classes_are_written(tmp_path: Path, table: ClassTable) -> None:
     labels = torch.tensor([[0, 0, 1], [2, 255, 1]], dtype=torch.uint8)
     trusted = torch.tensor([[255, 255, 0], [255, 255, 255]], dtype=torch.uint8)
-    with MapFolder(tmp_path / "labels" / "round-000", table) as folder:
+    with LabelMapFolder(tmp_path / "labels" / "round-000", table) as folder:
         folder.write("x/y.png", labels, trusted, trusted, trusted)
         folder.write_table({"id": ["x/y.jpg"], "file": ["x/y.png"], "width": [3], "height": [2]}, ".parquet")
     run = Finished(SealedFiles(tmp_path, None), "maps", 0, table.names)
@@ -134,7 +134,9 @@ def test_pycocotools_reads_the_file(here: Path) -> None:
     coco = pytest.importorskip("pycocotools.coco", reason="pycocotools is no dependency; the loops above say the same")
     assert embasis("export", "run", "-o", "x.json", "--as", "coco").exit_code == 0
     tool = coco.COCO("x.json")
-    files = dict(zip(*(read_table("run/labels/round-002/maps.parquet")[name] for name in ("id", "file")), strict=True))
+    files = dict(
+        zip(*(read_stored_table("run/labels/round-002/maps.parquet")[name] for name in ("id", "file")), strict=True)
+    )
     for image in tool.loadImgs(tool.getImgIds()):
         file = files[image["file_name"]]
         for entry in tool.loadAnns(tool.getAnnIds(imgIds=[image["id"]], iscrowd=True)):
@@ -153,9 +155,9 @@ def test_other_forms_are_refused(here: Path, form: str) -> None:
 
 def spoilt_table(**changes: Any) -> None:
     path = Path("run/labels/round-002/maps.parquet")
-    columns = read_table(path)
+    columns = read_stored_table(path)
     columns |= {name: change(columns[name]) for name, change in changes.items()}
-    path.write_bytes(table_bytes(columns, ".parquet"))
+    path.write_bytes(encode_table(columns, ".parquet"))
     reseal(Path("run"))
 
 
@@ -225,8 +227,8 @@ def test_pictures_with_a_corrected_map_are_labelled_ones_of_the_run(here: Path) 
     assert result.exit_code == 0, result.output
     assert "note: fix: 3 pictures of streets are labelled ones now\n" in result.stdout
     assert "9 labelled and 7 unlabelled pictures, 3 classes\n" in result.stdout
-    gone = {*read_table("run/labels/round-002/maps.parquet")["id"]}
-    gone -= {*read_table("new/labels/round-002/maps.parquet")["id"]}
+    gone = {*read_stored_table("run/labels/round-002/maps.parquet")["id"]}
+    gone -= {*read_stored_table("new/labels/round-002/maps.parquet")["id"]}
     assert gone == {"unten/0 ü.png", "1 ü.png", "=cmd().jpg"}
     assert read_newest("new").facts["corrected"] == 3
     assert ("corrected by hand, now labelled", "3") in input_summary(view_of(Path("new")))

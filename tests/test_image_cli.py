@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli_tables import embasis, refused, write_tables
-from embasis.storage import read_newest, read_table
+from embasis.storage import read_newest, read_stored_table
 from image_runs import CLASSES, WORDS, counting, picture, sides
 from image_trees import plant
 
@@ -55,7 +55,7 @@ def test_fit_says_what_it_reads_and_how_to_go_on(made: Path) -> None:
     assert said[0] == "36 different images, timm:test_efficientnet, frozen: 0 of them are in the feature cache"
     assert "18 labelled and 18 unlabelled rows, 3 classes" in said
     assert said[-1] == f"label other rows with: embasis predict '{made / 'run'}' INPUT -o labels.csv"
-    labels = read_table(made / "run" / "labels" / "round-001.parquet")
+    labels = read_stored_table(made / "run" / "labels" / "round-001.parquet")
     names = {path.relative_to(made / "paintings").as_posix() for path in (made / "paintings").rglob("*.png")}
     assert set(labels["id"]) == names
     assert (made / "run" / "quarantine.jsonl").read_text() == ""
@@ -126,7 +126,7 @@ def test_one_image_a_list_and_a_parquet_file_give_the_same_labels(here: Path) ->
     assert len(table("list.out.csv")) == 2
     assert {**expected, "id": f"neu/{name}"} in table("list.out.csv")
     assert embasis("predict", "run", "neu", "-o", "all.parquet", "--workers", 0).exit_code == 0
-    found = read_table(here / "all.parquet")
+    found = read_stored_table(here / "all.parquet")
     assert found["label"][found["id"].index(name)] == expected["label"]
     assert found["probability"][found["id"].index(name)] == float(expected["probability"])
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from cli_tables import embasis, refused
 from embasis.networks import pretrained
 from embasis.weights import torch_import
-from embasis.weights.torch_import_worker import TYPES, dense, state_of
+from embasis.weights.torch_import_worker import TENSOR_TYPES, copy_dense, find_state_dict
 from hostile_files import payloads
 from test_pretrained import images, tiny
 
@@ -67,7 +67,7 @@ def imported(data: bytes, *words: str) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("new", [True, False], ids=["archive", "legacy"])
 def test_every_kind_of_number_comes_through_bit_for_bit(here: Path, new: bool) -> None:
-    given = {str(kind): torch.arange(6).view(2, 3).to(kind).T for kind in sorted(TYPES, key=str)}
+    given = {str(kind): torch.arange(6).view(2, 3).to(kind).T for kind in sorted(TENSOR_TYPES, key=str)}
     given |= {"parameter": nn.Parameter(torch.randn(3)), "scalar": torch.tensor(7), "shared": given["torch.float32"]}
     found = imported(packed(given, _use_new_zipfile_serialization=new))
     assert found.keys() == given.keys()
@@ -134,7 +134,7 @@ def test_no_payload_is_ever_read_by_torch(here: Path, name: str, form: str, monk
     def never(*_: object) -> bytes:
         raise AssertionError("a payload has reached the reader")
 
-    monkeypatch.setattr(torch_import, "read_elsewhere", never)
+    monkeypatch.setattr(torch_import, "read_in_worker", never)
     payload = payloads(here / "canary")[name]
     legacy = packed({"a": torch.ones(2)}, _use_new_zipfile_serialization=False)
     data = {
@@ -221,8 +221,8 @@ def test_the_reader_takes_a_dict_of_dense_tensors_and_nothing_else(
     value: Any, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
-        dense(state_of(value, ""), 10**6)
-    assert (caught.value.code, capsys.readouterr().err) == (torch_import.REFUSED, sentence)
+        copy_dense(find_state_dict(value, ""), 10**6)
+    assert (caught.value.code, capsys.readouterr().err) == (torch_import.EXIT_REFUSED, sentence)
 
 
 def test_tensors_that_are_not_finite_are_refused(here: Path) -> None:
@@ -291,7 +291,7 @@ def test_without_the_filter_the_same_attempts_get_through(here: Path) -> None:
 
 def test_a_reader_that_cannot_shut_itself_in_reads_nothing(here: Path) -> None:
     program = (
-        "import sys, runpy\nfrom embasis.networks import sandbox\nsandbox.CALLS.clear()\n"
+        "import sys, runpy\nfrom embasis.weights import sandbox\nsandbox.REFUSED_CALLS.clear()\n"
         "sys.argv[1:] = ['10', '10', '']\nrunpy.run_module('embasis.weights.torch_import_worker', run_name='__main__')"
     )
     done = subprocess.run([sys.executable, "-c", program], input=b"x" * 10, capture_output=True, check=False)

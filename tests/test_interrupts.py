@@ -49,7 +49,7 @@ catalogue.entries = entries
 
 def said(code: str, *, ours: bool = True) -> tuple[int, str]:
     """How the program ends, as a shell says it, and what it says on standard error."""
-    listen = "" if ours else "import embasis.__main__ as program; program.listen = lambda: None"
+    listen = "" if ours else "import embasis.__main__ as program; program.handle_interrupts = lambda: None"
     command = [sys.executable, "-c", BEGIN + code + "\n" + listen + END]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=ENVIRONMENT)
     return 128 - done.returncode if done.returncode < 0 else done.returncode, done.stderr

@@ -109,15 +109,15 @@ def test_the_log_names_no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("kind", ["open", "write"])
 def test_a_log_that_cannot_be_written_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     assert embasis(*TINY, "-o", tmp_path / "whole").exit_code == 0
-    real, disk = logs.files.disk, Faulty(1, 28, forever=True, kinds=(kind,))
-    write = logs.Log.write
+    real, disk = logs.atomic.disk, Faulty(1, 28, forever=True, kinds=(kind,))
+    write = logs.RunLog.write
 
-    def full(self: logs.Log, text: str) -> None:
+    def full(self: logs.RunLog, text: str) -> None:
         monkeypatch.setattr(atomic, "disk", disk)
         write(self, text)
         monkeypatch.setattr(atomic, "disk", real)
 
-    monkeypatch.setattr(logs.Log, "write", full)
+    monkeypatch.setattr(logs.RunLog, "write", full)
     result = embasis(*TINY, "-o", tmp_path / "run")
     assert (result.exit_code, result.stderr) == (0, "")
     assert disk.fired
@@ -145,7 +145,7 @@ def test_what_is_planted_in_the_place_of_the_log_is_left_alone(tmp_path: Path, k
 
 
 def test_a_full_log_keeps_its_newest_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "LARGEST", 4000)
+    monkeypatch.setattr(logs, "LOG_BYTES", 4000)
     with RunFolder(tmp_path) as run:
         for number in range(500):
             run.log(f"line {number}")
@@ -155,7 +155,7 @@ def test_a_full_log_keeps_its_newest_lines(tmp_path: Path, monkeypatch: pytest.M
     assert len(found) > 15
     with RunFolder(tmp_path) as run:
         run.log("x" * 10**6)
-    assert len(lines_of(tmp_path)[-1]) == logs.LONGEST
+    assert len(lines_of(tmp_path)[-1]) == logs.LOG_LINE_CHARACTERS
 
 
 def test_a_refusal_leaves_the_folder_with_its_log_as_it_was(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_refusal_leaves_the_folder_with_its_log_as_it_was(tmp_path: Path) -> N
 
 
 def test_times_in_the_log_follow_the_steady_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = logs.Log(tmp_path, datetime(2026, 1, 1, tzinfo=UTC))
+    log = logs.RunLog(tmp_path, datetime(2026, 1, 1, tzinfo=UTC))
     log.write("first")
     monkeypatch.setattr("time.monotonic", lambda zero=log._zero: zero + 61.5)
     log.write("second\nthird")

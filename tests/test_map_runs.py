@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from cli_tables import copied, embasis, refused, write_tables
-from embasis.storage import read_newest, read_table
+from embasis.storage import read_newest, read_stored_table
 from folder_runs import digests
 from image_trees import plant
 from map_folder_runs import IDS, NAMES, command, fitted, pair, quick, scene, sides
@@ -63,7 +63,7 @@ def test_a_run_keeps_maps_of_every_round_for_every_picture(made: Path) -> None:
             names = sorted(path.relative_to(home / kind).as_posix() for path in (home / kind).rglob("*.png"))
             assert names == STREETS
             assert all(pixels(home / kind / name).shape == (32, 48) for name in names)
-        table = read_table(home / "maps.parquet")
+        table = read_stored_table(home / "maps.parquet")
         assert table["id"] == STREETS
         assert list(table)[:7] == ["id", "file", "width", "height", "mean_confidence", "mean_variance", "trusted"]
         assert list(table)[7:] == [column for name in NAMES for column in (name, f"{name} trusted")]
@@ -76,7 +76,7 @@ def test_labels_have_the_numbers_of_the_labelled_maps_and_trust_is_black_or_whit
         assert set(np.unique(pixels(home / "labels" / name))) <= set(IDS)
         trusted = pixels(home / "trusted" / name)
         assert set(np.unique(trusted)) <= {0, 255}
-        assert read_table(home / "maps.parquet")["trusted"][row] == pytest.approx((trusted == 255).mean())
+        assert read_stored_table(home / "maps.parquet")["trusted"][row] == pytest.approx((trusted == 255).mean())
 
 
 def test_the_maps_are_right_for_scenes_that_are_easy(made: Path) -> None:
@@ -212,7 +212,7 @@ def test_predict_writes_what_the_last_round_wrote(here: Path) -> None:
     assert result.exit_code == 0, result.output
     for kind in KINDS:
         assert tree(Path("maps", kind)) == tree(Path("run/labels/round-002", kind))
-    table, found = read_table(Path("run/labels/round-002/maps.parquet")), lines("maps/maps.csv")
+    table, found = read_stored_table(Path("run/labels/round-002/maps.parquet")), lines("maps/maps.csv")
     assert [row["id"] for row in found] == table["id"]
     assert [float(row["trusted"]) for row in found] == table["trusted"]
     share = np.mean(table["trusted"])

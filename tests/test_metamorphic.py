@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cli_tables import FEATURES, embasis, write_tables
 from embasis.engine import self_train
-from embasis.storage import read_newest, read_table
+from embasis.storage import read_newest, read_stored_table
 from embasis.types import PseudoLabels
 from training_runs import run, same, toy
 
@@ -57,7 +57,7 @@ def outcome(words: tuple[str, ...], change: Callable[[Rows, Rows, list[str]], An
         patch.setattr("embasis.runs.run.run_page", lambda view: "page")
         result = embasis("fit", one, two, "-o", place / "run", "rounds=2", *words, *more)
     assert result.exit_code == 0, result.output
-    labels = read_table(place / "run" / "labels" / "round-002.parquet")
+    labels = read_stored_table(place / "run" / "labels" / "round-002.parquet")
     ids = [int(id) for id in labels.pop("id")]
     by_id = {id: [str(column[row]) for column in labels.values()] for row, id in enumerate(ids)}
     found = read_newest(place / "run").tensors

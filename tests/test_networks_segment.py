@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from embasis.errors import ConfigError
 from embasis.networks import BACKBONES, SEGMENTERS, pretrained
 from embasis.networks.backbone import Backbone
-from embasis.networks.feature_maps import intermediates, last, pyramid
+from embasis.networks.feature_maps import compute_maps, take_last_map, take_pyramid
 from embasis.networks.network import Network
-from embasis.networks.segmentation import Block, Dilated
+from embasis.networks.segmentation import DilatedHead, ResidualBlock
 from embasis.randomness import seeded
 from embasis.types import Preparation
 
@@ -81,7 +81,7 @@ def refusal(call: Callable[[], object]) -> str:
 
 def maps_of(backbone: Backbone, x: Tensor) -> Tensor:
     """The last map of the backbone as it is."""
-    return intermediates(backbone.network, backbone.pixels(x))[-1]
+    return compute_maps(backbone.network, backbone.pixels(x))[-1]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_with_symmetric_padding_the_old_map_is_the_dilated_one_at_every_fth_pixe
 ) -> None:
     backbone, x = lively(model, **settings), pictures(1, 64, 96)
     with torch.no_grad():
-        old, new = maps_of(backbone, x), last(backbone, 0, stride)(x)[0]
+        old, new = maps_of(backbone, x), take_last_map(backbone, 0, stride)(x)[0]
     step = 32 // stride
     assert new.shape[2:] == (64 // stride, 96 // stride)
     assert torch.allclose(new[:, :, ::step, ::step], old, atol=2e-5 * float(old.abs().max()))
@@ -105,7 +105,7 @@ def test_with_symmetric_padding_the_old_map_is_the_dilated_one_at_every_fth_pixe
 def test_with_the_same_padding_of_tensorflow_it_is_the_last_pixel_of_each_cell(lite0: Backbone, stride: int) -> None:
     x = pictures(1, 128, 64)
     with torch.no_grad():
-        old, new = maps_of(lite0, x), last(lite0, 0, stride)(x)[0]
+        old, new = maps_of(lite0, x), take_last_map(lite0, 0, stride)(x)[0]
     step = 32 // stride
     assert new.shape[2:] == (128 // stride, 64 // stride)
     assert torch.allclose(new[:, :, step - 1 :: step, step - 1 :: step], old, atol=2e-5 * float(old.abs().max()))
@@ -113,7 +113,7 @@ def test_with_the_same_padding_of_tensorflow_it_is_the_last_pixel_of_each_cell(l
 
 
 def test_a_stride_that_the_last_map_has_is_left_alone(resnet: Backbone) -> None:
-    taps = last(resnet, -1, 32)
+    taps = take_last_map(resnet, -1, 32)
     assert all(part.dilation == (1, 1) for part in taps.modules() if isinstance(part, nn.Conv2d))
     with torch.no_grad():
         assert torch.equal(taps(pictures())[0], maps_of(resnet, pictures()).contiguous())
@@ -126,18 +126,21 @@ def test_timm_places_dilations_as_we_do() -> None:
     theirs = create_model("resnet26", pretrained=False, num_classes=0, output_stride=8).eval()
     theirs.load_state_dict(backbone.network.state_dict())
     with torch.no_grad():
-        expected, found = theirs.forward_features(backbone.pixels(x)), last(backbone, -1, 8)(x)[0]
+        expected, found = theirs.forward_features(backbone.pixels(x)), take_last_map(backbone, -1, 8)(x)[0]
     assert torch.allclose(found, expected, atol=2e-5 * float(expected.abs().max()))
 
 
 def test_a_pyramid_has_one_map_a_stride_and_the_backbones_values(lite0: Backbone, resnet: Backbone) -> None:
-    assert (pyramid(lite0, 0, 8).strides, pyramid(lite0, 0, 8).widths) == ([8, 16, 32], [40, 112, 320])
-    assert (pyramid(resnet, 0, 4).strides, pyramid(resnet, 0, 4).widths) == ([4, 8, 16, 32], [64, 128, 256, 512])
+    assert (take_pyramid(lite0, 0, 8).strides, take_pyramid(lite0, 0, 8).widths) == ([8, 16, 32], [40, 112, 320])
+    assert (take_pyramid(resnet, 0, 4).strides, take_pyramid(resnet, 0, 4).widths) == (
+        [4, 8, 16, 32],
+        [64, 128, 256, 512],
+    )
     x = pictures(1)
     with torch.no_grad():
-        expected = intermediates(lite0.network, lite0.pixels(x))[-3:]
+        expected = compute_maps(lite0.network, lite0.pixels(x))[-3:]
         for stages in (-1, 0, 3):
-            for found, wanted in zip(pyramid(lite0, stages, 8)(x), expected, strict=True):
+            for found, wanted in zip(take_pyramid(lite0, stages, 8)(x), expected, strict=True):
                 assert (found - wanted).abs().max() <= 1e-4 * wanted.abs().max()
 
 
@@ -163,7 +166,7 @@ def test_networks_whose_stages_are_a_series_work_too() -> None:
 
 def test_other_strides_scale_the_rates(resnet: Backbone) -> None:
     network = made("deeplab_v2", resnet, stride=16)
-    assert isinstance(network.head, Dilated)
+    assert isinstance(network.head, DilatedHead)
     assert [branch.dilation for branch in network.head.branches] == [(3, 3), (6, 6), (9, 9), (12, 12)]
     assert network(pictures()).logits.shape == (2, CLASSES, 4, 6)
 
@@ -175,7 +178,7 @@ def test_small_pictures_of_any_multiple_of_eight_fit_deeplab(resnet: Backbone) -
 def test_the_head_of_deeplab_is_the_sum_of_four_dilated_convolutions() -> None:
     """By hand, at one site: nine neighbours at each rate, those outside of the map count nothing."""
     with seeded(0, "head"):
-        head, features = Dilated(3, 2, [6, 12, 18, 24]), torch.randn(1, 3, 40, 40)
+        head, features = DilatedHead(3, 2, [6, 12, 18, 24]), torch.randn(1, 3, 40, 40)
     nn.init.constant_(head.branches[1].bias, 0.25)  # type: ignore[arg-type]
     expected = torch.tensor([0.25, 0.25])
     for branch, rate in zip(head.branches, (6, 12, 18, 24), strict=True):
@@ -188,7 +191,7 @@ def test_the_head_of_deeplab_is_the_sum_of_four_dilated_convolutions() -> None:
 
 def test_the_head_of_deeplab_starts_small_and_without_bias() -> None:
     with seeded(0, "head"):
-        head = Dilated(512, 19, [6, 12, 18, 24])
+        head = DilatedHead(512, 19, [6, 12, 18, 24])
     for branch in head.branches:
         assert abs(float(branch.weight.detach().std()) - 0.01) < 2e-4  # type: ignore[union-attr, operator]
         assert not branch.bias.any()  # type: ignore[union-attr, operator]
@@ -241,8 +244,8 @@ def test_convolutions_that_cannot_be_folded_are_left_as_they_are() -> None:
     odd.network.layer1[0].conv1.__class__ = Odd  # type: ignore[union-attr, index]
     x = pictures(1)
     with torch.no_grad():
-        expected, found = maps_of(odd, x), last(odd, 0, 32)(x)[0]
-        folded = last(lively("resnet18"), 0, 32)
+        expected, found = maps_of(odd, x), take_last_map(odd, 0, 32)(x)[0]
+        folded = take_last_map(lively("resnet18"), 0, 32)
     assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
     assert not any(isinstance(part, nn.BatchNorm2d) for part in folded.modules())
 
@@ -356,7 +359,7 @@ def test_the_small_network_learns_where_squares_are() -> None:
 
 
 def test_a_block_of_the_fast_network_is_a_residual() -> None:
-    block, x = Block(16), torch.randn(1, 16, 4, 4)
+    block, x = ResidualBlock(16), torch.randn(1, 16, 4, 4)
     nn.init.zeros_(block.pointwise.weight)
     nn.init.constant_(block.pointwise.bias, 0.5)  # type: ignore[arg-type]
     assert torch.equal(block(x), x + 0.5)

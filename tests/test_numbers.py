@@ -20,7 +20,7 @@ from embasis.engine.warnings import RoundWarnings
 from embasis.errors import NumericalError
 from embasis.functional import em, losses, moments, selection, sites
 from embasis.methods.selectors import ClassBalanced
-from embasis.storage.checkpoints import load_generation, numbers_in
+from embasis.storage.checkpoints import list_generations, load_generation
 from embasis.types import Arrays, EMStats, Features, LabelDistribution, Labeller, State
 from training_runs import built_for, run, run_built, toy
 
@@ -192,7 +192,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def generations(run_folder: Path) -> Iterator[Tensor]:
-    for number in numbers_in(run_folder):
+    for number in list_generations(run_folder):
         yield from load_generation(run_folder, number).tensors.values()
 
 

@@ -22,7 +22,7 @@ from embasis.data.tables.fine import column_spreads, fine_columns, pooled, settl
 from embasis.data.tables.pair import check_pair, load_pair
 from embasis.errors import EmbasisWarning
 from embasis.runs.fingerprint import fingerprint, marks_of
-from embasis.storage import read_newest, read_table
+from embasis.storage import read_newest, read_stored_table
 from embasis.types import Problem
 
 OFFSET = 1e8
@@ -63,7 +63,7 @@ def plant(folder: Path, kind: str, offset: float) -> None:
 
 
 def columns_of(path: Path) -> tuple[list[str], list[float]]:
-    found = read_table(path)
+    found = read_stored_table(path)
     return found["label"], [float(value) for value in found["probability"]]
 
 

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli_tables import FEATURES, embasis
-from embasis.storage import escape_formula, read_table, unescape_formula
+from embasis.storage import escape_formula, read_stored_table, unescape_formula
 from output_runs import (
     HOST,
     NAMES,
@@ -115,9 +115,9 @@ def test_no_cell_of_a_table_is_a_formula_and_every_name_comes_back(name: str) ->
     cells = [cell for row in csv.reader(io.StringIO(text)) for cell in row]
     assert [cell for cell in cells if re.match(r"[=+@\t\r]|-(?![0-9.])", cell)] == []
     classes = {label.strip() for label in NAMES}
-    assert {*read_table(found().folder / name)["label"]} <= classes
+    assert {*read_stored_table(found().folder / name)["label"]} <= classes
     formulas = {label for label in classes if re.match(r"'*[=+\-@\t\r]", label)}
-    written = {*read_table(found().folder / "export.parquet")["label"]}
+    written = {*read_stored_table(found().folder / "export.parquet")["label"]}
     assert formulas & written
     assert {escape_formula(label) for label in formulas & written} <= {*cells}
 

@@ -24,7 +24,7 @@ from embasis.data.images.decode import decode
 from embasis.data.images.transforms import centre_view
 from embasis.errors import ConfigError, CorruptError, IncompatibleError, UntrustedError
 from embasis.networks import PRETRAINED, pretrained
-from embasis.networks.backbone import Backbone, Extractor, Pixels
+from embasis.networks.backbone import Backbone, Extractor, PixelScaling
 from embasis.randomness import seeded
 from embasis.types import Preparation
 from embasis.weights import files as weights
@@ -209,7 +209,7 @@ def test_the_strides_are_part_of_the_identity() -> None:
 
 def test_pixels_are_scaled_in_single_precision() -> None:
     x = torch.tensor([0, 127, 255], dtype=torch.uint8).view(1, 3, 1, 1)
-    found = Pixels((0.5, 0.4, 0.3), (0.5, 0.2, 0.1))(x)
+    found = PixelScaling((0.5, 0.4, 0.3), (0.5, 0.2, 0.1))(x)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.flatten(), torch.tensor([-1, (127 / 255 - 0.4) / 0.2, 7.0]))
 
@@ -286,7 +286,7 @@ def test_lite0_knows_a_palace_and_a_daisy(lite0: Backbone, photographs: list[Ten
 
 
 def test_lite0_with_the_usual_scaling_is_worse(lite0: Backbone, photographs: list[Tensor]) -> None:
-    head, wrong = weights.lite0_tensors()[-2:], Extractor(lite0.network, Pixels(*USUAL))
+    head, wrong = weights.lite0_tensors()[-2:], Extractor(lite0.network, PixelScaling(*USUAL))
     for image, label in zip(photographs, (PALACE, DAISY), strict=True):
         right = probabilities(lite0.stem(0), image, lite0.preparation, head)
         other = probabilities(wrong, image, lite0.preparation, head)
@@ -486,7 +486,7 @@ def test_the_original_resnet_layout_is_the_one_its_batch_norm_remembers(original
 
 
 def test_the_original_resnet_knows_the_palace(original: Backbone, photographs: list[Tensor]) -> None:
-    tensors = weights.read(str(shared_data("resnet50_msra_fp16.safetensors")))
+    tensors = weights.read_weights(str(shared_data("resnet50_msra_fp16.safetensors")))
     head = [tensors["fc.weight"], tensors["fc.bias"]]
     assert int(probabilities(original.stem(0), photographs[0], original.preparation, head).argmax()) == PALACE
 

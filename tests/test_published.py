@@ -18,7 +18,7 @@ from embasis.config import load
 from embasis.data.segmentation.street_layouts import SYNTHIA_13, SYNTHIA_16, class_names
 from embasis.errors import ConfigError
 from embasis.report.tables import RunScore
-from embasis.storage import read_table
+from embasis.storage import read_stored_table
 from embasis.types import Evaluation, RoundRecord
 
 DATASETS = ("office31", "visda17", "gta5_cityscapes", "synthia_cityscapes")
@@ -314,7 +314,7 @@ def test_compare_prints_the_layout_after_its_own_table_and_writes_both(
     own, layout = result.stdout.index("\none run.\n"), result.stdout.index("A set, as in the paper")
     assert own < layout
     assert "\n\n### A set, as in the paper" in (tmp_path / "o" / "compare.md").read_text(encoding="utf-8")
-    runs = read_table(tmp_path / "o" / "runs.csv")
+    runs = read_stored_table(tmp_path / "o" / "runs.csv")
     assert sum(name.startswith("accuracy of ") for name in runs) == 3
 
 

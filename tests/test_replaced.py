@@ -25,7 +25,7 @@ from embasis.data.segmentation.samples import Maps
 from embasis.data.workers.loading import Reader
 from embasis.errors import InputDataError
 from embasis.runs.thumbnails import pixels_of
-from embasis.storage.class_folder import Item, write_links
+from embasis.storage.class_folder import ExportedImage, write_class_folder
 from embasis.types import MapPlan, MapPreparation, RejectedFile
 from image_runs import DEPTHS, WORDS, begun, picture, read, settings, sides
 from image_trees import plant
@@ -320,6 +320,6 @@ def test_what_is_no_file_any_more_is_not_copied(source: str, tmp_path: Path) -> 
         os.mkfifo(tmp_path / "pipe")
     path = str(tmp_path / source)
     with pytest.raises(InputDataError) as caught:
-        write_links(tmp_path / "out", [Item("a", "cat", path)], ["cat"], copy=True)
+        write_class_folder(tmp_path / "out", [ExportedImage("a", "cat", path)], ["cat"], copy=True)
     assert str(caught.value) == f"{path}: not a regular file; it cannot be copied"
     assert sorted(os.listdir(tmp_path)) == (["pipe"] if source == "pipe" else [])

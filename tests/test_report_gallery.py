@@ -22,7 +22,7 @@ from embasis.report.records import Component, Item
 from embasis.runs import thumbnails
 from embasis.runs.thumbnails import chosen, pixels_of, row_gallery, small, stored_gallery
 from embasis.runs.view import view_of
-from embasis.storage import SealedFiles, read_newest, read_table
+from embasis.storage import SealedFiles, read_newest, read_stored_table
 from folder_runs import go
 from image_runs import settings, sides, whole_run
 from page_reader import Page
@@ -118,7 +118,7 @@ def digit_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_on_arrays_of_pictures_shows_them_with_their_true_classes(digit_run: Path) -> None:
     found, problem = view_of(digit_run), little_digits()
-    table = read_table(digit_run / "labels" / "round-001.parquet")
+    table = read_stored_table(digit_run / "labels" / "round-001.parquet")
     assert problem.hidden_labels is not None
     for item in found.items:
         row = int(item.name)
@@ -167,7 +167,9 @@ def test_a_file_that_has_gone_is_left_out(tmp_path: Path) -> None:
     run = whole_run(tmp_path / "run", home, settings(tmp_path / "cache"))
     gone = home / "paintings" / "0ä 0.png"
     gone.unlink()
-    again = row_gallery(run.problem, run.front, read_table(tmp_path / "run" / "labels" / "round-001.parquet"), ())
+    again = row_gallery(
+        run.problem, run.front, read_stored_table(tmp_path / "run" / "labels" / "round-001.parquet"), ()
+    )
     assert again is not None
     assert gone.name not in again["pictures"]
     assert len(again["items"]) == 17

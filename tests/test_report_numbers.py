@@ -12,7 +12,7 @@ import pytest
 
 from embasis.report.page import run_page
 from embasis.runs.view import view_of
-from embasis.storage import read_table
+from embasis.storage import read_stored_table
 from folder_runs import config, go
 from page_reader import Page
 
@@ -128,7 +128,7 @@ def test_the_table_of_classes(page: Page, rounds: list[dict[str, Any]], run: Pat
 
 
 def test_counts_of_labels_are_those_of_the_table_of_labels(page: Page, run: Path) -> None:
-    labels = read_table(run / "labels" / "round-002.parquet")
+    labels = read_stored_table(run / "labels" / "round-002.parquet")
     for row in page.table("Classes"):
         assert row["labels"] == str(labels["label"].count(row["class"]))
         assert row["trusted"] == str(labels["drawn"].count(row["class"]))  # what is trusted is trained on as drawn
@@ -222,7 +222,7 @@ def test_risk_and_coverage(page: Page, rounds: list[dict[str, Any]]) -> None:
 
 def test_histograms(page: Page, run: Path, rounds: list[dict[str, Any]]) -> None:
     labels, rows = (
-        read_table(run / "labels" / "round-002.parquet"),
+        read_stored_table(run / "labels" / "round-002.parquet"),
         page.table("The numbers of: How sure are the labels?"),
     )
     trusted = labels["trusted"]

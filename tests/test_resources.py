@@ -16,7 +16,14 @@ import torch
 from cli_tables import embasis, write_tables
 from embasis.data.tables.read import read_table
 from embasis.errors import ResourceError
-from embasis.resources import enough_memory, free_memory, is_short, require_disk, require_memory, size
+from embasis.resources import (
+    explain_memory_errors,
+    format_bytes,
+    free_memory,
+    lacks_memory,
+    require_disk,
+    require_memory,
+)
 from embasis.runs.parts import build
 from embasis.runs.preflight import require_cache, require_room
 from folder_runs import config as folder_config
@@ -94,7 +101,7 @@ def test_a_table_that_does_not_fit_is_refused_from_its_header(home: Path) -> Non
         file.truncate(file.tell() + rows * 4000)  # sparse: it takes no disk
     with pytest.raises(ResourceError) as caught:
         read_table(path, largest=2**62)
-    assert str(caught.value).startswith(f"{path} needs {size(2 * rows * 4000)} of memory, ")
+    assert str(caught.value).startswith(f"{path} needs {format_bytes(2 * rows * 4000)} of memory, ")
     assert str(caught.value).endswith(" is there; take fewer rows, or numbers of fewer bytes")
 
 
@@ -118,7 +125,7 @@ def test_what_is_needed_and_what_is_there_are_both_said(tmp_path: Path) -> None:
     with pytest.raises(ResourceError) as caught:
         require_disk(tmp_path / "not" / "yet", 1000 * free, "a run", "free some")
     start, _, end = str(caught.value).partition(" of disk, ")
-    assert start == f"a run needs {size(1000 * free)}"
+    assert start == f"a run needs {format_bytes(1000 * free)}"
     assert end.endswith(f" is free in {tmp_path / 'not' / 'yet'}; free some")
     require_memory(2**20, "work", "do less")
     with pytest.raises(ResourceError, match=r"^work needs 1152921\.5 TB of memory, .* is there; do less$"):
@@ -126,7 +133,7 @@ def test_what_is_needed_and_what_is_there_are_both_said(tmp_path: Path) -> None:
 
 
 def test_sizes_are_written_for_people() -> None:
-    assert [size(count) for count in (0, 1500, 2_500_000, 3 * 10**9, 12 * 10**12)] == [
+    assert [format_bytes(count) for count in (0, 1500, 2_500_000, 3 * 10**9, 12 * 10**12)] == [
         "0 kB", "2 kB", "2.5 MB", "3.0 GB", "12.0 TB",
     ]  # fmt: skip
 
@@ -144,14 +151,17 @@ def test_sizes_are_written_for_people() -> None:
     ],
 )
 def test_errors_about_memory_are_known(error: Exception, short: bool) -> None:
-    assert is_short(error) is short
+    assert lacks_memory(error) is short
     with pytest.raises(ResourceError if short and not isinstance(error, ImportError) else type(error)):  # noqa: SIM117
-        with enough_memory("this", "do less"):
+        with explain_memory_errors("this", "do less"):
             raise error
 
 
 def test_a_real_tensor_that_does_not_fit_is_said() -> None:
-    with pytest.raises(ResourceError, match=r"^not enough memory for this; do less$"), enough_memory("this", "do less"):
+    with (
+        pytest.raises(ResourceError, match=r"^not enough memory for this; do less$"),
+        explain_memory_errors("this", "do less"),
+    ):
         torch.empty(2**50)
 
 

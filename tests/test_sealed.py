@@ -12,7 +12,7 @@ import pytest
 import mutated_runs as mutated
 from cli_tables import copied, embasis, refused
 from embasis.errors import CorruptError
-from embasis.storage import read_newest, read_table, table_bytes
+from embasis.storage import encode_table, read_newest, read_stored_table
 from folder_runs import config, digests, go
 from resealed import reseal
 from storage_runs import tree
@@ -71,9 +71,9 @@ def test_labels_of_another_round_are_refused(here: str) -> None:
 
 
 def test_a_forged_table_of_labels_is_refused(here: str) -> None:
-    columns = read_table(KEPT)
+    columns = read_stored_table(KEPT)
     columns["trusted"] = [True] * len(columns["trusted"])
-    Path(KEPT).write_bytes(table_bytes(columns, ".parquet"))
+    Path(KEPT).write_bytes(encode_table(columns, ".parquet"))
     result = embasis(*EXPORT)
     assert result.exit_code == 4
     assert result.stderr.startswith(f"embasis: {KEPT}: ")

@@ -65,7 +65,7 @@ COLUMNS: dict[str, Any] = {
 
 
 def test_a_csv_table_has_these_bytes(tmp_path: Path) -> None:
-    assert storage.table_bytes(COLUMNS, ".csv").decode() == (
+    assert storage.encode_table(COLUMNS, ".csv").decode() == (
         "id,label,p,x,trusted\n"
         "a.png,-1,0.1,0.1,true\n"
         '"b,c",0,1.0,,false\n'
@@ -79,13 +79,13 @@ def test_a_csv_table_has_these_bytes(tmp_path: Path) -> None:
 
 def test_a_parquet_table_keeps_its_types_and_has_the_same_bytes_twice(tmp_path: Path) -> None:
     with RunFolder(tmp_path) as run:
-        back = storage.read_table(run.write_table("labels/round-1.parquet", COLUMNS))
+        back = storage.read_stored_table(run.write_table("labels/round-1.parquet", COLUMNS))
     assert back["id"] == [*COLUMNS["id"][:-1], "\\udcff"]
     assert back["label"] == list(range(-1, 6))
     assert back["p"] == COLUMNS["p"].tolist()
     assert back["x"] == COLUMNS["x"]
     assert back["trusted"] == COLUMNS["trusted"].tolist()
-    assert storage.table_bytes(COLUMNS, ".parquet") == storage.table_bytes(dict(COLUMNS), ".parquet")
+    assert storage.encode_table(COLUMNS, ".parquet") == storage.encode_table(dict(COLUMNS), ".parquet")
 
 
 FORMULAS = ["=1+1", "+a", "-5", "@x", "\tx", "\rx", "'=1", "''=1", "'quoted'", "'", "", "plain", "a=b", '=,"\n\r',
@@ -105,38 +105,38 @@ def test_formula_cells_are_neutral_in_csv_and_come_back(tmp_path: Path) -> None:
     assert len({storage.escape_formula(text) for text in FORMULAS}) == len(FORMULAS)
     with RunFolder(tmp_path) as run:
         path = run.write_table("t.csv", {"=name": FORMULAS, "n": [-1] * len(FORMULAS)})
-        assert storage.read_table(path) == {"=name": FORMULAS, "n": ["-1"] * len(FORMULAS)}
-        assert storage.read_table(run.write_table("one.csv", {"a": FORMULAS})) == {"a": FORMULAS}
-        assert storage.read_table(run.write_table("t.parquet", {"=name": FORMULAS})) == {"=name": FORMULAS}
+        assert storage.read_stored_table(path) == {"=name": FORMULAS, "n": ["-1"] * len(FORMULAS)}
+        assert storage.read_stored_table(run.write_table("one.csv", {"a": FORMULAS})) == {"a": FORMULAS}
+        assert storage.read_stored_table(run.write_table("t.parquet", {"=name": FORMULAS})) == {"=name": FORMULAS}
 
 
 def test_an_unknown_suffix_is_a_wrong_setting() -> None:
     with pytest.raises(ConfigError) as caught:
-        storage.table_bytes({}, ".xls")
+        storage.encode_table({}, ".xls")
     assert str(caught.value) == "output must end in .csv or .parquet, got '.xls'"
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_columns_of_unequal_length_are_a_mistake_of_the_caller(suffix: str) -> None:
     with pytest.raises(ValueError):
-        storage.table_bytes({"a": [1, 2], "b": [1]}, suffix)
+        storage.encode_table({"a": [1, 2], "b": [1]}, suffix)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_malformed_table_is_corrupt(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"t{suffix}"
-    whole = storage.table_bytes({"a": ["x", "y,z"], "b": [1, 2]}, suffix)
+    whole = storage.encode_table({"a": ["x", "y,z"], "b": [1, 2]}, suffix)
     broken = [b"", b"\xff\xfe", whole[:-1], whole[: len(whole) // 2 - 1], b'a,b\n"x\n', b"a,b\n1\n"]
     for data in broken:
         path.write_bytes(data)
         with pytest.raises(CorruptError, match="is not a table: "):
-            storage.read_table(path)
+            storage.read_stored_table(path)
     path.write_bytes(b"\x80\x04\x95" + bytes(20))
     with pytest.raises(UntrustedError):
-        storage.read_table(path)
+        storage.read_stored_table(path)
 
 
-@pytest.mark.parametrize("read", [storage.read_json, storage.read_jsonl, storage.read_table])
+@pytest.mark.parametrize("read", [storage.read_json, storage.read_jsonl, storage.read_stored_table])
 def test_a_missing_file_is_corrupt(tmp_path: Path, read: Any) -> None:
     with pytest.raises(CorruptError) as caught:
         read(tmp_path / "none.csv")

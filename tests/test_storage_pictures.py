@@ -22,20 +22,20 @@ from embasis.data.images.files import name_of
 from embasis.data.segmentation.labels import class_map
 from embasis.errors import ConfigError, InputDataError, ResourceError, RunLockedError, UntrustedError
 from embasis.storage import (
-    MapFolder,
+    LabelMapFolder,
     RunFolder,
     atomic,
-    confidence_values,
-    grey_png,
-    label_png,
-    map_names,
-    read_table,
-    rgb_png,
-    variance_values,
+    encode_grey_png,
+    encode_label_png,
+    encode_rgb_png,
+    make_map_names,
+    quantise_confidence,
+    quantise_variance,
+    read_stored_table,
     write_grey_png,
     write_label_png,
 )
-from embasis.storage.png import written_ids
+from embasis.storage.png import choose_written_ids
 from embasis.types import ClassTable
 from storage_runs import Faulty, do_not_wait, temps, tree
 
@@ -62,7 +62,7 @@ def noise(*shape: int, below: int = 256) -> torch.Tensor:
 
 
 def test_a_label_map_has_the_original_ids_in_the_colours_of_the_classes() -> None:
-    picture = opened(label_png(torch.tensor([[0, 1, 2], [255, 0, 0]], dtype=torch.uint8), TABLE))
+    picture = opened(encode_label_png(torch.tensor([[0, 1, 2], [255, 0, 0]], dtype=torch.uint8), TABLE))
     assert picture.mode == "P"
     assert np.asarray(picture).tolist() == [[7, 23, 26], [255, 7, 7]]
     colours = np.asarray(picture.convert("RGB"))
@@ -72,7 +72,7 @@ def test_a_label_map_has_the_original_ids_in_the_colours_of_the_classes() -> Non
 
 def test_ids_above_255_are_written_as_16_bit_grey() -> None:
     table = ClassTable(("a", "b"), ((3,), (40_001,)))
-    picture = opened(label_png(torch.tensor([[0, 1, 255]], dtype=torch.uint8), table))
+    picture = opened(encode_label_png(torch.tensor([[0, 1, 255]], dtype=torch.uint8), table))
     assert picture.mode in ("I;16", "I;16B", "I")
     assert np.asarray(picture).tolist() == [[3, 40_001, 255]]
 
@@ -80,10 +80,10 @@ def test_ids_above_255_are_written_as_16_bit_grey() -> None:
 @pytest.mark.parametrize("size", [(1, 1), (1, 7), (7, 1), (33, 50), (64, 255)])
 def test_pictures_come_back_value_by_value(size: tuple[int, int]) -> None:
     grey, colour, flat = noise(*size), noise(3, *size), noise(*size, below=2) * 255
-    assert np.array_equal(np.asarray(opened(grey_png(grey))), grey.numpy())
-    assert np.array_equal(np.asarray(opened(grey_png(flat, flat=True))), flat.numpy())
-    assert np.array_equal(np.asarray(opened(rgb_png(colour))), colour.permute(1, 2, 0).numpy())
-    assert np.array_equal(np.asarray(opened(grey_png(grey.T))), grey.T.numpy())
+    assert np.array_equal(np.asarray(opened(encode_grey_png(grey))), grey.numpy())
+    assert np.array_equal(np.asarray(opened(encode_grey_png(flat, flat=True))), flat.numpy())
+    assert np.array_equal(np.asarray(opened(encode_rgb_png(colour))), colour.permute(1, 2, 0).numpy())
+    assert np.array_equal(np.asarray(opened(encode_grey_png(grey.T))), grey.T.numpy())
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ def test_pictures_come_back_value_by_value(size: tuple[int, int]) -> None:
 )
 def test_what_is_written_is_read_again_with_the_same_table(table: ClassTable) -> None:
     classes = torch.tensor([[0, 1, 2, 255], [255, 2, 1, 0]], dtype=torch.uint8)
-    assert torch.equal(class_map(label_png(classes, table), table), classes)
+    assert torch.equal(class_map(encode_label_png(classes, table), table), classes)
 
 
 def test_pixels_of_which_nothing_is_known_are_255_unless_that_is_a_class_or_an_error() -> None:
     def unknown(*ids: tuple[int, ...], ignore: tuple[int, ...] = (255,), others: bool = False) -> int:
-        return written_ids(ClassTable(tuple(map(str, ids)), ids, ignore=ignore, others=others))[1]
+        return choose_written_ids(ClassTable(tuple(map(str, ids)), ids, ignore=ignore, others=others))[1]
 
     assert unknown((0,), (1,)) == 255
     assert unknown((0,), (1,), ignore=(17, 255)) == 255
@@ -119,14 +119,14 @@ def test_pixels_of_which_nothing_is_known_are_255_unless_that_is_a_class_or_an_e
 
 def test_a_class_map_with_unknown_classes_or_of_another_form_is_refused() -> None:
     cases: list[tuple[Any, str]] = [
-        (lambda: label_png(torch.tensor([[0, 3, 200]], dtype=torch.uint8), TABLE), "label map: class 200 of 3"),
-        (lambda: label_png(torch.zeros(2, 2), TABLE), "label map must be uint8 (H, W), got float32 (2, 2)"),
+        (lambda: encode_label_png(torch.tensor([[0, 3, 200]], dtype=torch.uint8), TABLE), "label map: class 200 of 3"),
+        (lambda: encode_label_png(torch.zeros(2, 2), TABLE), "label map must be uint8 (H, W), got float32 (2, 2)"),
         (
-            lambda: grey_png(torch.zeros(0, 4, dtype=torch.uint8)),
+            lambda: encode_grey_png(torch.zeros(0, 4, dtype=torch.uint8)),
             "grey picture must be uint8 (H, W), got uint8 (0, 4)",
         ),
         (
-            lambda: rgb_png(torch.zeros(4, 4, 3, dtype=torch.uint8)),
+            lambda: encode_rgb_png(torch.zeros(4, 4, 3, dtype=torch.uint8)),
             "picture must be uint8 (3, H, W), got uint8 (4, 4, 3)",
         ),
     ]
@@ -138,12 +138,12 @@ def test_a_class_map_with_unknown_classes_or_of_another_form_is_refused() -> Non
 
 def test_scales_reach_from_0_to_255() -> None:
     p = torch.tensor([0.0, 0.001, 0.5, 0.999, 1.0])
-    assert confidence_values(p).tolist() == [0, 0, 128, 255, 255]
+    assert quantise_confidence(p).tolist() == [0, 0, 128, 255, 255]
     for classes in (2, 5, 19):
         mean = torch.stack([torch.eye(classes)[0], torch.full((classes,), 1 / classes)])
         variance = (mean * (1 - mean)).sum(1)
-        assert variance_values(variance, classes).tolist() == [0, 255]
-        assert variance_values(variance[1:] * 0.6, classes).tolist() == [153]
+        assert quantise_variance(variance, classes).tolist() == [0, 255]
+        assert quantise_variance(variance[1:] * 0.6, classes).tolist() == [153]
     assert p.tolist() == pytest.approx([0.0, 0.001, 0.5, 0.999, 1.0])
 
 
@@ -151,7 +151,7 @@ def test_single_pictures_are_files(tmp_path: Path) -> None:
     classes, grey = noise(5, 6, below=3), noise(5, 6)
     write_label_png(tmp_path / "a.png", classes, TABLE)
     write_grey_png(tmp_path / "b.png", grey)
-    assert tree(tmp_path) == {"a.png": label_png(classes, TABLE), "b.png": grey_png(grey)}
+    assert tree(tmp_path) == {"a.png": encode_label_png(classes, TABLE), "b.png": encode_grey_png(grey)}
 
 
 def test_maps_of_a_street_scene_are_encoded_in_milliseconds() -> None:
@@ -159,11 +159,11 @@ def test_maps_of_a_street_scene_are_encoded_in_milliseconds() -> None:
     p = torch.nn.functional.interpolate(small.softmax(1), size=(360, 480), mode="bilinear")[0]
     top, label = p.max(0)
     table = ClassTable(tuple(map(str, range(19))), tuple((number,) for number in range(19)))
-    maps = label.to(torch.uint8), confidence_values(top), variance_values((p * (1 - p)).sum(0), 19)
+    maps = label.to(torch.uint8), quantise_confidence(top), quantise_variance((p * (1 - p)).sum(0), 19)
     took = []
     for _ in range(5):
         start = time.process_time()
-        label_png(maps[0], table), grey_png(maps[1]), grey_png(maps[2])
+        encode_label_png(maps[0], table), encode_grey_png(maps[1]), encode_grey_png(maps[2])
         took.append(time.process_time() - start)
     assert min(took) < 0.03  # 6 ms on the machine this was measured on
 
@@ -172,14 +172,14 @@ def test_maps_of_a_street_scene_are_encoded_in_milliseconds() -> None:
 
 
 def test_endings_are_replaced_and_names_that_would_collide_are_kept_whole() -> None:
-    assert map_names(["a.jpg", "b.png", "sub/c.d.JPEG", "none"]) == ["a.png", "b.png", "sub/c.d.png", "none.png"]
-    assert map_names(["a.jpg", "a.png", "b.jpg", "x/a.jpg"]) == ["a.jpg.png", "a.png.png", "b.png", "x/a.png"]
-    assert map_names(["a.jpg", "A.png"]) == ["a.jpg.png", "A.png.png"]
-    assert map_names([]) == []
+    assert make_map_names(["a.jpg", "b.png", "sub/c.d.JPEG", "none"]) == ["a.png", "b.png", "sub/c.d.png", "none.png"]
+    assert make_map_names(["a.jpg", "a.png", "b.jpg", "x/a.jpg"]) == ["a.jpg.png", "a.png.png", "b.png", "x/a.png"]
+    assert make_map_names(["a.jpg", "A.png"]) == ["a.jpg.png", "A.png.png"]
+    assert make_map_names([]) == []
 
 
 def test_second_collisions_get_a_hash() -> None:
-    found = map_names(["a.jpg", "a.png", "a.jpg.tif", "b.png/c.jpg", "b.jpg"])
+    found = make_map_names(["a.jpg", "a.png", "a.jpg.tif", "b.png/c.jpg", "b.jpg"])
     assert found[1] == "a.png.png"
     assert found[3] == "b.png/c.png"
     for name in (found[0], found[2], found[4]):
@@ -195,27 +195,27 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-def write_one(maps: MapFolder, name: str, value: int = 0) -> None:
+def write_one(maps: LabelMapFolder, name: str, value: int = 0) -> None:
     grey = torch.full((2, 3), value, dtype=torch.uint8)
     maps.write(name, grey, grey, grey, grey)
 
 
 def test_nothing_is_ever_written_outside_the_folder(tmp_path: Path) -> None:
-    names = map_names(HOSTILE)
+    names = make_map_names(HOSTILE)
     assert len({*names}) == len(HOSTILE)
-    with MapFolder(tmp_path / "in" / "out", TABLE) as maps:
+    with LabelMapFolder(tmp_path / "in" / "out", TABLE) as maps:
         for name in names:
             write_one(maps, name)
     assert len([*(tmp_path / "in" / "out").rglob("*.png")]) == 4 * len(HOSTILE)
     assert os.listdir(tmp_path) == ["in"]
     assert os.listdir(tmp_path / "in") == ["out"]
-    assert map_names(HOSTILE) == names
+    assert make_map_names(HOSTILE) == names
     assert all(name.startswith("map-") and len(name) == 24 for name in names[:15])
     assert names[-4:] == [r"\xff\x5cx.png", r"caf\xe9.png", "~/.ssh/key.png", "CON.png"]
 
 
 def test_a_name_that_is_no_map_name_is_refused(tmp_path: Path) -> None:
-    with MapFolder(tmp_path / "out", TABLE) as maps:
+    with LabelMapFolder(tmp_path / "out", TABLE) as maps:
         for name in ("../a.png", "/tmp/a.png", "a/../../b.png", "nul\0.png", "a//b.png"):
             with pytest.raises(UntrustedError) as caught:
                 write_one(maps, name)
@@ -228,7 +228,7 @@ part = st.text(st.sampled_from("aAé.\\\0\n \ud800") | st.characters(), max_size
 
 @given(st.lists(st.lists(part | st.sampled_from(["..", ".", "", "a.png", "a"]), min_size=1, max_size=3), max_size=8))
 def test_any_names_become_different_paths_below_the_folder(given_parts: list[list[str]]) -> None:
-    names = map_names(["/".join(parts) for parts in given_parts])
+    names = make_map_names(["/".join(parts) for parts in given_parts])
     assert len({*names}) == len(names) == len(given_parts)
     for name in names:
         where = os.path.normpath(os.path.join("/base/labels", name))
@@ -244,7 +244,7 @@ def test_any_names_become_different_paths_below_the_folder(given_parts: list[lis
 def test_a_folder_holds_four_maps_for_each_picture_a_table_and_how_to_read_them(tmp_path: Path) -> None:
     out = tmp_path / "new" / "out"
     classes, p, v, t = noise(4, 6, below=3), noise(4, 6), noise(4, 6), noise(4, 6, below=2) * 255
-    with MapFolder(out, TABLE) as maps:
+    with LabelMapFolder(out, TABLE) as maps:
         assert json.loads((out / "maps.json").read_text())["complete"] is False
         maps.write("city/a.png", classes, p, v, t)
         maps.write_table({"id": ["city/a.jpg"], "trusted": [0.5], "road": [1.0]})
@@ -256,7 +256,7 @@ def test_a_folder_holds_four_maps_for_each_picture_a_table_and_how_to_read_them(
     for kind, values in (("confidence", p), ("variance", v), ("trusted", t)):
         assert np.array_equal(np.asarray(Image.open(out / kind / "city" / "a.png")), values.numpy())
     assert torch.equal(class_map((out / "labels/city/a.png").read_bytes(), TABLE), classes)
-    assert read_table(out / "maps.parquet")["id"] == ["city/a.jpg"]
+    assert read_stored_table(out / "maps.parquet")["id"] == ["city/a.jpg"]
     facts = json.loads((out / "maps.json").read_text())
     assert facts["complete"] is True
     assert facts["unknown"] == 255
@@ -270,7 +270,7 @@ def test_a_folder_holds_four_maps_for_each_picture_a_table_and_how_to_read_them(
 
 def test_a_folder_of_ours_is_written_again_and_old_maps_are_counted(tmp_path: Path) -> None:
     for value, names in ((1, ["a.png", "b.png", "c/d.png"]), (2, ["b.png"])):
-        with MapFolder(tmp_path, TABLE) as maps:
+        with LabelMapFolder(tmp_path, TABLE) as maps:
             for name in names:
                 write_one(maps, name, value)
     assert maps.stale == 2
@@ -282,7 +282,7 @@ def test_folders_of_others_are_refused_before_anything_is_written(tmp_path: Path
     def refusal(path: Path) -> str:
         before = tree(tmp_path)
         with pytest.raises(ConfigError) as caught:
-            MapFolder(path, TABLE)
+            LabelMapFolder(path, TABLE)
         assert caught.value.exit_code == 2
         assert tree(tmp_path) == before
         return str(caught.value)
@@ -305,12 +305,12 @@ def test_links_below_the_folder_are_not_followed(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     out = tmp_path / "out"
-    with MapFolder(out, TABLE) as maps:
+    with LabelMapFolder(out, TABLE) as maps:
         write_one(maps, "a.png")
     (out / "variance" / "a.png").unlink()
     (out / "variance" / "a.png").symlink_to(outside / "a.png")
     (out / "labels" / "city").symlink_to(outside)
-    with MapFolder(out, TABLE) as maps:
+    with LabelMapFolder(out, TABLE) as maps:
         write_one(maps, "a.png")
         with pytest.raises(UntrustedError) as caught:
             write_one(maps, "city/b.png")
@@ -333,7 +333,7 @@ def test_the_maps_of_a_round_lie_in_the_run_folder_and_need_its_lock(tmp_path: P
 
 def test_a_failure_leaves_a_folder_that_is_not_complete_and_can_be_written_again(tmp_path: Path) -> None:
     def interrupted() -> None:
-        with MapFolder(tmp_path, TABLE) as maps:
+        with LabelMapFolder(tmp_path, TABLE) as maps:
             write_one(maps, "a.png")
             raise KeyboardInterrupt
 
@@ -341,7 +341,7 @@ def test_a_failure_leaves_a_folder_that_is_not_complete_and_can_be_written_again
         interrupted()
     assert json.loads((tmp_path / "maps.json").read_text())["complete"] is False
     (tmp_path / "labels" / ".embasis-tmp-0123456789abcdef").write_text("half")
-    with MapFolder(tmp_path, TABLE):
+    with LabelMapFolder(tmp_path, TABLE):
         assert not temps(tmp_path)
     assert json.loads((tmp_path / "maps.json").read_text())["complete"] is True
 
@@ -351,7 +351,7 @@ def test_any_failing_call_leaves_whole_files_only(tmp_path: Path, monkeypatch: p
         path = tmp_path / f"{at}"
         monkeypatch.setattr(atomic, "disk", faulty := Faulty(at, errno.ENOSPC))
         try:
-            with MapFolder(path, TABLE) as maps:
+            with LabelMapFolder(path, TABLE) as maps:
                 write_one(maps, "city/a.png")
                 maps.write_table({"id": ["city/a.jpg"]})
         except ResourceError as error:
@@ -363,12 +363,12 @@ def test_any_failing_call_leaves_whole_files_only(tmp_path: Path, monkeypatch: p
             opened(picture.read_bytes())
         if not faulty.fired:
             break
-        MapFolder(path, TABLE)
+        LabelMapFolder(path, TABLE)
     assert at > 40
     assert not faulty.fired
 
 
 def test_maps_of_one_picture_have_one_size(tmp_path: Path) -> None:
-    with MapFolder(tmp_path, TABLE) as maps, pytest.raises(InputDataError) as caught:
+    with LabelMapFolder(tmp_path, TABLE) as maps, pytest.raises(InputDataError) as caught:
         maps.write("a.png", noise(2, 2, below=3), noise(2, 2), noise(2, 2), noise(2, 3))
     assert str(caught.value) == "maps of a.png: sizes differ: [(2, 2), (2, 2), (2, 2), (2, 3)]"

@@ -21,7 +21,7 @@ from benchmarks.method.sets import SETS, chosen_sets
 from benchmarks.method.tables import all_levels, changes, factorials, standing, worth
 
 from embasis.errors import ConfigError
-from embasis.storage.tables import read_table
+from embasis.storage.tables import read_stored_table
 
 ONLY = ("em_basis", "source_only", "sklearn logistic regression")
 
@@ -29,7 +29,7 @@ ONLY = ("em_basis", "source_only", "sklearn logistic regression")
 def test_what_is_finished_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new, failed = study.study([SETS["blobs"]], tmp_path, seeds=1, only=ONLY)
     assert (new, failed) == (3, [])
-    table = read_table(tmp_path / "results.parquet")
+    table = read_stored_table(tmp_path / "results.parquet")
     assert sorted(table["variant"]) == sorted(ONLY)
     assert {*table["set"]} == {"blobs"}
     for right, rows, accuracy in zip(table["right"], table["rows"], table["accuracy"], strict=True):

@@ -135,7 +135,7 @@ def test_a_reader_of_weights_that_cannot_be_started_is_said(tmp_path: Path, monk
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("embasis.weights.torch_import.looked_through", lambda path, data: data)
+    monkeypatch.setattr("embasis.weights.torch_import.filter_archive", lambda path, data: data)
     monkeypatch.setattr(subprocess, "run", fail)
     Path("net.pt").write_bytes(b"weights")
     result = embasis("import-weights", "net.pt", "-o", "net.safetensors")

@@ -23,7 +23,7 @@ from embasis.errors import ConfigError
 from embasis.functional.validation import neighbourhood_density
 from embasis.methods.selectors import SelectNone
 from embasis.runs.view import view_of
-from embasis.storage import read_newest, read_table
+from embasis.storage import read_newest, read_stored_table
 from embasis.types import LabelDistribution, Plan, Problem
 from embasis.types.methods import CHOICES
 from folder_runs import config, digests, go
@@ -298,7 +298,10 @@ def test_the_command_says_which_round_is_kept(tmp_path: Path, monkeypatch: pytes
     assert "finished: round 1 of 2 is kept" in embasis("report", tmp_path / "run").output
     done = embasis("predict", tmp_path / "run", tmp_path / "unlabelled.csv", "-o", tmp_path / "labels.parquet")
     assert done.exit_code == 0, done.output
-    found, kept = read_table(tmp_path / "labels.parquet"), read_table(tmp_path / "run" / "labels" / "round-001.parquet")
+    found, kept = (
+        read_stored_table(tmp_path / "labels.parquet"),
+        read_stored_table(tmp_path / "run" / "labels" / "round-001.parquet"),
+    )
     assert all(found[name] == kept[name] for name in ("label", "uncertainty", "trusted"))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli_tables import embasis
-from embasis.storage import read_newest, read_table
+from embasis.storage import read_newest, read_stored_table
 from storage_runs import tree
 
 ZOO = Path(__file__).parent / "zoo"
@@ -28,7 +28,7 @@ def test_an_artefact_of_a_release_labels_as_it_did_and_reports(place: Path, tmp_
     assert manifest["version"] == place.parent.name
     before = tree(here / "run")
     assert embasis("predict", here / "run", here / "rows.csv", "-o", here / "again.csv").exit_code == 0
-    old, new = read_table(here / "labels.csv"), read_table(here / "again.csv")
+    old, new = read_stored_table(here / "labels.csv"), read_stored_table(here / "again.csv")
     assert list(new) == list(old)
     for column in ("id", "label", "trusted"):
         assert new[column] == old[column], column

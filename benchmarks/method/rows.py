@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embasis.storage.atomic import read_jsonl, write_output
-from embasis.storage.tables import table_bytes
+from embasis.storage.tables import encode_table
 
 Row = dict[str, Any]
 FIRST = ("set", "pair", "seed", "stage", "variant", "method", "mark")
@@ -51,7 +51,7 @@ def write_parquet(path: Path, rows: Iterable[Row]) -> None:
     rows = list(rows)
     names = list(dict.fromkeys((*FIRST, *(name for row in rows for name in row))))
     columns = {name: [number(row.get(name)) for row in rows] for name in names}
-    write_output(path, table_bytes(columns, ".parquet"))
+    write_output(path, encode_table(columns, ".parquet"))
 
 
 def number(value: Any) -> Any:

@@ -10,13 +10,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 
-def _alone() -> bool:
+def _is_alone() -> bool:
     return not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
 
 
 def all_sum(value: Tensor) -> Tensor:
     """The sum of `value` over all processes."""
-    if _alone():
+    if _is_alone():
         return value
     total = value.clone()
     dist.all_reduce(total)
@@ -25,7 +25,7 @@ def all_sum(value: Tensor) -> Tensor:
 
 def all_gather(column: Tensor) -> Tensor:
     """The columns of all processes, one after the other (lengths may differ)."""
-    if _alone():
+    if _is_alone():
         return column
     lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
     dist.all_gather(lengths, torch.tensor([len(column)]))

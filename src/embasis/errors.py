@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-T = TypeVar("T")
+Entry = TypeVar("Entry")
 LONGEST_QUOTE = 80
 """Characters of a value that a message shows."""
-LONGEST, LONGEST_WORD = 1500, 300
+LONGEST_TEXT, LONGEST_WORD = 1500, 300
 """Characters of what others say (click, the system), and of one word (a path, say) of a message."""
 LONGEST_SENTENCE = 10_000
 """Characters of a message of ours: room for a list of all settings."""
@@ -108,7 +108,7 @@ def require(condition: object, message: str, error: type[EmbasisError] = InputDa
         raise error(message)
 
 
-def lookup(table: Mapping[str, T], name: str, kind: str) -> T:
+def lookup(table: Mapping[str, Entry], name: str, kind: str) -> Entry:
     """`table[name]`, or a ConfigError that lists what is known."""
     if name not in table:
         raise ConfigError(f"unknown {kind} {quoted(name)}; known: {known(table)}")
@@ -130,7 +130,7 @@ def quoted(value: object, most: int = LONGEST_QUOTE) -> str:
     return shortened(repr(value), most)
 
 
-def shortened(text: str, most: int = LONGEST) -> str:
+def shortened(text: str, most: int = LONGEST_TEXT) -> str:
     """A text without its middle where it is too long: the end of a message says what to do."""
     if len(text) <= most:
         return text

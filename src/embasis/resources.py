@@ -16,17 +16,17 @@ from pathlib import Path
 
 from embasis.errors import ResourceError, require
 
-GROUP = Path("/sys/fs/cgroup")
-_SHORT = re.compile(
+CONTROL_GROUP = Path("/sys/fs/cgroup")
+_MEMORY_ERROR = re.compile(
     "not enough memory|out of memory|can(no|')t allocate memory|bad_alloc|failed to map segment|start new thread", re.I
 )
-SMALL_STACK = 2**16
+PROBE_STACK_BYTES = 2**16
 MORE_THREADS = "let other programs of yours end, or raise the limit (ulimit -u)"
 
 
-def is_short(error: BaseException) -> bool:
+def lacks_memory(error: BaseException) -> bool:
     """Whether an error says that memory was not there: Python's, torch's for the CPU and for a GPU, the loader's."""
-    said = isinstance(error, RuntimeError | ImportError) and _SHORT.search(str(error))
+    said = isinstance(error, RuntimeError | ImportError) and _MEMORY_ERROR.search(str(error))
     return isinstance(error, MemoryError) or bool(said)
 
 
@@ -36,29 +36,29 @@ def lacks_threads(error: BaseException) -> bool:
 
 
 @contextmanager
-def enough_memory(what: str, hint: str) -> Iterator[None]:
+def explain_memory_errors(what: str, hint: str) -> Iterator[None]:
     """Memory that is not there becomes a ResourceError: what was being done, and what would need less."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if not is_short(error):
+        if not lacks_memory(error):
             raise
         raise ResourceError(f"not enough memory for {what}; {hint}") from error
 
 
 def free_memory() -> int:
     """Bytes that this process may still take: of the machine, of its control group, of its own limit."""
-    found = [_field("/proc/meminfo", "MemAvailable:")]
+    found = [_read_proc_field("/proc/meminfo", "MemAvailable:")]
     with suppress(OSError, ValueError):
-        limit, used = ((GROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        limit, used = ((CONTROL_GROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
         found.append(int(limit) - int(used))  # "max" is no number: there is no limit
     limit_here = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit_here != resource.RLIM_INFINITY:
-        found.append(limit_here - _field("/proc/self/status", "VmSize:"))
+        found.append(limit_here - _read_proc_field("/proc/self/status", "VmSize:"))
     return max(0, min(found))
 
 
-def _field(path: str, name: str) -> int:
+def _read_proc_field(path: str, name: str) -> int:
     """A figure of /proc in bytes; without /proc as much as there can be."""
     with suppress(OSError), open(path) as lines:
         return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(name)), 2**62)
@@ -68,10 +68,14 @@ def _field(path: str, name: str) -> int:
 def require_memory(need: int, what: str, hint: str) -> None:
     """Refuse work that cannot fit into memory."""
     there = free_memory() if need > 2**20 else need
-    require(need <= there, f"{what} needs {size(need)} of memory, {size(there)} is there; {hint}", ResourceError)
+    require(
+        need <= there,
+        f"{what} needs {format_bytes(need)} of memory, {format_bytes(there)} is there; {hint}",
+        ResourceError,
+    )
 
 
-def nearest(folder: Path) -> Path:
+def find_existing(folder: Path) -> Path:
     """The folder, or the first one above it that is there and that we may look at."""
     place = folder.absolute()
     while not os.path.exists(place) and place != place.parent:
@@ -81,16 +85,16 @@ def nearest(folder: Path) -> Path:
 
 def require_writable(folder: Path, hint: str) -> None:
     """Refuse work whose results may not be written: the folder, which may be yet to be made, is closed to this user."""
-    place = nearest(folder)
+    place = find_existing(folder)
     open_ = os.access(place, os.W_OK | os.X_OK) or not place.is_dir()
     require(open_, f"cannot write {folder}: this user may not write in {place}; {hint}", ResourceError)
 
 
 def require_disk(folder: Path, need: int, what: str, hint: str) -> None:
     """Refuse work that cannot fit on the disk of a folder, which may be yet to be made."""
-    place = nearest(folder)
+    place = find_existing(folder)
     there = shutil.disk_usage(place).free
-    text = f"{what} needs {size(need)} of disk, {size(there)} is free in {folder}; {hint}"
+    text = f"{what} needs {format_bytes(need)} of disk, {format_bytes(there)} is free in {folder}; {hint}"
     require(need <= there, text, ResourceError)
 
 
@@ -104,7 +108,7 @@ def require_threads() -> None:
         return
     asked = os.environ.get("OMP_NUM_THREADS", "")
     need = 8 + 2 * (int(asked) if asked.isdecimal() else os.cpu_count() or 1)
-    leave, begun, before = threading.Event(), list[threading.Thread](), threading.stack_size(SMALL_STACK)
+    leave, begun, before = threading.Event(), list[threading.Thread](), threading.stack_size(PROBE_STACK_BYTES)
     try:
         for _ in range(need):
             thread = threading.Thread(target=leave.wait, daemon=True)
@@ -120,7 +124,7 @@ def require_threads() -> None:
             thread.join()
 
 
-def size(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Bytes for people."""
     for unit, step in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6)):
         if count >= step:

@@ -19,25 +19,25 @@ from typing import Any, NoReturn
 from embasis.errors import Interrupted
 
 
-def listen() -> None:
+def handle_interrupts() -> None:
     """Ctrl-C is ours from here on; where it is ignored (nohup, the shell's &) it stays so."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, leave)
+        signal.signal(signal.SIGINT, exit_on_interrupt)
 
 
-def leave(number: int, _: object) -> NoReturn:
+def exit_on_interrupt(number: int, _: object) -> NoReturn:
     """Unwind the command, so that half-written files go; a second Ctrl-C does not wait for that.
 
     Not KeyboardInterrupt: outside of a command click makes "Aborted!" and code 1 of it.
     """
     signal.signal(number, signal.SIG_DFL)
-    sys.unraisablehook = not_lost(sys.unraisablehook)
+    sys.unraisablehook = exit_in_finaliser(sys.unraisablehook)
     with suppress(OSError):
         os.write(2, b"embasis: interrupted\n")  # not through sys.stderr, which may be in the middle of a write
     raise SystemExit(130)
 
 
-def not_lost(usual: Any) -> Any:
+def exit_in_finaliser(usual: Any) -> Any:
     """An end that is asked for inside a finaliser is swallowed by Python; then the process ends without unwinding."""
 
     def hook(unraisable: Any) -> None:
@@ -65,7 +65,7 @@ class Stop:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             # After a signal that was heard the next one ends the process: one line is enough.
-            signal.signal(number, signal.SIG_DFL if self.code and handler is leave else handler)
+            signal.signal(number, signal.SIG_DFL if self.code and handler is exit_on_interrupt else handler)
 
     def before_training(self) -> None:
         """Asked at every step of the way to the first one: until then there is nothing to save, and nothing to lose."""

@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-LOST = 5
+LOST_OUTPUT_CODE = 5
 """The exit code when what was printed did not arrive: a resource of the machine."""
 
 
-class Steady(io.RawIOBase):
+class SteadyOutput(io.RawIOBase):
     """What a descriptor takes is written there; after its first failure the rest is dropped, and nothing raises."""
 
     def __init__(self, number: int, name: str) -> None:
@@ -54,7 +54,7 @@ class Steady(io.RawIOBase):
         return len(data)
 
 
-def open_closed() -> None:
+def fill_closed_descriptors() -> None:
     """Give the descriptors 0, 1 and 2 that are closed to /dev/null; children inherit them as they are."""
     for number, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
         try:
@@ -64,9 +64,9 @@ def open_closed() -> None:
             os.set_inheritable(found, True)
 
 
-def steady(number: int, name: str, before: TextIO | None) -> tuple[TextIO, Steady]:
+def open_steady(number: int, name: str, before: TextIO | None) -> tuple[TextIO, SteadyOutput]:
     """A text stream on a descriptor that is like the one of Python's before, and never fails."""
-    raw = Steady(number, name)
+    raw = SteadyOutput(number, name)
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=getattr(before, "encoding", "utf-8"),
@@ -79,11 +79,11 @@ def steady(number: int, name: str, before: TextIO | None) -> tuple[TextIO, Stead
 @contextmanager
 def standard_streams() -> Iterator[None]:
     """While a command runs, printing never fails; what did not arrive is said when it ends, and is in its exit code."""
-    open_closed()
+    fill_closed_descriptors()
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115 — it is open as long as the process is
-    sys.stdout, out = steady(1, "<stdout>", sys.stdout)
-    sys.stderr, _ = steady(2, "<stderr>", sys.stderr)
+    sys.stdout, out = open_steady(1, "<stdout>", sys.stdout)
+    sys.stderr, _ = open_steady(2, "<stderr>", sys.stderr)
     try:
         yield
     except SystemExit as end:
@@ -92,4 +92,4 @@ def standard_streams() -> Iterator[None]:
             raise
         why = f"cannot write to standard output: {out.gone.strerror}"
         print(f"embasis: {why}; only printed text is missing; send it to another place", file=sys.stderr)
-        raise SystemExit(end.code or LOST) from None
+        raise SystemExit(end.code or LOST_OUTPUT_CODE) from None

@@ -56,7 +56,7 @@ def poisoned(seeds: range) -> list[str]:
 def poisoned_run(folder: Path, seed: int, steps: int, whole: Path) -> list[str]:
     from embasis.errors import NumericalError
     from embasis.storage import read_newest
-    from embasis.storage.checkpoints import load_generation, numbers_in
+    from embasis.storage.checkpoints import list_generations, load_generation
 
     place, at = folder / str(seed), random.Random(seed).randrange(steps)
     try:
@@ -64,7 +64,7 @@ def poisoned_run(folder: Path, seed: int, steps: int, whole: Path) -> list[str]:
         return [f"seed {seed}: step {at} was not noticed"]
     except NumericalError as error:
         faults = [] if " in round " in str(error) and "samples of the step" in str(error) else [f"{seed}: {error}"]
-    tensors = [value for number in numbers_in(place) for value in load_generation(place, number).tensors.values()]
+    tensors = [value for number in list_generations(place) for value in load_generation(place, number).tensors.values()]
     faults += (
         [] if all(bool(torch.isfinite(value).all()) for value in tensors) else [f"seed {seed}: not finite on disk"]
     )

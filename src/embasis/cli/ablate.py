@@ -90,7 +90,7 @@ def ablation_files(found: Ablation, rows: Sequence[RunScore]) -> dict[str, str |
     from embasis.benchmark.ablation_table import as_columns, as_markdown, as_table
     from embasis.report.page import comparison_page
     from embasis.report.tables import caption
-    from embasis.storage import table_bytes
+    from embasis.storage import encode_table
 
     plain = [row.cells() for row in rows]
     columns = {name: [row.get(name) for row in plain] for name in dict.fromkeys(name for row in plain for name in row)}
@@ -98,8 +98,8 @@ def ablation_files(found: Ablation, rows: Sequence[RunScore]) -> dict[str, str |
     count = len(found.lines)
     lead = f"{count} part{'' if count == 1 else 's'}, changed one at a time; {caption(found.summaries)}"
     return {
-        "ablate.csv": table_bytes(as_columns(found), ".csv"),
+        "ablate.csv": encode_table(as_columns(found), ".csv"),
         "ablate.md": as_markdown(found),
-        "runs.csv": table_bytes(columns, ".csv"),
+        "runs.csv": encode_table(columns, ".csv"),
         "report.html": comparison_page(title, found.summaries, lead=lead, first=[as_table(found)]),
     }

@@ -16,7 +16,7 @@ import click
 
 from embasis.errors import ConfigError, EmbasisError, EmbasisWarning, Interrupted, require, shortened
 from embasis.report.records import public, visible
-from embasis.resources import MORE_THREADS, is_short, lacks_threads, require_threads, require_writable
+from embasis.resources import MORE_THREADS, lacks_memory, lacks_threads, require_threads, require_writable
 
 DEBUG, STOOD = "embasis.debug", "embasis.stood"
 """What a command keeps in its context: whether tracebacks are wanted, and the facts of a run that has failed."""
@@ -196,7 +196,7 @@ def failure(error: BaseException) -> tuple[str, int]:
         return "interrupted", 130
     if lacks_threads(error):
         return f"no more threads can be started; {MORE_THREADS}, or free some memory", 5
-    if is_short(error):
+    if lacks_memory(error):
         return "not enough memory; fewer rows, fewer features or a smaller plan.batch need less", 5
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
@@ -220,7 +220,7 @@ def tell_launcher(error: BaseException, stood: Mapping[str, Any] | None) -> None
         from embasis.storage import atomic
 
         with suppress(OSError, EmbasisError):
-            atomic.write_output(place, atomic.json_bytes(dict(stood or facts_of(error)), LAUNCHER))
+            atomic.write_output(place, atomic.encode_json(dict(stood or facts_of(error)), LAUNCHER))
 
 
 @contextmanager
@@ -249,7 +249,7 @@ def write_into(folder: Path, contents: Mapping[str, str | bytes]) -> None:
     """These files in that folder, which is made if need be."""
     from embasis.storage import atomic
 
-    with atomic.writing(folder):
+    with atomic.explain_write_errors(folder):
         atomic.disk.make(folder)
     for name, data in contents.items():
         atomic.write_output(folder / name, data)

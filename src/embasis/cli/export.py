@@ -50,7 +50,7 @@ def export(run: str, output: str, form: str, everything: bool, images: str | Non
       embasis export run -o labels.json --as coco --all
     """
     from embasis.runs.export import KINDS, finished_run, label_table
-    from embasis.storage import require_apart, table_bytes, write_output
+    from embasis.storage import encode_table, require_apart, write_output
 
     named = "the folder of images" if images is not None and os.path.isdir(images) else "the list of images"
     require_apart(output, {"the run folder": run, named: images}, folder=form == "folder")
@@ -69,7 +69,7 @@ def export(run: str, output: str, form: str, everything: bool, images: str | Non
     if form == "folder":
         return write_folder(found, out, everything, images, copy)
     columns = label_table(found, everything)
-    write_output(out, table_bytes(columns, suffix))
+    write_output(out, encode_table(columns, suffix))
     return echo(f"wrote {out}: {counted(len(columns['id']), 'label')} of round {found.round}, {which(everything)}")
 
 
@@ -81,13 +81,13 @@ def which(everything: bool) -> str:
 def write_folder(found: Finished, out: Path, everything: bool, images: str | None, copy: bool) -> None:
     """The images by class."""
     from embasis.runs.export import image_items, label_table
-    from embasis.storage.class_folder import write_links
+    from embasis.storage.class_folder import write_class_folder
 
     hint = "a run keeps no paths of your machine"
     require(images is not None, f"--as folder needs --images, the run's folder or list of images: {hint}", ConfigError)
     assert images is not None
     items = image_items(label_table(found, everything), images)
-    folders = write_links(out, items, found.classes, copy)
+    folders = write_class_folder(out, items, found.classes, copy)
     what = "copies of" if copy else "links to"
     echo(f"wrote {out}: {what} {counted(len(items), 'image')} in {counted(len(folders), 'class folder')}")
     for name, folder in folders.items():
@@ -101,7 +101,7 @@ def write_coco(found: Finished, out: Path, everything: bool) -> None:
 
     from embasis.runs.export import NONE_TRUSTED, labelled_pictures
     from embasis.storage import write_output
-    from embasis.storage.coco import coco_bytes
+    from embasis.storage.coco import encode_coco
 
     pictures = regions = 0
     with progress_bar("reading maps", 1) as show:
@@ -114,7 +114,7 @@ def write_coco(found: Finished, out: Path, everything: bool) -> None:
                 yield picture
 
         what = f"labels of round {found.round} of an embasis run, {which(everything)}"
-        data = coco_bytes(what, version("embasis"), found.classes, counting())
+        data = encode_coco(what, version("embasis"), found.classes, counting())
     require(regions, NONE_TRUSTED, InputDataError)
     write_output(out, data)
     echo(f"wrote {out}: {counted(regions, 'region')} in {counted(pictures, 'picture')}, {which(everything)}")

@@ -33,7 +33,7 @@ def import_weights(file: str, output: str, key: str) -> None:
     rule = f"output must end in .safetensors, got {quoted(output)}"
     require(Path(output).suffix == ".safetensors", rule, ConfigError)
     from embasis.storage import require_apart, write_output
-    from embasis.weights.torch_import import import_weights as converted
+    from embasis.weights.torch_import import convert_torch_weights as converted
 
     require_apart(output, {"the input": file})
     data, tensors = converted(file, key)

@@ -59,12 +59,12 @@ def write_predictions(
     """Maps of all pictures of `path` in the folder `output`, and their table."""
     from embasis.methods.selectors import ConfidenceThreshold, SelectNone
     from embasis.runs.map_output import write_maps
-    from embasis.storage import MapFolder
+    from embasis.storage import LabelMapFolder
 
     rule = f"the run has label maps: output must be a folder for them, got {quoted(output)}"
     require(Path(output).suffix not in (".csv", ".parquet"), rule, ConfigError)
     assert model.maps is not None
-    folder = MapFolder(output, model.maps.table)
+    folder = LabelMapFolder(output, model.maps.table)
     files, refused = pictures_of(path, follow_links)
     trusted, written, kept = 0.0, 0, None
     if precision is not None:

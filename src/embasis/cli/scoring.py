@@ -83,7 +83,7 @@ def predict(
     if precision is not None:
         check_precision(precision)
     from embasis.runs.checkpoint_schema import read_run
-    from embasis.storage import require_apart, table_bytes, write_output
+    from embasis.storage import encode_table, require_apart, write_output
 
     require_apart(output, {"the run folder": run, "the input": input_}, folder=suffix not in (".csv", ".parquet"))
     found = read_run(run, generation)
@@ -110,7 +110,7 @@ def predict(
         columns = least_sure_first(columns)
     del columns["drawn"]
     kept = None if precision is None else keep_promise(columns, precision, model)
-    write_output(output, table_bytes(columns, suffix))
+    write_output(output, encode_table(columns, suffix))
     if kept is not None and precision is not None:
         echo(f"wrote {output}: {kept.sentence(precision)}")
         warn(kept.warnings)
@@ -230,7 +230,7 @@ def comparison_files(title: str, rows: Sequence[RunScore], runs: Sequence[Any] =
     from embasis.benchmark.paper_tables import paper_markdown
     from embasis.report.page import comparison_page
     from embasis.report.tables import as_csv, as_markdown, summarise
-    from embasis.storage import table_bytes
+    from embasis.storage import encode_table
 
     summaries = summarise(rows)
     plain = [row.cells() for row in rows]
@@ -239,6 +239,6 @@ def comparison_files(title: str, rows: Sequence[RunScore], runs: Sequence[Any] =
     return {
         "compare.csv": as_csv(summaries),
         "compare.md": "\n".join([as_markdown(summaries), *(layout for layout in layouts if layout is not None)]),
-        "runs.csv": table_bytes(columns, ".csv"),
+        "runs.csv": encode_table(columns, ".csv"),
         "report.html": comparison_page(title, summaries, runs),
     }

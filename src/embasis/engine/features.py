@@ -23,7 +23,7 @@ from embasis.errors import NumericalError, require
 from embasis.functional.sites import to_sites
 from embasis.networks.network import Network
 from embasis.randomness import site_ids
-from embasis.resources import enough_memory
+from embasis.resources import explain_memory_errors
 from embasis.types import Features, Output, Plan, Samples, View
 
 CHUNK = 512
@@ -82,7 +82,7 @@ def passes(
     device = device_of(network)
     for view in samples.stream(batches):
         shape = "×".join(str(length) for length in view.inputs.shape[1:])
-        with enough_memory(f"{size:,} rows of shape {shape} at once", SMALLER), autocast(network, plan):
+        with explain_memory_errors(f"{size:,} rows of shape {shape} at once", SMALLER), autocast(network, plan):
             output = forward_windowed(network, fill(view.inputs, size).to(device), side)
         count = len(view.inputs)
         yield to_sites(output.features[:count]).float().cpu(), to_sites(output.logits[:count]).float().cpu(), view

@@ -18,7 +18,7 @@ from embasis.functional import augment
 from embasis.methods.losses import labelled_loss
 from embasis.networks.basis_block import BasisBlock
 from embasis.randomness import permutation, seeded, uniforms
-from embasis.resources import enough_memory
+from embasis.resources import explain_memory_errors
 from embasis.types import AugmentKey, CropTarget, Method, Output, Plan, Problem, TrainingTargets, View
 
 LBFGS_STEPS = 20
@@ -175,7 +175,7 @@ def take_step(
     trials = list(network.parameters()) if plan.optimiser == "lbfgs" else []
     before = [parameter.detach().clone() for parameter in trials]
     try:
-        with enough_memory(f"{batch} in round {cursor[0]} epoch {cursor[1]} step {cursor[2]}", hint_for(plan)):
+        with explain_memory_errors(f"{batch} in round {cursor[0]} epoch {cursor[1]} step {cursor[2]}", hint_for(plan)):
             return float(optimiser.step(closure))  # type: ignore[arg-type]
     except NumericalError:
         with torch.no_grad():

@@ -35,7 +35,7 @@ from embasis.networks.backbone import Backbone
 from embasis.networks.network import Network
 from embasis.randomness import seeded
 from embasis.storage import FeatureCache, cache_folder
-from embasis.storage.feature_cache import ADVICE as CACHE_HINT
+from embasis.storage.feature_cache import CACHE_ADVICE as CACHE_HINT
 from embasis.types import Arrays, ImagePlan, Problem, RejectedFile, RowSamples
 
 DEFAULT = "efficientnet_lite0"

@@ -28,18 +28,18 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from embasis.errors import ConfigError, require
 from embasis.types import Preparation
 
-SERIES = ("blocks", "stages")
+STAGE_LISTS = ("blocks", "stages")
 """Children that hold the stages one after another: the EfficientNet family; ConvNeXt, ResNetV2 and others."""
-NUMBERED = ("layer{}", "s{}")
+STAGE_PATTERNS = ("layer{}", "s{}")
 """Stages that are children themselves: ResNet and RegNet."""
 
 
-FOLDED = "batch norm folded into convolutions, channels last"
+COMPUTED_AS = "batch norm folded into convolutions, channels last"
 """How a stem is computed: a part of its identity. On an AMD core EfficientNet-Lite0 reads about twice as many images a
 second so (1.6 to 2.7 in two runs); features differ from those of the whole by rounding (1e-6 of the largest)."""
 
 
-class Pixels(nn.Module):
+class PixelScaling(nn.Module):
     """(x / 255 − mean) / std, float32: the first layer of every network for images."""
 
     mean: Tensor
@@ -56,6 +56,10 @@ class Pixels(nn.Module):
         """Scaled pixels."""
         return (x.float() / 255 - self.mean) / self.std
 
+    def _get_name(self) -> str:
+        """The name that identities of stored runs and feature caches were hashed with."""
+        return "Pixels"
+
     def extra_repr(self) -> str:
         """The numbers, because they are part of a backbone's identity."""
         return f"mean={self.mean.flatten().tolist()}, std={self.std.flatten().tolist()}"
@@ -70,7 +74,7 @@ class Extractor(nn.Module):
     Dropout and drop-path are off for the same reason.
     """
 
-    def __init__(self, network: nn.Module, pixels: Pixels | None = None, maps: bool = False) -> None:
+    def __init__(self, network: nn.Module, pixels: PixelScaling | None = None, maps: bool = False) -> None:
         super().__init__()
         self.pixels, self.network, self.maps = pixels, network, maps
         self.train(False)
@@ -102,15 +106,16 @@ class Backbone:
     identity: str
     """sha256 over name, preparation, layout and all weights: what a feature cache is keyed by."""
     network: nn.Module
-    pixels: Pixels
+    pixels: PixelScaling
 
     def stem(self, trained: int) -> nn.Module:
         """The frozen part: pixels → features when trained is 0, else → maps before the last `trained` stages."""
         if trained == 0:
-            return folded(
-                Extractor(alias(self.network, trainable=False), copy.deepcopy(self.pixels)), self.preparation.size
+            return fold_norms(
+                Extractor(share_weights(self.network, trainable=False), copy.deepcopy(self.pixels)),
+                self.preparation.size,
             )
-        return folded(self._cut(trained)[0], self.preparation.size)
+        return fold_norms(self._cut(trained)[0], self.preparation.size)
 
     def tail(self, trained: int) -> nn.Module:
         """The rest: maps → features; all of its weights can be trained."""
@@ -119,7 +124,7 @@ class Backbone:
 
     def whole(self) -> nn.Module:
         """Pixels → features; all weights can be trained."""
-        return Extractor(alias(self.network, trainable=True), copy.deepcopy(self.pixels))
+        return Extractor(share_weights(self.network, trainable=True), copy.deepcopy(self.pixels))
 
     def state(self) -> dict[str, Tensor]:
         """The weights by name; `weights=FILE` reads them again once they are stored as safetensors."""
@@ -131,67 +136,67 @@ class Backbone:
         require(self.stages > 0, whole, ConfigError)
         rule = f"{self.name} has {self.stages} stages that can be trained, got {trained}"
         require(0 <= trained <= self.stages, rule, ConfigError)
-        stem, tail = parts(self.network, self.pixels, trained)
+        stem, tail = split_network(self.network, self.pixels, trained)
         other = f"the last {trained} stages of {self.name} cannot be cut off: what they compute would change; {advice}"
-        require(agree(self.whole(), stem, tail, self.preparation.size), other, ConfigError)
+        require(is_cut_exact(self.whole(), stem, tail, self.preparation.size), other, ConfigError)
         return stem, tail
 
 
-def assemble(
-    name: str, network: nn.Module, preparation: Preparation, pixels: Pixels, layout: str = "", whole: bool = False
+def make_backbone(
+    name: str, network: nn.Module, preparation: Preparation, pixels: PixelScaling, layout: str = "", whole: bool = False
 ) -> Backbone:
     """The backbone of a network that maps scaled pixels to features (B, d); `whole`: never cut it."""
     network = network.eval().requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    features = width(name, Extractor(network, pixels), preparation.size)
+    features = measure_width(name, Extractor(network, pixels), preparation.size)
     stages = 0 if whole else len(stage_names(network))
     if stages:
         full = Extractor(network, pixels)
-        stages = stages if agree(full, *parts(network, pixels, 1), preparation.size) else 0
-    text = "\n".join([name, layout, FOLDED, repr(preparation), repr(pixels), repr(network)])
-    return Backbone(name, preparation, features, stages, fingerprint(text, network), network, pixels)
+        stages = stages if is_cut_exact(full, *split_network(network, pixels, 1), preparation.size) else 0
+    text = "\n".join([name, layout, COMPUTED_AS, repr(preparation), repr(pixels), repr(network)])
+    return Backbone(name, preparation, features, stages, hash_weights(text, network), network, pixels)
 
 
 def stage_names(network: nn.Module) -> list[str]:
     """Paths of the stages in their order; none where the layout is not known."""
     children = dict(network.named_children())
-    for name in SERIES:
+    for name in STAGE_LISTS:
         if isinstance(children.get(name), nn.Sequential | nn.ModuleList) and hasattr(network, "forward_features"):
             return [f"{name}.{key}" for key, _ in children[name].named_children()]
-    for pattern in NUMBERED:
+    for pattern in STAGE_PATTERNS:
         names = [pattern.format(number) for number in range(1, 5)]
         if children.keys() >= set(names) and hasattr(network, "forward_features"):
             return names
     return []
 
 
-def parts(network: nn.Module, pixels: Pixels, trained: int) -> tuple[Extractor, Extractor]:
+def split_network(network: nn.Module, pixels: PixelScaling, trained: int) -> tuple[Extractor, Extractor]:
     """Stem and tail: in each, what belongs to the other is replaced by the identity."""
     stages = stage_names(network)
     children = [name for name, _ in network.named_children()]
     first, last = children.index(stages[0].split(".")[0]), children.index(stages[-1].split(".")[0])
     early = children[:first] + stages[: len(stages) - trained]
     late = stages[len(stages) - trained :] + children[last + 1 :]
-    stem, tail = alias(network, trainable=False), alias(network, trainable=True)
+    stem, tail = share_weights(network, trainable=False), share_weights(network, trainable=True)
     for module, others in ((stem, late), (tail, early)):
         for name in others:
             module.set_submodule(name, nn.Identity())
     return Extractor(stem, copy.deepcopy(pixels), maps=True), Extractor(tail)
 
 
-def alias(module: nn.Module, trainable: bool) -> nn.Module:
+def share_weights(module: nn.Module, trainable: bool) -> nn.Module:
     """The same modules again on the same memory; only whether the weights can be trained is its own."""
     memo: dict[int, object] = {id(buffer): buffer for buffer in module.buffers()}
     memo |= {id(weight): nn.Parameter(weight.detach(), requires_grad=trainable) for weight in module.parameters()}
     return copy.deepcopy(module, memo)
 
 
-def folded(stem: Extractor, size: int) -> Extractor:
+def fold_norms(stem: Extractor, size: int) -> Extractor:
     """The stem with batch norm folded into convolutions; as it was where that changes more than rounding does."""
-    quick = Extractor(alias(stem.network, trainable=False), stem.pixels, stem.maps)
+    quick = Extractor(share_weights(stem.network, trainable=False), stem.pixels, stem.maps)
     for module in list(quick.network.modules()):
         fold_children(module)
     with torch.no_grad():
-        found, expected = quick(noise(size)), stem(noise(size))
+        found, expected = quick(make_noise(size)), stem(make_noise(size))
     return quick if bool((found - expected).abs().max() <= 1e-4 * expected.abs().max()) else stem
 
 
@@ -206,9 +211,9 @@ def fold_children(module: nn.Module) -> None:
             setattr(module, after, nn.Sequential(*(child for _, child in norm.named_children())))
 
 
-def agree(whole: nn.Module, stem: nn.Module, tail: nn.Module, size: int) -> bool:
+def is_cut_exact(whole: nn.Module, stem: nn.Module, tail: nn.Module, size: int) -> bool:
     """Whether tail(stem(x)) is whole(x) for a random image."""
-    x = noise(size)
+    x = make_noise(size)
     try:
         with torch.no_grad():
             maps, expected = stem(x), whole(x)
@@ -219,17 +224,17 @@ def agree(whole: nn.Module, stem: nn.Module, tail: nn.Module, size: int) -> bool
     return maps.ndim == 4 and bool(close)
 
 
-def noise(size: int) -> Tensor:
+def make_noise(size: int) -> Tensor:
     """A random image, always the same, as a batch of one."""
     draw = torch.Generator().manual_seed(0)
     return torch.randint(0, 256, (1, 3, size, size), dtype=torch.uint8, generator=draw)
 
 
-def width(name: str, network: nn.Module, size: int) -> int:
+def measure_width(name: str, network: nn.Module, size: int) -> int:
     """d, found by trying one image."""
     try:
         with torch.no_grad():
-            found = network(noise(size))
+            found = network(make_noise(size))
     except (RuntimeError, TypeError, ValueError, AssertionError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ConfigError(f"{name} cannot take images of {size}×{size} pixels: {reason}") from error
@@ -239,7 +244,7 @@ def width(name: str, network: nn.Module, size: int) -> int:
     return int(found.shape[1])
 
 
-def fingerprint(text: str, network: nn.Module) -> str:
+def hash_weights(text: str, network: nn.Module) -> str:
     """sha256 over a text and all weights with their names, types and shapes."""
     found = hashlib.sha256(re.sub(r" at 0x[0-9a-f]+", "", text).encode())
     for name, tensor in network.state_dict().items():

@@ -23,87 +23,87 @@ import torch
 from torch import Tensor, nn
 
 from embasis.errors import ConfigError, require
-from embasis.networks.backbone import Backbone, Pixels, fold_children, noise, stage_names
+from embasis.networks.backbone import Backbone, PixelScaling, fold_children, make_noise, stage_names
 
-SIDE = 64
+PROBE_SIDE = 64
 """Pixels of the picture by which strides and widths are found."""
-FAULTS = (RuntimeError, TypeError, ValueError, AttributeError, IndexError, AssertionError)
+NETWORK_FAULTS = (RuntimeError, TypeError, ValueError, AttributeError, IndexError, AssertionError)
 """What a network raises that cannot do what it is asked for."""
 
 
-class Taps(nn.Module):
+class FeatureMaps(nn.Module):
     """Pixels → some of a backbone's maps, finest first; stays in eval mode for the reasons that `Extractor` has."""
 
-    def __init__(self, network: nn.Module, pixels: Pixels, chosen: Sequence[int]) -> None:
+    def __init__(self, network: nn.Module, pixels: PixelScaling, chosen: Sequence[int]) -> None:
         super().__init__()
         self.pixels, self.network, self.chosen = pixels, network, list(chosen)
-        found = measured(network, self.chosen)
+        found = measure_maps(network, self.chosen)
         self.strides, self.widths = [stride for stride, _ in found], [width for _, width in found]
         self.train(False)
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """The chosen maps."""
-        return intermediates(self.network, self.pixels(x).contiguous(memory_format=torch.channels_last), self.chosen)
+        return compute_maps(self.network, self.pixels(x).contiguous(memory_format=torch.channels_last), self.chosen)
 
-    def train(self, mode: bool = True) -> Taps:
+    def train(self, mode: bool = True) -> FeatureMaps:
         """Only the flag of this wrapper; what it wraps stays in eval mode."""
         super().train(mode)
         self.network.eval()
         return self
 
 
-def pyramid(backbone: Backbone, stages: int, finest: int) -> Taps:
+def take_pyramid(backbone: Backbone, stages: int, finest: int) -> FeatureMaps:
     """One map for each stride from `finest` on; the last `stages` stages can be trained, −1: everything."""
-    network, found = opened(backbone)
+    network, found = copy_measured(backbone)
     strides = [stride for stride, _ in found]
     rule = f"{backbone.name} has maps of strides {', '.join(map(str, sorted(set(strides))))}, got stride {finest}"
     require(finest in strides, rule, ConfigError)
     chosen = [at for at, stride in enumerate(strides) if stride >= finest and stride not in strides[at + 1 :]]
-    return tapped(backbone, network, stages, chosen)
+    return make_feature_maps(backbone, network, stages, chosen)
 
 
-def last(backbone: Backbone, stages: int, stride: int) -> Taps:
+def take_last_map(backbone: Backbone, stages: int, stride: int) -> FeatureMaps:
     """The last map alone, at a stride not larger than its own: strides beyond it become dilations."""
-    network, found = opened(backbone)
+    network, found = copy_measured(backbone)
     old = found[-1][0]
     rule = f"stride must be a power of two and at most {old}, that of the last map of {backbone.name}, got {stride}"
     require(stride >= 1 and stride & (stride - 1) == 0 and stride <= old, rule, ConfigError)
     if stride < old:
-        dilate(network, stride, old)
-        reached = strides_of(network)
+        dilate_stages(network, stride, old)
+        reached = measure_strides(network)
         refused = f"{backbone.name} cannot be computed at stride {stride}: its strides cannot be traded for dilation"
         require(reached and reached[-1] == stride, f"{refused}; use stride {old} or another backbone", ConfigError)
-    return tapped(backbone, network, stages, [len(found) - 1])
+    return make_feature_maps(backbone, network, stages, [len(found) - 1])
 
 
-def opened(backbone: Backbone) -> tuple[nn.Module, list[tuple[int, int]]]:
+def copy_measured(backbone: Backbone) -> tuple[nn.Module, list[tuple[int, int]]]:
     """A copy of the backbone's network, with (stride, width) of each of its maps."""
     network = copy.deepcopy(backbone.network)
     try:
-        found = measured(network)
-    except FAULTS as error:
+        found = measure_maps(network)
+    except NETWORK_FAULTS as error:
         reason = "what it computes on its way are no maps that any size of picture has"
         raise ConfigError(f"{backbone.name} cannot be used for label maps: {reason}; use a ResNet") from error
     return network, found
 
 
-def tapped(backbone: Backbone, network: nn.Module, stages: int, chosen: Sequence[int]) -> Taps:
+def make_feature_maps(backbone: Backbone, network: nn.Module, stages: int, chosen: Sequence[int]) -> FeatureMaps:
     """The network without what lies behind its last map, its first stages frozen; folded where that changes nothing."""
     rule = f"stages must be −1 (train all of {backbone.name}) or in 0..{backbone.stages}, got {stages}"
     require(-1 <= stages <= backbone.stages, rule, ConfigError)
     prune: Any = network.prune_intermediate_layers
     prune(list(chosen), prune_norm=True, prune_head=True)
-    free = freeze(network, stages)
-    whole = Taps(network, copy.deepcopy(backbone.pixels), chosen)
+    free = freeze_stages(network, stages)
+    whole = FeatureMaps(network, copy.deepcopy(backbone.pixels), chosen)
     quick = copy.deepcopy(whole)
-    fold(quick.network, free)
+    fold_frozen(quick.network, free)
     with torch.no_grad():
-        pairs = list(zip(quick(noise(SIDE)), whole(noise(SIDE)), strict=True))
+        pairs = list(zip(quick(make_noise(PROBE_SIDE)), whole(make_noise(PROBE_SIDE)), strict=True))
     alike = all(bool((found - wanted).abs().max() <= 1e-4 * wanted.abs().max()) for found, wanted in pairs)
     return quick if alike else whole
 
 
-def freeze(network: nn.Module, stages: int) -> list[str]:
+def freeze_stages(network: nn.Module, stages: int) -> list[str]:
     """Let only the last `stages` stages be trained (−1: everything); the names of what can be."""
     names = stage_names(network)
     free = names[len(names) - stages :] if stages >= 0 else [""]
@@ -113,29 +113,29 @@ def freeze(network: nn.Module, stages: int) -> list[str]:
     return free
 
 
-def fold(network: nn.Module, free: Sequence[str]) -> None:
+def fold_frozen(network: nn.Module, free: Sequence[str]) -> None:
     """Batch norm into convolutions, in place, except in these parts."""
     kept = {id(part) for name in free for part in network.get_submodule(name).modules()}
     for module in [module for module in network.modules() if id(module) not in kept]:
         fold_children(module)
 
 
-def dilate(network: nn.Module, stride: int, old: int) -> None:
+def dilate_stages(network: nn.Module, stride: int, old: int) -> None:
     """Strides beyond `stride` become dilations, in place; `old` is the stride of the last map before."""
     stages = [network.get_submodule(name) for name in stage_names(network)]
-    steps = [max((max(part.stride) for part in convolutions(stage)), default=1) for stage in stages]
+    steps = [max((max(part.stride) for part in list_convolutions(stage)), default=1) for stage in stages]
     reached, rate = max(old // prod(steps), 1), 1
     for stage, step in zip(stages, steps, strict=True):
         if reached * step <= stride:
             reached *= step
             step = 1
-        rate = widen(stage, rate, step)
+        rate = dilate_stage(stage, rate, step)
 
 
-def widen(stage: nn.Module, rate: int, step: int) -> int:
+def dilate_stage(stage: nn.Module, rate: int, step: int) -> int:
     """Dilate a stage by `rate`, and by rate × step behind its strided convolutions if step > 1; the last rate."""
     passed = rate
-    for part in convolutions(stage):
+    for part in list_convolutions(stage):
         strided = step > 1 and max(part.stride) > 1
         reach = rate if strided else passed
         if strided:
@@ -146,30 +146,30 @@ def widen(stage: nn.Module, rate: int, step: int) -> int:
     return rate * step
 
 
-def convolutions(stage: nn.Module) -> list[nn.Conv2d]:
+def list_convolutions(stage: nn.Module) -> list[nn.Conv2d]:
     """In the order in which they are registered, that is of computing."""
     return [part for part in stage.modules() if isinstance(part, nn.Conv2d)]
 
 
-def intermediates(network: nn.Module, x: Tensor, chosen: Sequence[int] | None = None) -> list[Tensor]:
+def compute_maps(network: nn.Module, x: Tensor, chosen: Sequence[int] | None = None) -> list[Tensor]:
     """The maps of timm's `forward_intermediates`; all unless some are chosen."""
     compute: Any = network.forward_intermediates
     maps: list[Tensor] = compute(x, indices=None if chosen is None else list(chosen), intermediates_only=True)
     return maps
 
 
-def measured(network: nn.Module, chosen: Sequence[int] | None = None) -> list[tuple[int, int]]:
+def measure_maps(network: nn.Module, chosen: Sequence[int] | None = None) -> list[tuple[int, int]]:
     """(stride, width) of each map, found by trying one picture."""
     with torch.no_grad():
-        maps = intermediates(network, noise(SIDE).float() / 255, chosen)
-    if any(found.ndim != 4 or SIDE % found.shape[-1] for found in maps):
+        maps = compute_maps(network, make_noise(PROBE_SIDE).float() / 255, chosen)
+    if any(found.ndim != 4 or PROBE_SIDE % found.shape[-1] for found in maps):
         raise ValueError([tuple(found.shape) for found in maps])
-    return [(SIDE // found.shape[-1], found.shape[1]) for found in maps]
+    return [(PROBE_SIDE // found.shape[-1], found.shape[1]) for found in maps]
 
 
-def strides_of(network: nn.Module) -> list[int]:
+def measure_strides(network: nn.Module) -> list[int]:
     """Those of all maps, or none where the network's parts do not fit together any more."""
     try:
-        return [stride for stride, _ in measured(network)]
-    except FAULTS:
+        return [stride for stride, _ in measure_maps(network)]
+    except NETWORK_FAULTS:
         return []

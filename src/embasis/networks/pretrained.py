@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from embasis.errors import ConfigError, IncompatibleError, quoted, require
-from embasis.networks.backbone import Backbone, Extractor, Pixels, assemble
+from embasis.networks.backbone import Backbone, Extractor, PixelScaling, make_backbone
 from embasis.types import Preparation
 from embasis.weights import files as sources
 
@@ -23,14 +23,14 @@ def efficientnet_lite0(*, size: int = 0, weights: str = "") -> Backbone:
 
     Its input is RGB / 127.5 − 1, that is mean = std = 0.5. `size` 0 is its own, 224; `weights` is a safetensors file.
     """
-    given = sources.read(weights) if weights else None
-    network = library().create_model("tf_efficientnet_lite0", pretrained=False, num_classes=0)
+    given = sources.read_weights(weights) if weights else None
+    network = import_timm().create_model("tf_efficientnet_lite0", pretrained=False, num_classes=0)
     if given is None:
         tensors = sources.lite0_tensors()[:-2]
         network.load_state_dict(dict(zip(network.state_dict(), tensors, strict=True)))
     else:
-        sources.load(network, given, heads(network), weights, "efficientnet_lite0")
-    return of_timm("efficientnet_lite0", network, size)
+        sources.load_weights(network, given, classifier_names(network), weights, "efficientnet_lite0")
+    return wrap_timm("efficientnet_lite0", network, size)
 
 
 def timm(
@@ -42,15 +42,15 @@ def timm(
     false (random weights). `stride_first`: a ResNet whose weights were made for the original layout, with the stride in
     the first 1×1 convolution of a block; in the other layout such weights silently lose about 10 points.
     """
-    name, config = f"timm:{model}", configuration(model)
-    given = sources.read(weights) if weights else None
-    file = sources.fetch(name, config) if pretrained and given is None else None
-    network = create(model, name, file)
+    name, config = f"timm:{model}", find_timm_config(model)
+    given = sources.read_weights(weights) if weights else None
+    file = sources.fetch_weights(name, config) if pretrained and given is None else None
+    network = create_timm_model(model, name, file)
     if given is not None:
-        sources.load(network, given, heads(network), weights, name)
+        sources.load_weights(network, given, classifier_names(network), weights, name)
     if stride_first:
         move_strides(network, name)
-    return of_timm(name, network, size)
+    return wrap_timm(name, network, size)
 
 
 def custom_backbone(
@@ -63,13 +63,13 @@ def custom_backbone(
     """
     kind = type(module)
     layout = f"{kind.__module__}.{kind.__qualname__}"
-    made = assemble("own module", copy.deepcopy(module), preparation, Pixels(mean, std), layout, whole=True)
+    made = make_backbone("own module", copy.deepcopy(module), preparation, PixelScaling(mean, std), layout, whole=True)
     rule = f"own module: features must be {made.features}, what the module returns for one image, got {features}"
     require(made.features == features, rule, ConfigError)
     return made
 
 
-def library() -> Any:
+def import_timm() -> Any:
     """timm, or one sentence that says what to do."""
     try:
         import timm as found
@@ -83,9 +83,9 @@ def library() -> Any:
     return found
 
 
-def configuration(model: str) -> dict[str, Any]:
+def find_timm_config(model: str) -> dict[str, Any]:
     """What timm knows of a model: where its weights are, its size, its classifier."""
-    found = library()
+    found = import_timm()
     base, _, tag = model.partition(".")
     if not found.is_model(base):
         close = difflib.get_close_matches(model, found.list_models(), n=5, cutoff=0.6)
@@ -100,12 +100,12 @@ def configuration(model: str) -> dict[str, Any]:
     return config.to_dict() if config else {}
 
 
-def create(model: str, name: str, file: str | None) -> nn.Module:
+def create_timm_model(model: str, name: str, file: str | None) -> nn.Module:
     """The model without its classifier, without dropout; with the weights of a safetensors file of the hub."""
     overlay = {"file": file, "custom_load": False} if file else None
     options = {"num_classes": 0, "pretrained": bool(file), "pretrained_cfg_overlay": overlay}
     try:
-        network: nn.Module = library().create_model(model, **options)
+        network: nn.Module = import_timm().create_model(model, **options)
     except Exception as error:
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         kind = IncompatibleError if file else ConfigError
@@ -113,26 +113,26 @@ def create(model: str, name: str, file: str | None) -> nn.Module:
     return network
 
 
-def heads(network: nn.Module) -> tuple[str, ...]:
+def classifier_names(network: nn.Module) -> tuple[str, ...]:
     """The names of a timm model's classifiers."""
     found = network.pretrained_cfg.get("classifier") or ()  # type: ignore[union-attr, operator]
     return (found,) if isinstance(found, str) else tuple(found)
 
 
-def of_timm(name: str, network: nn.Module, size: int) -> Backbone:
+def wrap_timm(name: str, network: nn.Module, size: int) -> Backbone:
     """A timm model with the size, crop, interpolation, mean and std it was trained with."""
-    data = library().data.resolve_model_data_config(network)
+    data = import_timm().data.resolve_model_data_config(network)
     fixed = bool(network.pretrained_cfg.get("fixed_input_size"))  # type: ignore[union-attr, operator]
-    preparation = preparation_of(name, data)
+    preparation = read_preparation(name, data)
     if size:
         allowed = not fixed or size == preparation.size
         side = preparation.size
         require(allowed, f"{name} takes images of {side}×{side} pixels only, got size {size}", ConfigError)
         preparation = replace(preparation, size=size)
-    return assemble(name, network, preparation, Pixels(data["mean"], data["std"]))
+    return make_backbone(name, network, preparation, PixelScaling(data["mean"], data["std"]))
 
 
-def preparation_of(name: str, data: Mapping[str, Any]) -> Preparation:
+def read_preparation(name: str, data: Mapping[str, Any]) -> Preparation:
     """timm's description in our terms."""
     channels, height, side = data["input_size"]
     square = channels == 3 and height == side

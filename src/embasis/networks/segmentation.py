@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from embasis.errors import ConfigError, require
-from embasis.networks.backbone import Backbone, Pixels
-from embasis.networks.feature_maps import Taps, last, pyramid
+from embasis.networks.backbone import Backbone, PixelScaling
+from embasis.networks.feature_maps import FeatureMaps, take_last_map, take_pyramid
 from embasis.networks.network import Network
 
-RATES = (6, 12, 18, 24)
+DILATION_RATES = (6, 12, 18, 24)
 """Of the four convolutions of DeepLab v2 at output stride 8."""
 
 
@@ -31,18 +31,18 @@ def deeplab_v2(backbone: Backbone, classes: int, *, stages: int = -1, stride: in
 
     `stages` last stages are trained, −1: all; the head is ASPP-L of Chen et al., its rates scaled to other strides.
     """
-    taps = last(backbone, stages, stride)
+    taps = take_last_map(backbone, stages, stride)
     width = taps.widths[0]
-    head = Dilated(width, classes, [max(1, round(rate * 8 / stride)) for rate in RATES])
-    return laid_out(Network(Last(taps), width, classes, head=head, stride=stride, multiple=stride))
+    head = DilatedHead(width, classes, [max(1, round(rate * 8 / stride)) for rate in DILATION_RATES])
+    return use_channels_last(Network(LastMap(taps), width, classes, head=head, stride=stride, multiple=stride))
 
 
 def fast_segment(backbone: Backbone, classes: int, *, stages: int = 2, width: int = 96, stride: int = 8) -> Network:
     """A small network for two cores: maps of several strides are added up and mixed; one classifier for all sites."""
     require(width >= 8 and width % 8 == 0, f"width must be a multiple of 8, got {width}", ConfigError)
-    taps = pyramid(backbone, stages, stride)
-    body, coarsest = Added(taps, width), taps.strides[-1]
-    return laid_out(Network(body, width, classes, by_domain=True, stride=stride, multiple=coarsest))
+    taps = take_pyramid(backbone, stages, stride)
+    body, coarsest = AddedMaps(taps, width), taps.strides[-1]
+    return use_channels_last(Network(body, width, classes, by_domain=True, stride=stride, multiple=coarsest))
 
 
 def small_fcn(shape: tuple[int, ...], classes: int, *, width: int = 64) -> Network:
@@ -53,13 +53,13 @@ def small_fcn(shape: tuple[int, ...], classes: int, *, width: int = 64) -> Netwo
         min(shape[1:]) >= 16, f"small_fcn needs sides of at least 16 pixels, got {shape[1]}×{shape[2]}", ConfigError
     )
     require(width >= 16 and width % 4 == 0, f"width must be a multiple of 4, at least 16, got {width}", ConfigError)
-    return Network(Small(width), width, classes, stride=4, multiple=4)  # its norms are slow with channels last
+    return Network(SmallExtractor(width), width, classes, stride=4, multiple=4)  # its norms are slow with channels last
 
 
-class Last(nn.Module):
+class LastMap(nn.Module):
     """The only map of its taps."""
 
-    def __init__(self, taps: Taps) -> None:
+    def __init__(self, taps: FeatureMaps) -> None:
         super().__init__()
         self.taps = taps
 
@@ -69,7 +69,7 @@ class Last(nn.Module):
         return found
 
 
-class Dilated(nn.Module):
+class DilatedHead(nn.Module):
     """Σ over rates of a 3×3 convolution with that dilation, d → C; weights N(0, 0.01²), no bias at the start."""
 
     def __init__(self, features: int, classes: int, rates: list[int]) -> None:
@@ -84,25 +84,25 @@ class Dilated(nn.Module):
         return torch.stack([branch(features) for branch in self.branches]).sum(0)
 
 
-class Added(nn.Module):
+class AddedMaps(nn.Module):
     """Maps of all strides, each through a 1×1 convolution, enlarged to the finest and added; then two blocks."""
 
-    def __init__(self, taps: Taps, width: int) -> None:
+    def __init__(self, taps: FeatureMaps, width: int) -> None:
         super().__init__()
         self.taps = taps
         self.sides = nn.ModuleList(nn.Conv2d(found, width, 1) for found in taps.widths)
-        self.blocks = nn.Sequential(Block(width), Block(width))
+        self.blocks = nn.Sequential(ResidualBlock(width), ResidualBlock(width))
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, width, h, w)."""
         maps = [side(found) for side, found in zip(self.sides, self.taps(x), strict=True)]
         total = maps[0]
         for coarse in maps[1:]:
-            total = total + enlarged(coarse, total)
+            total = total + resize_like(coarse, total)
         return torch.relu(self.blocks(total))
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """x + a depthwise 3×3 and a 1×1 convolution of x, normed within groups of channels of one picture."""
 
     def __init__(self, width: int) -> None:
@@ -117,15 +117,17 @@ class Block(nn.Module):
         return x + found
 
 
-class Small(nn.Module):
+class SmallExtractor(nn.Module):
     """To a quarter of the size, then wider and wider dilated: a site sees 30 pixels in each direction, and more."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.pixels = Pixels((0.5,) * 3, (0.25,) * 3)
+        self.pixels = PixelScaling((0.5,) * 3, (0.25,) * 3)
         sizes = (3, width // 4, width // 2, width * 3 // 4, width, width, width)
         shapes = ((2, 1), (2, 1), (1, 1), (1, 2), (1, 3), (1, 4))
-        self.steps = nn.Sequential(*(step(*pair, *shape) for pair, shape in zip(pairwise(sizes), shapes, strict=True)))
+        self.steps = nn.Sequential(
+            *(make_step(*pair, *shape) for pair, shape in zip(pairwise(sizes), shapes, strict=True))
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, width, H / 4, W / 4)."""
@@ -133,7 +135,7 @@ class Small(nn.Module):
         return found
 
 
-def step(before: int, after: int, stride: int, dilation: int) -> nn.Sequential:
+def make_step(before: int, after: int, stride: int, dilation: int) -> nn.Sequential:
     """A 3×3 convolution, each channel normed over its picture, and a ReLU.
 
     Norming over the picture instead of the batch learns nearly as fast, keeps pictures apart from those beside them,
@@ -143,12 +145,12 @@ def step(before: int, after: int, stride: int, dilation: int) -> nn.Sequential:
     return nn.Sequential(convolution, nn.GroupNorm(after, after), nn.ReLU())
 
 
-def enlarged(coarse: Tensor, fine: Tensor) -> Tensor:
+def resize_like(coarse: Tensor, fine: Tensor) -> Tensor:
     """The coarse map at the size of the fine one."""
     return interpolate(coarse, fine.shape[-2:], mode="bilinear", align_corners=False)
 
 
-def laid_out(network: Network) -> Network:
+def use_channels_last(network: Network) -> Network:
     """Channels last: what convolutions on a CPU are quickest with."""
     made: Network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return made

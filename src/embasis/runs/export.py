@@ -22,9 +22,9 @@ from embasis.data.segmentation.png import png_numbers
 from embasis.errors import CorruptError, InputDataError, UntrustedError, quoted, require
 from embasis.runs.checkpoint_schema import read_run
 from embasis.runs.view import kept_round, labels_name
-from embasis.storage import SealedFiles, StoredMaps, open_maps
-from embasis.storage.class_folder import Item
-from embasis.storage.coco import Picture, regions_of
+from embasis.storage import SealedFiles, StoredMaps, open_stored_maps
+from embasis.storage.class_folder import ExportedImage
+from embasis.storage.coco import Picture, find_regions
 
 COLUMNS = ("id", "label", "probability", "between", "within", "uncertainty", "trusted")
 MAP_COLUMNS = ("id", "file", "width", "height")
@@ -81,7 +81,7 @@ def _require_columns(columns: Mapping[str, list[Any]], wanted: tuple[str, ...], 
     require(not lacking, f"{path}: columns are missing: {', '.join(lacking)}", CorruptError)
 
 
-def image_items(columns: Mapping[str, list[Any]], images: str) -> list[Item]:
+def image_items(columns: Mapping[str, list[Any]], images: str) -> list[ExportedImage]:
     """Each labelled image with its file below the folder `images`, or in that list; all of them are there."""
     require(is_there(images), f"{shown(images)}: no such folder or list", InputDataError)
     folder = os.path.isdir(images)
@@ -93,7 +93,7 @@ def image_items(columns: Mapping[str, list[Any]], images: str) -> list[Item]:
     lacking = [id for id, path in found if path is None or not (is_there(path) and os.path.isfile(path))]
     count = f"{len(lacking):,} of {len(found):,} images of the run are not there"
     require(not lacking, f"{shown(images)}: {count}: {listed(lacking, 3)}", InputDataError)
-    return [Item(id, str(label), str(path)) for (id, path), label in zip(found, columns["label"], strict=True)]
+    return [ExportedImage(id, str(label), str(path)) for (id, path), label in zip(found, columns["label"], strict=True)]
 
 
 def is_there(path: str) -> bool:
@@ -122,7 +122,7 @@ def below(root: str) -> Callable[[str], str]:
 
 def labelled_pictures(run: Finished, everything: bool) -> Iterator[Picture]:
     """Each picture with the regions of its labels, in the order of the run's table."""
-    maps = open_maps(run.files, run.round)
+    maps = open_stored_maps(run.files, run.round)
     numbers, table, home = class_numbers(maps, run.classes), maps.table(), maps.home
     _require_columns(table, MAP_COLUMNS, home / "maps.parquet")
     for id, file, width, height in zip(*(table[name] for name in MAP_COLUMNS), strict=True):
@@ -131,7 +131,7 @@ def labelled_pictures(run: Finished, everything: bool) -> Iterator[Picture]:
         require((classes != STRANGE).all(), f"{home / 'labels' / str(file)}: a number that is no class", CorruptError)
         if not everything:
             classes = np.where(_plane(maps, "trusted", str(file), (height, width)) == TRUSTED, classes, UNKNOWN)
-        yield Picture(str(id), int(height), int(width), regions_of(classes))
+        yield Picture(str(id), int(height), int(width), find_regions(classes))
 
 
 UNKNOWN, STRANGE = -1, -2

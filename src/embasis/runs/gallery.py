@@ -21,7 +21,7 @@ from embasis.engine.labels import MapLabels
 from embasis.errors import CorruptError, require
 from embasis.report.records import Shown
 from embasis.runs.map_output import label_map
-from embasis.storage import SealedFiles, grey_png, label_png, rgb_png
+from embasis.storage import SealedFiles, encode_grey_png, encode_label_png, encode_rgb_png
 from embasis.types import ClassTable, Problem
 
 EACH = 4
@@ -72,13 +72,13 @@ def small_copies(problem: Problem, verdict: MapLabels, table: ClassTable, row: i
     maps = label_map(verdict.part(row).enlarged(0, (height, width)), row, problem.schema)
     picture = F.interpolate(samples.picture(row).unsqueeze(0).float(), (height, width), mode="bilinear", antialias=True)
     found = {
-        "picture": rgb_png(picture[0].round().clamp(0, 255).to(torch.uint8)),
-        "labels": label_png(maps.labels, table),
-        "variance": grey_png(maps.variance),
-        "trusted": grey_png(maps.trusted),
+        "picture": encode_rgb_png(picture[0].round().clamp(0, 255).to(torch.uint8)),
+        "labels": encode_label_png(maps.labels, table),
+        "variance": encode_grey_png(maps.variance),
+        "trusted": encode_grey_png(maps.trusted),
     }
     if problem.hidden_labels is not None:
-        found["truth"] = label_png(nearest(problem.hidden_labels[row], height, width), table)
+        found["truth"] = encode_label_png(nearest(problem.hidden_labels[row], height, width), table)
     return found
 
 

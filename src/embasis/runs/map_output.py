@@ -18,7 +18,7 @@ from torch import Tensor
 
 from embasis.engine.labels import LabelBatch
 from embasis.engine.pixels import Pixels
-from embasis.storage import MapFolder, confidence_values, map_names, variance_values
+from embasis.storage import LabelMapFolder, make_map_names, quantise_confidence, quantise_variance
 from embasis.types import LabelSchema
 
 T = TypeVar("T")
@@ -58,8 +58,8 @@ def label_map(wide: LabelBatch, row: int, schema: LabelSchema) -> LabelMap:
     return LabelMap(
         row,
         label.view(size),
-        confidence_values(found.confidence).view(size),
-        variance_values(found.total, classes).view(size),
+        quantise_confidence(found.confidence).view(size),
+        quantise_variance(found.total, classes).view(size),
         trusted.to(torch.uint8).mul_(255).view(size),
         line,
     )
@@ -71,7 +71,7 @@ def name_of_column(name: str, line: dict[str, Any]) -> str:
 
 
 def write_maps(
-    folder: MapFolder,
+    folder: LabelMapFolder,
     parts: Iterable[LabelBatch],
     sizes: Tensor,
     schema: LabelSchema,
@@ -81,7 +81,7 @@ def write_maps(
     """Write the maps of all rows, and their table; each row's line is handed on once its maps are written.
 
     Maps are drawn and written by two threads beside the one that labels. `sizes` (N, 2) are those of the pictures."""
-    files, lines = map_names(names), list[dict[str, Any]]()
+    files, lines = make_map_names(names), list[dict[str, Any]]()
 
     def written(part: LabelBatch, number: int, row: int) -> dict[str, Any]:
         height, width = (int(size) for size in sizes[row])

@@ -10,8 +10,8 @@ from embasis.config import Config
 from embasis.inputs.image_inputs import PIECE, ImageInputs
 from embasis.resources import require_disk, require_memory, require_writable
 from embasis.runs.parts import RunParts
-from embasis.storage import cache_folder, require_place
-from embasis.storage.feature_cache import ADVICE as CACHE_HINT
+from embasis.storage import cache_folder, require_cache_usable
+from embasis.storage.feature_cache import CACHE_ADVICE as CACHE_HINT
 
 GENERATIONS = 3
 """Two that stay and one that is being written."""
@@ -38,7 +38,7 @@ def require_cache_place(config: Config) -> None:
     """A feature cache that is empty and cannot be written to is found before the images are even looked for."""
     depth = config.images.get("depth", "auto")
     if depth in ("frozen", "partial") or (depth == "auto" and not torch.cuda.is_available()):
-        require_place(cache_folder(str(config.images.get("cache", ""))))
+        require_cache_usable(cache_folder(str(config.images.get("cache", ""))))
 
 
 def require_cache(front: ImageInputs, images: int) -> None:

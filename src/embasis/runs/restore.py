@@ -30,9 +30,9 @@ from embasis.report.records import record_to_json
 from embasis.runs.basis_view import basis_facts
 from embasis.runs.checkpoint import rows_name
 from embasis.runs.model import BACKBONE, label_columns
-from embasis.storage import SealedFiles, open_maps
-from embasis.storage.atomic import json_bytes, read_bytes
-from embasis.storage.tables import table_bytes
+from embasis.storage import SealedFiles, open_stored_maps
+from embasis.storage.atomic import encode_json, read_bytes
+from embasis.storage.tables import encode_table
 
 if TYPE_CHECKING:
     from embasis.runs.run import TrainingRun
@@ -83,9 +83,9 @@ def plain_copies(run: TrainingRun, progress: TrainState) -> dict[str, bytes]:
     }
     if run.changes:
         lines["changes.jsonl"] = run.changes
-    found = {name: b"".join(json_bytes(row, name, indent=None) for row in rows) for name, rows in lines.items()}
+    found = {name: b"".join(encode_json(row, name, indent=None) for row in rows) for name, rows in lines.items()}
     for name, value in (("config.json", run.prepare().resolved), ("environment.json", run.environment)):
-        found[name] = json_bytes(value, name)
+        found[name] = encode_json(value, name)
     return found
 
 
@@ -110,7 +110,7 @@ def damaged_files(files: SealedFiles, names: dict[str, Any]) -> dict[str, str]:
 def check_file(files: SealedFiles, name: str) -> None:
     """CorruptError unless the file, and with a folder of maps each of its files, is what was written."""
     if maps := re.fullmatch(r"labels/round-([0-9]+)/maps\.json", name):
-        open_maps(files, int(maps[1])).check()
+        open_stored_maps(files, int(maps[1])).check()
     else:
         files.read(name)
 
@@ -151,7 +151,7 @@ def makers(run: TrainingRun, progress: TrainState, name: str) -> Iterator[Callab
     elif name == BACKBONE and built.front is not None:
         yield lambda: run.folder.tensor_bytes(built.front.backbone.state())  # type: ignore[union-attr]
     elif name == rows_name(run.resumed.facts["data"] if run.resumed else {}):
-        yield lambda: table_bytes(run.row_table(), ".parquet")
+        yield lambda: encode_table(run.row_table(), ".parquet")
 
 
 def states_of(progress: TrainState) -> Iterator[TrainState]:
@@ -169,7 +169,7 @@ def label_bytes(run: TrainingRun, state: TrainState, number: int) -> bytes:
     built = run.prepare()
     verdict = label_rows(built.problem.unlabelled, built.method, built.plan, state, number)
     ids = run.problem.row_names or run.problem.unlabelled.ids.tolist()
-    return table_bytes(label_columns(verdict, ids, run.problem.schema), ".parquet")
+    return encode_table(label_columns(verdict, ids, run.problem.schema), ".parquet")
 
 
 def basis_bytes(run: TrainingRun, state: TrainState, number: int) -> bytes | None:
@@ -177,7 +177,7 @@ def basis_bytes(run: TrainingRun, state: TrainState, number: int) -> bytes | Non
     built = run.prepare()
     seen = sample_features(state.network, built.problem.unlabelled, built.plan, False, number)
     look = summarise_basis(built.method.labeller, seen.chunks, state.labeller, built.maps is not None)
-    return None if look is None else json_bytes(basis_facts(look, run.problem), "basis")
+    return None if look is None else encode_json(basis_facts(look, run.problem), "basis")
 
 
 def write_maps_again(run: TrainingRun, state: TrainState, number: int) -> None:

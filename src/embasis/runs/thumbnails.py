@@ -33,7 +33,7 @@ from embasis.inputs.image_inputs import ImageInputs
 from embasis.report.gallery import BASIS_BYTES, BYTES, COMPONENTS, EACH
 from embasis.report.records import Component, Item
 from embasis.runs.basis_view import row_ids
-from embasis.storage import SealedFiles, read_sealed_json, rgb_png
+from embasis.storage import SealedFiles, encode_rgb_png, read_sealed_json
 from embasis.types import Arrays, Problem
 
 OLD_GALLERY = "gallery/rows.json"
@@ -77,7 +77,7 @@ def small(pixels: Tensor) -> bytes:
         size = (max(1, round(height * factor)), max(1, round(width * factor)))
         pixels = F.interpolate(pixels.unsqueeze(0).float(), size, mode="bilinear", antialias=True)[0]
         pixels = pixels.round().clamp(0, 255).to(torch.uint8)
-    return rgb_png(pixels.contiguous()) if max(pixels.shape[1:]) <= TINY else jpeg(pixels)
+    return encode_rgb_png(pixels.contiguous()) if max(pixels.shape[1:]) <= TINY else jpeg(pixels)
 
 
 def jpeg(pixels: Tensor) -> bytes:

@@ -10,55 +10,55 @@ What a run hands out is sealed: manifest.json has the size and sha256 of each su
 """
 
 from embasis.storage.atomic import Disk, read_json, read_jsonl, refuse_lost_link, write_output
-from embasis.storage.checkpoints import SCHEMA, Generation, read_generation, read_newest
-from embasis.storage.feature_cache import FeatureCache, cache_folder, require_place
-from embasis.storage.label_map_folder import MapFolder, map_names
+from embasis.storage.checkpoints import CHECKPOINT_SCHEMA, Generation, read_generation, read_newest
+from embasis.storage.feature_cache import FeatureCache, cache_folder, require_cache_usable
+from embasis.storage.label_map_folder import LabelMapFolder, make_map_names
 from embasis.storage.label_store import DiskLabelStore
 from embasis.storage.places import require_apart
 from embasis.storage.png import (
-    confidence_values,
-    grey_png,
-    label_png,
-    rgb_png,
-    variance_values,
+    encode_grey_png,
+    encode_label_png,
+    encode_rgb_png,
+    quantise_confidence,
+    quantise_variance,
     write_grey_png,
     write_label_png,
 )
 from embasis.storage.run_folder import RunFolder
 from embasis.storage.sealed import SealedFiles, read_sealed_json
-from embasis.storage.stored_maps import StoredMaps, open_maps
-from embasis.storage.tables import escape_formula, read_table, table_bytes, unescape_formula
+from embasis.storage.stored_maps import StoredMaps, open_stored_maps
+from embasis.storage.tables import encode_table, escape_formula, read_stored_table, unescape_formula
 
 __all__ = [
-    "SCHEMA",
+    "CHECKPOINT_SCHEMA",
     "Disk",
     "DiskLabelStore",
     "FeatureCache",
     "Generation",
-    "MapFolder",
+    "LabelMapFolder",
     "RunFolder",
     "SealedFiles",
     "StoredMaps",
     "cache_folder",
-    "confidence_values",
+    "encode_grey_png",
+    "encode_label_png",
+    "encode_rgb_png",
+    "encode_table",
     "escape_formula",
-    "grey_png",
-    "label_png",
-    "map_names",
-    "open_maps",
+    "make_map_names",
+    "open_stored_maps",
+    "quantise_confidence",
+    "quantise_variance",
     "read_generation",
     "read_json",
     "read_jsonl",
     "read_newest",
     "read_sealed_json",
-    "read_table",
+    "read_stored_table",
     "refuse_lost_link",
     "require_apart",
-    "require_place",
-    "rgb_png",
-    "table_bytes",
+    "require_cache_usable",
     "unescape_formula",
-    "variance_values",
     "write_grey_png",
     "write_label_png",
     "write_output",

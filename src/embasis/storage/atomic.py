@@ -14,7 +14,7 @@ from typing import Any
 
 from embasis.errors import ConfigError, CorruptError, NumericalError, ResourceError, UntrustedError, require
 
-TEMP = re.compile(r"\.embasis-tmp-[0-9a-f]{16}")
+TEMP_NAME = re.compile(r"\.embasis-tmp-[0-9a-f]{16}")
 
 
 class Disk:
@@ -93,7 +93,7 @@ class Disk:
         """A file, or a folder of files; a generation loses its name first, so that no half of it is ever seen."""
         if not path.is_dir():
             self.unlink(path)
-        elif TEMP.fullmatch(path.name):
+        elif TEMP_NAME.fullmatch(path.name):
             for name in os.listdir(path):
                 self.unlink(path / name)
             self.rmdir(path)
@@ -112,7 +112,7 @@ class Disk:
 
 
 disk = Disk()
-"""The disk of the whole package: looked up here, as `files.disk`, at every use."""
+"""The disk of the whole package: every use looks it up here, as `atomic.disk`, so that a test can replace it."""
 
 
 def temp_path(folder: Path) -> Path:
@@ -121,7 +121,7 @@ def temp_path(folder: Path) -> Path:
 
 
 @contextmanager
-def writing(path: Path, kept: str = "") -> Iterator[None]:
+def explain_write_errors(path: Path, kept: str = "") -> Iterator[None]:
     """Turn the system's refusal into a sentence."""
     try:
         yield
@@ -145,11 +145,11 @@ def write_output(path: Path | str, data: bytes | str) -> None:
     require(path.parent.is_dir(), f"cannot write {path}: folder {path.parent} does not exist", ResourceError)
     plain = not path.is_symlink() and (path.is_file() or not path.exists())  # /dev/null must not become a file
     require(plain, f"cannot write {path}: it is not a regular file", ResourceError)
-    with writing(path):
-        disk.put(path, data if isinstance(data, bytes) else utf8(data))
+    with explain_write_errors(path):
+        disk.put(path, data if isinstance(data, bytes) else encode_text(data))
 
 
-def utf8(text: str) -> bytes:
+def encode_text(text: str) -> bytes:
     """Text as bytes; file names may hold what UTF-8 cannot."""
     return text.encode("utf-8", "backslashreplace")
 
@@ -172,7 +172,7 @@ def read_bytes(path: Path, size: range = range(1 << 62)) -> bytes:
         raise (CorruptError if damaged else ResourceError)(f"cannot read {path}: {error.strerror}") from error
 
 
-def json_bytes(value: object, name: str, indent: int | None = 2) -> bytes:
+def encode_json(value: object, name: str, indent: int | None = 2) -> bytes:
     """A value as JSON, keys sorted; `name` is for the message if it holds a NaN."""
     try:
         return json.dumps(value, sort_keys=True, indent=indent, allow_nan=False).encode() + b"\n"
@@ -180,7 +180,7 @@ def json_bytes(value: object, name: str, indent: int | None = 2) -> bytes:
         raise NumericalError(f"{name} cannot be written: {error}") from error
 
 
-def finite(text: str) -> float:
+def parse_finite(text: str) -> float:
     """A number of a JSON text; NaN and what is larger than any number are none."""
     if not math.isfinite(value := float(text)):
         raise ValueError(f"{text} is not finite")
@@ -190,7 +190,7 @@ def finite(text: str) -> float:
 def parse_json(data: bytes, where: object) -> Any:
     """The inverse; `where` begins the message if it fails."""
     try:
-        return json.loads(data.decode(), parse_float=finite, parse_constant=finite)
+        return json.loads(data.decode(), parse_float=parse_finite, parse_constant=parse_finite)
     except (ValueError, RecursionError) as error:
         raise CorruptError(f"{where} is not JSON: {error}") from error
 

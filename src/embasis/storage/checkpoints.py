@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embasis.errors import CorruptError, EmbasisWarning, IncompatibleError, UntrustedError, quoted, require
-from embasis.storage.atomic import json_bytes, parse_json, read_bytes
+from embasis.storage.atomic import encode_json, parse_json, read_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-SCHEMA = 1
-UNKNOWN = "0+unknown"
+CHECKPOINT_SCHEMA = 1
+UNKNOWN_VERSION = "0+unknown"
 TENSORS, FACTS, MANIFEST = "tensors.safetensors", "facts.json", "manifest.json"
 LARGEST_MANIFEST = 1 << 26
 
@@ -39,32 +39,32 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def write_sealed(value: Mapping[str, object]) -> bytes:
+def encode_sealed(value: Mapping[str, object]) -> bytes:
     """A JSON object with the hash of its own content."""
-    return json_bytes({**value, "seal": sha256(json_bytes(value, "seal"))}, "seal")
+    return encode_json({**value, "seal": sha256(encode_json(value, "seal"))}, "seal")
 
 
 def read_sealed(path: Path, most: int = 1 << 20) -> Any:
     """The object in a sealed file of less than `most` bytes, without its seal."""
     value = parse_json(data := read_bytes(path, range(most)), path)
-    whole = isinstance(value, dict) and value.pop("seal", None) and write_sealed(value) == data
+    whole = isinstance(value, dict) and value.pop("seal", None) and encode_sealed(value) == data
     require(whole, f"{path}: the seal is broken", CorruptError)
     return value
 
 
-def is_entry(entry: object) -> bool:
+def is_seal(entry: object) -> bool:
     """Whether this is the size and hash of a file."""
     if type(entry) is not dict or {*entry} != {"bytes", "sha256"}:
         return False
     return type(entry["bytes"]) is int and entry["bytes"] >= 0 and type(entry["sha256"]) is str
 
 
-def home_of(folder: Path, number: int) -> Path:
+def generation_folder(folder: Path, number: int) -> Path:
     """The folder of a generation."""
     return folder / "generations" / f"{number:06d}"
 
 
-def numbers_in(folder: Path) -> list[int]:
+def list_generations(folder: Path) -> list[int]:
     """Generations by name, whole or not, oldest first."""
     parent = folder / "generations"
     require(not parent.is_symlink(), f"{parent} is a symbolic link; links are not followed", UntrustedError)
@@ -72,7 +72,7 @@ def numbers_in(folder: Path) -> list[int]:
     return sorted(int(name) for name in names if name == f"{int(name):06d}")
 
 
-def head_of(folder: Path) -> int | None:
+def read_head(folder: Path) -> int | None:
     """The number in HEAD; None if it is missing or damaged."""
     try:
         number = read_sealed(folder / "HEAD").get("generation")
@@ -81,21 +81,21 @@ def head_of(folder: Path) -> int | None:
     return number if type(number) is int and number >= 0 else None
 
 
-def is_ours(path: Path) -> bool:
+def is_checkpoint_part(path: Path) -> bool:
     """A file, or a folder with nothing in it that a publish did not put there: what we may delete."""
     if path.is_symlink() or not path.is_dir():
         return path.is_file() and not path.is_symlink()
     return {*os.listdir(path)} <= {TENSORS, FACTS, MANIFEST}
 
 
-def own_version() -> str:
+def installed_version() -> str:
     """The version of embasis; a copy that was never installed has none."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        return version("embasis") or UNKNOWN
+        return version("embasis") or UNKNOWN_VERSION
     except PackageNotFoundError:
-        return UNKNOWN
+        return UNKNOWN_VERSION
 
 
 def load_generation(folder: Path, number: int) -> Generation:
@@ -103,17 +103,17 @@ def load_generation(folder: Path, number: int) -> Generation:
     from safetensors import SafetensorError
     from safetensors.torch import load
 
-    home = home_of(folder, number)
+    home = generation_folder(folder, number)
     require(not home.is_symlink(), f"{home} is a symbolic link; links are not followed", UntrustedError)
     manifest = read_sealed(home / MANIFEST, LARGEST_MANIFEST)
     schema, files, named = manifest.get("schema"), manifest.get("files"), manifest.get("generation")
-    if type(schema) is int and schema > SCHEMA:
+    if type(schema) is int and schema > CHECKPOINT_SCHEMA:
         writer = f"generation {number} was written by embasis {manifest.get('version')} (schema {schema})"
-        raise IncompatibleError(f"{writer}, this is {own_version()} (schema up to {SCHEMA})")
+        raise IncompatibleError(f"{writer}, this is {installed_version()} (schema up to {CHECKPOINT_SCHEMA})")
     require(type(schema) is int and type(files) is dict, f"{home / MANIFEST} is malformed", CorruptError)
     require(named == number, f"{home / MANIFEST} belongs to generation {named}", CorruptError)
     sealed = manifest.get("sealed")
-    known = sealed is None or (type(sealed) is dict and all(map(is_entry, sealed.values())))
+    known = sealed is None or (type(sealed) is dict and all(map(is_seal, sealed.values())))
     require(known, f"{home / MANIFEST} is malformed", CorruptError)
     data = {}
     for name, entry in files.items():
@@ -137,7 +137,7 @@ def load_generation(folder: Path, number: int) -> Generation:
 def find_newest(folder: Path) -> Generation | None:
     """The newest whole generation, with a warning if a newer one is damaged; None before the first."""
     while True:
-        head, numbers = head_of(folder), numbers_in(folder)
+        head, numbers = read_head(folder), list_generations(folder)
         if head == 0 or not (numbers or os.path.lexists(folder / "HEAD")):
             return None
         found, problems = None, [] if head else [f"{folder / 'HEAD'} is missing or damaged"]
@@ -147,7 +147,7 @@ def find_newest(folder: Path) -> Generation | None:
                 break
             except CorruptError as error:
                 problems.append(str(error))
-        if problems and head_of(folder) != head:
+        if problems and read_head(folder) != head:
             continue  # a publish came between and rotated what we were reading
         if found is None:
             raise CorruptError(f"{folder} holds no whole generation: {'; '.join(problems)}")
@@ -167,7 +167,7 @@ def read_newest(path: Path | str) -> Generation:
 
 def read_generation(path: Path | str, number: int) -> Generation:
     """That generation and no other: a damaged one is refused."""
-    there = numbers_in(Path(path))
+    there = list_generations(Path(path))
     found = ", ".join(map(str, there)) or "none"
     require(number in there, f"{path} has no generation {number}; there are: {found}", CorruptError)
     return load_generation(Path(path), number)

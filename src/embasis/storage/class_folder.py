@@ -20,22 +20,22 @@ from typing import Any
 
 from embasis.errors import CheckpointError, ConfigError, InputDataError, require
 from embasis.storage import atomic
-from embasis.storage.atomic import refuse_lost_link, temp_path, writing
-from embasis.storage.checkpoints import own_version, read_sealed, write_sealed
-from embasis.storage.feature_cache import hash_of
+from embasis.storage.atomic import explain_write_errors, refuse_lost_link, temp_path
+from embasis.storage.checkpoints import encode_sealed, installed_version, read_sealed
+from embasis.storage.feature_cache import hash_file
 
-MARKER, WHAT = ".embasis-export.json", "embasis export"
-LARGEST_MARKER = 1 << 30
-LONGEST = 100
+EXPORT_MARKER, EXPORT_KIND = ".embasis-export.json", "embasis export"
+LARGEST_EXPORT_MARKER = 1 << 30
+LONGEST_STEM = 100
 """Bytes that stay of a name that is made safe, beside its hash and its ending."""
-CHUNK = 1 << 20
+COPY_CHUNK_BYTES = 1 << 20
 _UNSAFE = re.compile(r'[/\\<>:"|?*]')
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?|__macosx|@eadir|thumbs\.db|desktop\.ini", re.I)
 """Names that other systems cannot have, or that readers of image folders skip."""
 
 
 @dataclass(frozen=True)
-class Item:
+class ExportedImage:
     """One image: what the run calls it, its class, and the file."""
 
     id: str
@@ -43,12 +43,14 @@ class Item:
     path: str
 
 
-def write_links(out: Path, items: Sequence[Item], classes: Sequence[str], copy: bool) -> dict[str, Path]:
+def write_class_folder(
+    out: Path, items: Sequence[ExportedImage], classes: Sequence[str], copy: bool
+) -> dict[str, Path]:
     """The folder of these items, all or nothing; the sub-folder of each class that has one."""
-    folders = dict(zip(classes, safe_names(classes, classes), strict=True))
-    places = _places(items, folders)
+    folders = dict(zip(classes, make_safe_names(classes, classes), strict=True))
+    places = _choose_places(items, folders)
     require_replaceable(out)
-    with writing(out):
+    with explain_write_errors(out):
         atomic.disk.make(out.parent)
         temp = temp_path(out.parent)
         entries: dict[str, dict[str, str]] = {}
@@ -58,11 +60,11 @@ def write_links(out: Path, items: Sequence[Item], classes: Sequence[str], copy: 
                 atomic.disk.mkdir(temp / folder)
             for item, place in zip(items, places, strict=True):
                 entries[place] = {}  # it may be there from here on
-                entries[place] = {"id": item.id, **_add(temp / place, item.path, copy)}
-            marker = {"what": WHAT, "version": own_version(), "files": entries}
-            atomic.disk.create(temp / MARKER, write_sealed(marker))
+                entries[place] = {"id": item.id, **_link_or_copy(temp / place, item.path, copy)}
+            marker = {"what": EXPORT_KIND, "version": installed_version(), "files": entries}
+            atomic.disk.create(temp / EXPORT_MARKER, encode_sealed(marker))
             os.sync()  # once: to wait for each of thousands of links takes minutes
-            _put(temp, out)
+            _install(temp, out)
         except BaseException:
             with suppress(OSError):
                 _remove(temp, entries)
@@ -70,7 +72,7 @@ def write_links(out: Path, items: Sequence[Item], classes: Sequence[str], copy: 
     return {name: out / folders[name] for name in dict.fromkeys(item.label for item in items)}
 
 
-def _add(path: Path, source: str, copy: bool) -> dict[str, str]:
+def _link_or_copy(path: Path, source: str, copy: bool) -> dict[str, str]:
     """A link or a copy, and what it can be known by."""
     if not copy:
         atomic.disk.symlink(source, path)
@@ -81,7 +83,7 @@ def _add(path: Path, source: str, copy: bool) -> dict[str, str]:
         with open(os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
             regular = stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
             require(regular, f"{source}: not a regular file; it cannot be copied", InputDataError)
-            while data := stream.read(CHUNK):
+            while data := stream.read(COPY_CHUNK_BYTES):
                 digest.update(data)
                 atomic.disk.write_all(target, data)
     finally:
@@ -89,13 +91,13 @@ def _add(path: Path, source: str, copy: bool) -> dict[str, str]:
     return {"sha256": digest.hexdigest()}
 
 
-def _put(temp: Path, out: Path) -> None:
+def _install(temp: Path, out: Path) -> None:
     """The new folder in its place; an older one of ours is moved aside first, and back if that is in vain."""
     if not out.is_dir() or not os.listdir(out):
         atomic.disk.rename(temp, out)  # also onto an empty folder
         atomic.disk.sync(out.parent)
         return
-    old = _entries(out)
+    old = _read_marker(out)
     atomic.disk.rename(out, aside := temp_path(out.parent))
     try:
         atomic.disk.rename(temp, out)
@@ -110,7 +112,7 @@ def _put(temp: Path, out: Path) -> None:
 def _remove(folder: Path, entries: Iterable[str]) -> None:
     """A folder and what we put there, nothing else."""
     entries = list(entries)
-    for name in [*entries, MARKER]:
+    for name in [*entries, EXPORT_MARKER]:
         with suppress(FileNotFoundError):
             atomic.disk.unlink(folder / name)
     for path in [*sorted(path for path in folder.iterdir() if path.is_dir()), folder]:
@@ -125,27 +127,27 @@ def require_replaceable(out: Path) -> None:
     if not out.is_dir() or not os.listdir(out):
         return
     try:
-        entries = _entries(out)
+        entries = _read_marker(out)
     except CheckpointError:
         rule = f"output {out} is not empty and was not made by export; name a new or an empty folder"
         raise ConfigError(rule) from None
-    foreign = _foreign(out, entries)
+    foreign = _list_foreign(out, entries)
     first = f"{', '.join(map(repr, foreign[:3]))}{', …' if len(foreign) > 3 else ''}"
     rule = f"output {out} holds what export did not make: {first}; name another folder"
     require(not foreign, rule, ConfigError)
 
 
-def _entries(out: Path) -> dict[str, Mapping[str, Any]]:
+def _read_marker(out: Path) -> dict[str, Mapping[str, Any]]:
     """What the marker says of each file."""
-    facts = read_sealed(out / MARKER, LARGEST_MARKER)
+    facts = read_sealed(out / EXPORT_MARKER, LARGEST_EXPORT_MARKER)
     entries = facts.get("files")
     known = isinstance(entries, dict) and all(isinstance(entry, dict) for entry in entries.values())
     safe = known and all(re.fullmatch(r"[^/]+/[^/]+", name) and ".." not in name.split("/") for name in entries)
-    require(safe and facts.get("what") == WHAT, f"{out / MARKER} is malformed", CheckpointError)
+    require(safe and facts.get("what") == EXPORT_KIND, f"{out / EXPORT_MARKER} is malformed", CheckpointError)
     return dict(entries)
 
 
-def _foreign(out: Path, entries: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _list_foreign(out: Path, entries: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Names below a folder that are not ours, or not any more as we made them."""
     folders = {name.partition("/")[0] for name in entries}
     found = []
@@ -153,7 +155,7 @@ def _foreign(out: Path, entries: Mapping[str, Mapping[str, Any]]) -> list[str]:
         for name in subs + plain:
             path = Path(top, name)
             below = path.relative_to(out).as_posix()
-            ours = below == MARKER or (below in folders and path.is_dir() and not path.is_symlink())
+            ours = below == EXPORT_MARKER or (below in folders and path.is_dir() and not path.is_symlink())
             if not ours and not (below in entries and _is_as_made(path, entries[below])):
                 found.append(below)
     return sorted(found)
@@ -162,10 +164,10 @@ def _foreign(out: Path, entries: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def _is_as_made(path: Path, entry: Mapping[str, Any]) -> bool:
     if "link" in entry:
         return path.is_symlink() and os.readlink(path) == entry["link"]
-    return path.is_file() and not path.is_symlink() and hash_of(path) == entry.get("sha256")
+    return path.is_file() and not path.is_symlink() and hash_file(path) == entry.get("sha256")
 
 
-def _places(items: Sequence[Item], folders: Mapping[str, str]) -> list[str]:
+def _choose_places(items: Sequence[ExportedImage], folders: Mapping[str, str]) -> list[str]:
     """<class>/<name> of each item, all different."""
     rows = defaultdict[str, list[int]](list)
     for row, item in enumerate(items):
@@ -173,24 +175,24 @@ def _places(items: Sequence[Item], folders: Mapping[str, str]) -> list[str]:
     places = [""] * len(items)
     for label, chosen in rows.items():
         ids = [items[row].id for row in chosen]
-        for row, name in zip(chosen, safe_names([id.rpartition("/")[2] for id in ids], ids), strict=True):
+        for row, name in zip(chosen, make_safe_names([id.rpartition("/")[2] for id in ids], ids), strict=True):
             places[row] = f"{folders[label]}/{name}"
     return places
 
 
-def safe_names(names: Sequence[str], wholes: Sequence[str]) -> list[str]:
+def make_safe_names(names: Sequence[str], wholes: Sequence[str]) -> list[str]:
     """A file name for each of these names, all different on every system; `wholes` are the paths they come from.
 
     What can be a name stays as it is; what cannot, and what others would share, gets a hash of the whole."""
-    keys = [_key(name) for name in names]
+    keys = [_fold_name(name) for name in names]
     alike = Counter(keys)
     good = [_is_plain(name) and alike[key] == 1 for name, key in zip(names, keys, strict=True)]
     used = {key for key, kept in zip(keys, good, strict=True) if kept}
     rows = zip(names, wholes, good, strict=True)
-    return [name if kept else _made_safe(name, whole, used) for name, whole, kept in rows]
+    return [name if kept else _make_safe(name, whole, used) for name, whole, kept in rows]
 
 
-def _key(name: str) -> str:
+def _fold_name(name: str) -> str:
     """What file systems that ignore case, or write letters otherwise, take for the same name."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
@@ -201,16 +203,16 @@ def _is_plain(name: str) -> bool:
     return printable and 0 < len(name.encode()) <= 200 and name[0] not in ". " and name[-1] not in ". "
 
 
-def _made_safe(name: str, whole: str, used: set[str]) -> str:
+def _make_safe(name: str, whole: str, used: set[str]) -> str:
     """Its printable part, a hash of the whole, and its ending; now it is used."""
     stem, ending = os.path.splitext(name)
     ending = ending if re.fullmatch(r"\.[A-Za-z0-9]{1,8}", ending) else ""
     letters = "".join(letter if letter.isprintable() and not _UNSAFE.match(letter) else "_" for letter in stem)
-    short = letters.encode()[:LONGEST].decode(errors="ignore").strip(". ")
+    short = letters.encode()[:LONGEST_STEM].decode(errors="ignore").strip(". ")
     for attempt in range(len(used) + 1):
         data = f"{attempt or ''}\0{whole}".encode("utf-8", "surrogatepass")
         found = f"{short}-{hashlib.blake2b(data, digest_size=6).hexdigest()}{ending}".lstrip("-")
-        if _key(found) not in used:
+        if _fold_name(found) not in used:
             break
-    used.add(_key(found))
+    used.add(_fold_name(found))
     return found

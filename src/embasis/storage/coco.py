@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
-MOST_PARTS = 13
+MOST_DIGITS = 13
 """Parts of 5 bits in 64."""
 
 
@@ -48,7 +48,7 @@ class Picture:
     regions: Sequence[Region]
 
 
-def regions_of(classes: Numbers) -> list[Region]:
+def find_regions(classes: Numbers) -> list[Region]:
     """The regions of all classes that occur, in their order; the runs of all are found at once."""
     import numpy as np
 
@@ -60,12 +60,12 @@ def regions_of(classes: Numbers) -> list[Region]:
     found = []
     for label in np.unique(labels[labels >= 0]).tolist():
         first, last = starts[labels == label], ends[labels == label]
-        counts = text_of(counts_of(first, last, len(flat)))
-        found.append(Region(label, counts, int((last - first).sum()), box_of(first, last, height)))
+        counts = encode_counts(count_runs(first, last, len(flat)))
+        found.append(Region(label, counts, int((last - first).sum()), enclose_runs(first, last, height)))
     return found
 
 
-def counts_of(starts: Numbers, ends: Numbers, size: int) -> Numbers:
+def count_runs(starts: Numbers, ends: Numbers, size: int) -> Numbers:
     """The counts of runs [start, end) among `size` pixels."""
     import numpy as np
 
@@ -75,7 +75,7 @@ def counts_of(starts: Numbers, ends: Numbers, size: int) -> Numbers:
     return np.diff(np.concatenate([edges, rest]), prepend=0).astype(np.int64)
 
 
-def box_of(starts: Numbers, ends: Numbers, height: int) -> tuple[int, int, int, int]:
+def enclose_runs(starts: Numbers, ends: Numbers, height: int) -> tuple[int, int, int, int]:
     """The smallest box around the runs; one that goes on in the next column touches top and bottom."""
     last = ends - 1
     left, right = int(starts[0]) // height, int(last[-1]) // height
@@ -84,16 +84,16 @@ def box_of(starts: Numbers, ends: Numbers, height: int) -> tuple[int, int, int, 
     return left, top, right - left + 1, bottom - top + 1
 
 
-def text_of(counts: Numbers) -> str:
+def encode_counts(counts: Numbers) -> str:
     """Counts as text."""
     import numpy as np
 
     rest = counts.copy()
     rest[3:] -= counts[1:-2]
-    parts = np.zeros((len(rest), MOST_PARTS), np.uint8)
-    used = np.zeros((len(rest), MOST_PARTS), bool)
+    parts = np.zeros((len(rest), MOST_DIGITS), np.uint8)
+    used = np.zeros((len(rest), MOST_DIGITS), bool)
     going = np.ones(len(rest), bool)
-    for place in range(MOST_PARTS):
+    for place in range(MOST_DIGITS):
         bits = rest & 31
         rest >>= 5
         more = np.where(bits & 16, rest != -1, rest != 0)
@@ -105,23 +105,23 @@ def text_of(counts: Numbers) -> str:
     return parts[used].tobytes().decode("ascii")
 
 
-def coco_bytes(description: str, version: str, classes: Sequence[str], pictures: Iterable[Picture]) -> bytes:
+def encode_coco(description: str, version: str, classes: Sequence[str], pictures: Iterable[Picture]) -> bytes:
     """A COCO file: categories are numbered from 1 in the order of `classes`, pictures and regions as they come."""
     images, annotations = list[str](), list[str]()
     for number, picture in enumerate(pictures, 1):
         size = {"height": picture.height, "width": picture.width}
         images.append(json.dumps({"id": number, "file_name": picture.name, **size}))
-        annotations += (json.dumps(entry) for entry in _annotations(picture, number, len(annotations) + 1))
+        annotations += (json.dumps(entry) for entry in _make_annotations(picture, number, len(annotations) + 1))
     info = {"description": description, "version": version}
     categories = [
         json.dumps({"id": number, "name": name, "supercategory": ""}) for number, name in enumerate(classes, 1)
     ]
     parts = {"images": images, "categories": categories, "annotations": annotations}
-    lists = ",\n".join(f'"{name}": [\n{_lines(entries)}]' for name, entries in parts.items())
+    lists = ",\n".join(f'"{name}": [\n{_join_entries(entries)}]' for name, entries in parts.items())
     return f'{{"info": {json.dumps(info)},\n"licenses": [],\n{lists}}}\n'.encode("ascii")
 
 
-def _annotations(picture: Picture, image: int, first: int) -> Iterator[dict[str, Any]]:
+def _make_annotations(picture: Picture, image: int, first: int) -> Iterator[dict[str, Any]]:
     for number, region in enumerate(picture.regions, first):
         yield {
             "id": number,
@@ -134,6 +134,6 @@ def _annotations(picture: Picture, image: int, first: int) -> Iterator[dict[str,
         }
 
 
-def _lines(entries: Sequence[str]) -> str:
+def _join_entries(entries: Sequence[str]) -> str:
     """One entry a line."""
     return ",\n".join(entries) + ("\n" if entries else "")

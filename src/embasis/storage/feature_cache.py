@@ -21,19 +21,19 @@ from typing import TYPE_CHECKING, Any
 
 from embasis.errors import CorruptError, EmbasisWarning, ResourceError, require
 from embasis.storage import atomic
-from embasis.storage.atomic import writing
+from embasis.storage.atomic import explain_write_errors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-DIGEST = 16
-NAME = re.compile(r"([0-9a-f]{64})\.shard")
-DTYPES = {"F32": "<f4", "F16": "<f2"}
-LONGEST_HEADER = 10_000
-BLOCK = 2**20
+DIGEST_BYTES = 16
+SHARD_NAME = re.compile(r"([0-9a-f]{64})\.shard")
+SHARD_DTYPES = {"F32": "<f4", "F16": "<f2"}
+LONGEST_SHARD_HEADER = 10_000
+HASH_BLOCK_BYTES = 2**20
 
 
-ADVICE = "images.cache=DIR or EMBASIS_CACHE names another folder for features"
+CACHE_ADVICE = "images.cache=DIR or EMBASIS_CACHE names another folder for features"
 
 
 def cache_folder(given: str = "") -> Path:
@@ -46,7 +46,7 @@ def cache_folder(given: str = "") -> Path:
     return Path(home) / "embasis"
 
 
-def require_place(folder: Path) -> None:
+def require_cache_usable(folder: Path) -> None:
     """Refuse a folder in which nothing is kept yet and nothing can be; nothing is written."""
     place = folder / "features"
     try:
@@ -59,7 +59,7 @@ def require_place(folder: Path) -> None:
         reason = "" if place.is_dir() and with_room else "Permission denied" if place.is_dir() else "Not a directory"
     except OSError as error:
         reason = str(error.strerror)
-    require(not reason, f"cannot write {folder}: {place}: {reason}; {ADVICE}", ResourceError)
+    require(not reason, f"cannot write {folder}: {place}: {reason}; {CACHE_ADVICE}", ResourceError)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class FeatureCache:
         try:
             self.refresh()
         except OSError as error:
-            raise ResourceError(f"cannot read {self.path}: {error.strerror}; {ADVICE}") from error
+            raise ResourceError(f"cannot read {self.path}: {error.strerror}; {CACHE_ADVICE}") from error
 
     def __len__(self) -> int:
         return len(self._where)
@@ -99,7 +99,7 @@ class FeatureCache:
         """Take up the shards that are new on disk."""
         names = sorted(os.listdir(self.path)) if self.path.is_dir() else []
         for name in names:
-            if NAME.fullmatch(name) and name not in self._known:
+            if SHARD_NAME.fullmatch(name) and name not in self._known:
                 self._known.add(name)
                 try:
                     self._take(self.path / name)
@@ -108,7 +108,7 @@ class FeatureCache:
 
     def require_writable(self) -> None:
         """Refuse a folder that cannot be written to, before hours of work for it."""
-        with writing(self.path, f"; {ADVICE}"):
+        with explain_write_errors(self.path, f"; {CACHE_ADVICE}"):
             atomic.disk.make(self.path)
             probe = atomic.temp_path(self.path)
             try:
@@ -124,13 +124,13 @@ class FeatureCache:
         require(len(digests) == len(rows), f"cache: {len(digests)} digests for {len(rows)} rows")
         if not digests:
             return
-        column = torch.frombuffer(bytearray(b"".join(digests)), dtype=torch.uint8).view(-1, DIGEST)
+        column = torch.frombuffer(bytearray(b"".join(digests)), dtype=torch.uint8).view(-1, DIGEST_BYTES)
         data = bytes(save({"digest": column, "rows": rows.detach().cpu().contiguous().clone()}))
         target = self.path / f"{hashlib.sha256(data).hexdigest()}.shard"
-        with writing(target, f"; {ADVICE}"):
+        with explain_write_errors(target, f"; {CACHE_ADVICE}"):
             atomic.disk.make(self.path)
             atomic.disk.expect_room(self.path, len(data))
-            if not is_whole(target):
+            if not is_whole_shard(target):
                 atomic.disk.put(target, data)
         self._known.add(target.name)
         self._take(target)
@@ -171,42 +171,42 @@ class FeatureCache:
 
     def _take(self, path: Path) -> None:
         """Enter the rows of a shard whose bytes are those that its name says."""
-        require(hash_of(path) == path.name.removesuffix(".shard"), f"{path}: sha256 differs", CorruptError)
+        require(hash_file(path) == path.name.removesuffix(".shard"), f"{path}: sha256 differs", CorruptError)
         with path.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
-            require(length <= LONGEST_HEADER, f"{path}: a header of {length} bytes", CorruptError)
+            require(length <= LONGEST_SHARD_HEADER, f"{path}: a header of {length} bytes", CorruptError)
             try:
                 header = json.loads(stream.read(length))
                 digest, rows = header["digest"], header["rows"]
                 count, *shape = (int(size) for size in rows["shape"])
                 first, offset = (8 + length + int(part["data_offsets"][0]) for part in (digest, rows))
-                shard = Shard(path, offset, tuple(shape), DTYPES[rows["dtype"]])
-                known = digest["shape"] == [count, DIGEST] and digest["dtype"] == "U8"
+                shard = Shard(path, offset, tuple(shape), SHARD_DTYPES[rows["dtype"]])
+                known = digest["shape"] == [count, DIGEST_BYTES] and digest["dtype"] == "U8"
             except (KeyError, TypeError, ValueError, RecursionError) as error:
                 raise CorruptError(f"{path} is no shard of features: {error}") from error
             size, last = os.fstat(stream.fileno()).st_size, offset + count * shard.row_bytes
-            fits = min(first, offset) >= 8 + length and max(first + count * DIGEST, last) <= size
+            fits = min(first, offset) >= 8 + length and max(first + count * DIGEST_BYTES, last) <= size
             require(known and fits and min(count, *shape, 0) == 0, f"{path} is no shard of features", CorruptError)
             stream.seek(first)
-            column = stream.read(count * DIGEST)
+            column = stream.read(count * DIGEST_BYTES)
         for row in range(count):
-            self._where.setdefault(column[row * DIGEST : (row + 1) * DIGEST], (shard, row))
+            self._where.setdefault(column[row * DIGEST_BYTES : (row + 1) * DIGEST_BYTES], (shard, row))
 
 
-def is_whole(path: Path) -> bool:
+def is_whole_shard(path: Path) -> bool:
     """Whether a shard is there and has the bytes that its name says: a damaged one is written again."""
     try:
-        return hash_of(path) == path.name.removesuffix(".shard")
+        return hash_file(path) == path.name.removesuffix(".shard")
     except CorruptError:
         return False
 
 
-def hash_of(path: Path) -> str:
+def hash_file(path: Path) -> str:
     """sha256 of a file, block by block."""
     digest = hashlib.sha256()
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-            while block := stream.read(BLOCK):
+            while block := stream.read(HASH_BLOCK_BYTES):
                 digest.update(block)
     except OSError as error:
         raise CorruptError(f"cannot read {path}: {error.strerror}") from error

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from embasis.errors import CheckpointError, ConfigError, UntrustedError, quoted, require
 from embasis.storage import atomic
-from embasis.storage.atomic import TEMP, refuse_lost_link, temp_path, writing
-from embasis.storage.checkpoints import own_version, read_sealed, sha256, write_sealed
-from embasis.storage.png import grey_png, label_png, written_ids
-from embasis.storage.tables import table_bytes
+from embasis.storage.atomic import TEMP_NAME, explain_write_errors, refuse_lost_link, temp_path
+from embasis.storage.checkpoints import encode_sealed, installed_version, read_sealed, sha256
+from embasis.storage.png import choose_written_ids, encode_grey_png, encode_label_png
+from embasis.storage.tables import encode_table
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,36 +29,36 @@ if TYPE_CHECKING:
     from embasis.storage.tables import Column
     from embasis.types import ClassTable
 
-MARKER, DIGESTS, WHAT = "maps.json", "maps.sha256", "embasis maps"
-KINDS = ("labels", "confidence", "variance", "trusted")
+MAP_MARKER, MAP_DIGESTS, MAPS_KIND = "maps.json", "maps.sha256", "embasis maps"
+MAP_KINDS = ("labels", "confidence", "variance", "trusted")
 LONGEST_PART, LONGEST_NAME = 255, 1024
-SCALES = {
+MAP_SCALES = {
     "confidence": "round(255 p), p = probability of the label",
     "variance": "round(255 v / (1 - 1/C)), v = sum of p (1 - p) over the C classes",
     "trusted": "255 = trusted, 0 = not",
 }
 
 
-def map_names(names: Sequence[str]) -> list[str]:
+def make_map_names(names: Sequence[str]) -> list[str]:
     """The file names of the maps of these pictures, one each, in sub-folders as given.
 
     NAME.jpg becomes NAME.png; those that would share a name keep their whole names, NAME.jpg.png; names that cannot be
     a path, or that even then collide, become `map-` and a hash. A different picture never has the same file."""
-    short = [_replaced(name) for name in names]
+    short = [_replace_suffix(name) for name in names]
     alike = Counter(name.casefold() for name in short)
     whole = [f"{name}.png" if alike[new.casefold()] > 1 else new for name, new in zip(names, short, strict=True)]
     again = Counter(whole)
     folders = {"/".join(parts[:depth]) for parts in map(_parts, whole) for depth in range(1, len(parts))}
     good = [is_map_path(name) and again[name] == 1 and name not in folders for name in whole]
     used = {name for name, kept in zip(whole, good, strict=True) if kept} | folders
-    return [new if kept else _hashed(name, used) for name, new, kept in zip(names, whole, good, strict=True)]
+    return [new if kept else _hash_name(name, used) for name, new, kept in zip(names, whole, good, strict=True)]
 
 
 def _parts(name: str) -> list[str]:
     return name.split("/")
 
 
-def _replaced(name: str) -> str:
+def _replace_suffix(name: str) -> str:
     """The name with its ending replaced."""
     folder, slash, last = name.rpartition("/")
     return f"{folder}{slash}{os.path.splitext(last)[0]}.png"
@@ -72,10 +72,10 @@ def is_map_path(name: str) -> bool:
         return False
     plain = all(char >= " " and not "\x7f" <= char <= "\x9f" for char in name)
     fits = min(sizes) >= 1 and max(sizes) <= LONGEST_PART and sum(sizes) + len(sizes) <= LONGEST_NAME
-    return plain and fits and not any(part in (".", "..") or TEMP.fullmatch(part) for part in _parts(name))
+    return plain and fits and not any(part in (".", "..") or TEMP_NAME.fullmatch(part) for part in _parts(name))
 
 
-def _hashed(name: str, used: set[str]) -> str:
+def _hash_name(name: str, used: set[str]) -> str:
     """A safe name that is not used yet; now it is."""
     for attempt in range(len(used) + 1):
         data = f"{attempt or ''}\0{name}".encode("utf-8", "surrogatepass")
@@ -86,7 +86,7 @@ def _hashed(name: str, used: set[str]) -> str:
     return found
 
 
-class MapFolder:
+class LabelMapFolder:
     """Maps of many pictures in one folder, which is new, empty or was written by us; else ConfigError.
 
     Inside `with` maps are written; it ends with all of them on the disk, or with what was written until the failure."""
@@ -114,15 +114,15 @@ class MapFolder:
         self._owned = owned
         """Whether the folder is known to be ours, even with a marker that is damaged."""
         if not owned:
-            require_own(self.path)
+            require_own_maps(self.path)
 
-    def __enter__(self) -> MapFolder:
+    def __enter__(self) -> LabelMapFolder:
         self._guard()
         if not self._owned:
-            require_own(self.path)
+            require_own_maps(self.path)
         self._make(self.path)
-        for path in _walk(self.path):
-            if TEMP.fullmatch(path.name):
+        for path in _list_files(self.path):
+            if TEMP_NAME.fullmatch(path.name):
                 atomic.disk.discard(path)
         self._mark(complete=False)
         return self
@@ -130,27 +130,32 @@ class MapFolder:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             os.sync()  # once: to wait for each of thousands of files takes as long as to label them
-            labels = self.path / KINDS[0]
-            self.stale = sum(path.relative_to(labels).as_posix() not in self._names for path in _walk(labels))
-            listed = digest_list(self._hashes)
-            with self._writing(self.path / DIGESTS):
-                atomic.disk.put(self.path / DIGESTS, listed)
+            labels = self.path / MAP_KINDS[0]
+            self.stale = sum(path.relative_to(labels).as_posix() not in self._names for path in _list_files(labels))
+            listed = format_digests(self._hashes)
+            with self._writing(self.path / MAP_DIGESTS):
+                atomic.disk.put(self.path / MAP_DIGESTS, listed)
             self._completed(self._mark(complete=True, digests=sha256(listed)))
 
     def write(self, name: str, labels: Tensor, confidence: Tensor, variance: Tensor, trusted: Tensor) -> None:
-        """The maps of one picture, uint8 (H, W) each, as `pictures` says; `name` is one of `map_names`."""
+        """The maps of one picture, uint8 (H, W) each, as `pictures` says; `name` is one of `make_map_names`."""
         require(is_map_path(name), f"path escapes the folder of maps: {quoted(name)}", UntrustedError)
         shapes = [tuple(values.shape) for values in (labels, confidence, variance, trusted)]
         require(len({*shapes}) == 1, f"maps of {name}: sizes differ: {shapes}")
-        contents = label_png(labels, self.table), grey_png(confidence), grey_png(variance), grey_png(trusted, flat=True)
-        for kind, data in zip(KINDS, contents, strict=True):
+        contents = (
+            encode_label_png(labels, self.table),
+            encode_grey_png(confidence),
+            encode_grey_png(variance),
+            encode_grey_png(trusted, flat=True),
+        )
+        for kind, data in zip(MAP_KINDS, contents, strict=True):
             self._place(self.path / kind / name, data)
             self._hashes[f"{kind}/{name}"] = sha256(data)
         self._names.add(name)
 
     def write_table(self, columns: Mapping[str, Column], suffix: str = ".csv") -> Path:
         """The table of all pictures: maps.csv or maps.parquet."""
-        target, data = self.path / f"maps{suffix}", table_bytes(columns, suffix)
+        target, data = self.path / f"maps{suffix}", encode_table(columns, suffix)
         with self._writing(target):
             atomic.disk.put(target, data)
         self._hashes[target.name] = sha256(data)
@@ -158,12 +163,17 @@ class MapFolder:
 
     def _mark(self, complete: bool, **more: str) -> bytes:
         """Write maps.json; what it holds."""
-        ids, unknown = written_ids(self.table)
+        ids, unknown = choose_written_ids(self.table)
         classes = [{"name": name, "value": number} for name, number in zip(self.table.names, ids, strict=True)]
-        facts: dict[str, Any] = {"what": WHAT, "version": own_version(), "complete": complete, "unknown": unknown}
-        data = write_sealed({**facts, **more, "classes": classes, "scales": SCALES})
-        with self._writing(self.path / MARKER):
-            atomic.disk.put(self.path / MARKER, data)
+        facts: dict[str, Any] = {
+            "what": MAPS_KIND,
+            "version": installed_version(),
+            "complete": complete,
+            "unknown": unknown,
+        }
+        data = encode_sealed({**facts, **more, "classes": classes, "scales": MAP_SCALES})
+        with self._writing(self.path / MAP_MARKER):
+            atomic.disk.put(self.path / MAP_MARKER, data)
         return data
 
     def _place(self, path: Path, data: bytes) -> None:
@@ -190,14 +200,14 @@ class MapFolder:
             self._ready.add(folder)
 
     def _writing(self, path: Path) -> AbstractContextManager[None]:
-        return writing(path, self._kept)
+        return explain_write_errors(path, self._kept)
 
 
-def require_own(path: Path) -> None:
+def require_own_maps(path: Path) -> None:
     """Refuse a file, and a folder that holds what we did not write."""
     refuse_lost_link(path)
     require(path.is_dir() or not os.path.lexists(path), f"output {path} is a file; name a folder", ConfigError)
-    there = sorted(name for name in (os.listdir(path) if path.is_dir() else ()) if not TEMP.fullmatch(name))
+    there = sorted(name for name in (os.listdir(path) if path.is_dir() else ()) if not TEMP_NAME.fullmatch(name))
     found = f"{''.join(map(repr, there[:1]))}{f' and {len(there) - 1:,} more' if len(there) > 1 else ''}"
     text = f"output {path} holds files that are no maps of embasis: {found}; name a new or an empty folder"
     require(not there or _is_marked(path), text, ConfigError)
@@ -205,22 +215,22 @@ def require_own(path: Path) -> None:
 
 def _is_marked(path: Path) -> bool:
     try:
-        return bool(read_sealed(path / MARKER).get("what") == WHAT)
+        return bool(read_sealed(path / MAP_MARKER).get("what") == MAPS_KIND)
     except CheckpointError:
         return False
 
 
-def digest_list(hashes: Mapping[str, str]) -> bytes:
+def format_digests(hashes: Mapping[str, str]) -> bytes:
     """The hash and the name of each file, a line each, in the form of sha256sum; the same files give the same bytes."""
-    return "".join(_digest_line(name, hashes[name]) for name in sorted(hashes)).encode()
+    return "".join(_format_digest(name, hashes[name]) for name in sorted(hashes)).encode()
 
 
-def _digest_line(name: str, digest: str) -> str:
+def _format_digest(name: str, digest: str) -> str:
     """A backslash in a name is doubled, and the line then begins with one: so sha256sum writes it."""
     return f"\\{digest}  {name.replace(chr(92), chr(92) * 2)}\n" if "\\" in name else f"{digest}  {name}\n"
 
 
-def _walk(path: Path) -> list[Path]:
+def _list_files(path: Path) -> list[Path]:
     """All files below a folder; links to folders are not entered."""
     return [Path(top, name) for top, _, plain in os.walk(path) for name in plain]
 

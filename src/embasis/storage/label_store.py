@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 
 from embasis.errors import NumericalError, ResourceError, UntrustedError, require
 from embasis.storage import atomic
-from embasis.storage.atomic import read_bytes, temp_path, writing
-from embasis.storage.checkpoints import own_version, sha256, write_sealed
-from embasis.storage.feature_cache import hash_of
+from embasis.storage.atomic import explain_write_errors, read_bytes, temp_path
+from embasis.storage.checkpoints import encode_sealed, installed_version, sha256
+from embasis.storage.feature_cache import hash_file
 from embasis.storage.label_store_format import (
     GRIDS,
     INDEX,
+    LABEL_STORE_SCHEMA,
     MAGIC,
     MOST_CLASSES,
     MOST_SITES,
-    SCHEMA,
     StoredLabels,
     is_store,
     open_store,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from embasis.storage.run_folder import RunFolder
     from embasis.types import PackedLabels
 
-SITES = "sites"
+SITES_FOLDER = "sites"
 """The folder of all stores in a run folder."""
 SHARD_BYTES = 2**24
 """A shard is at most that long, unless one row alone is longer."""
@@ -46,7 +46,7 @@ class DiskLabelStore:
 
     def __init__(self, folder: RunFolder | Path | str) -> None:
         self._run = None if isinstance(folder, str | Path) else folder
-        self.path = (Path(folder) if isinstance(folder, str | Path) else folder.path) / SITES
+        self.path = (Path(folder) if isinstance(folder, str | Path) else folder.path) / SITES_FOLDER
 
     def write(self, number: int, parts: Iterator[PackedLabels]) -> StoredLabels:
         """The store of a round, on the disk when this returns; an older one of that number goes first.
@@ -81,7 +81,7 @@ class DiskLabelStore:
         """Remove the stores of other rounds; folders with anything else in them stay."""
         self._home(0, change=True)
         if self._run is not None:
-            self._run.forget_files(f"{SITES}/", {self._index(number) for number in numbers})
+            self._run.forget_files(f"{SITES_FOLDER}/", {self._index(number) for number in numbers})
         for name in sorted(os.listdir(self.path)) if self.path.is_dir() else ():
             found, home = re.fullmatch(r"round-([0-9]{3,})", name), self.path / name
             if found and int(found[1]) not in numbers and is_store(home):
@@ -90,7 +90,7 @@ class DiskLabelStore:
 
     def _index(self, number: int) -> str:
         """What the run calls the file that vouches for all others of a round."""
-        return f"{SITES}/round-{number:03d}/{INDEX}"
+        return f"{SITES_FOLDER}/round-{number:03d}/{INDEX}"
 
     def _home(self, number: int, change: bool = False) -> Path:
         """The folder of a round, which no link may lead to."""
@@ -110,16 +110,16 @@ class DiskLabelStore:
         """All files of a store; only our own calls of the system are reported as failures of `home`."""
         with self._writing(home):
             atomic.disk.mkdir(temp)
-        writer = _Writer(temp, number, lambda: self._writing(home))
+        writer = _ShardWriter(temp, number, lambda: self._writing(home))
         for part in parts:
             writer.add(part)
         writer.finish()
 
     def _writing(self, home: Path) -> AbstractContextManager[None]:
-        return writing(home, "" if self._run is None else self._run._kept())
+        return explain_write_errors(home, "" if self._run is None else self._run._kept())
 
 
-class _Writer:
+class _ShardWriter:
     """Collects rows into shards."""
 
     def __init__(self, folder: Path, number: int, writing: Callable[[], AbstractContextManager[None]]) -> None:
@@ -151,10 +151,16 @@ class _Writer:
         self._flush()
         grids = MAGIC + self.grids.tobytes()
         facts = {"rows": self.count, "classes": classes, "dimensions": dimensions, "round": self.number}
-        index = {"schema": SCHEMA, "version": own_version(), **facts, "shards": self.shards, "grids": sha256(grids)}
+        index = {
+            "schema": LABEL_STORE_SCHEMA,
+            "version": installed_version(),
+            **facts,
+            "shards": self.shards,
+            "grids": sha256(grids),
+        }
         with self.writing():
             atomic.disk.create(self.folder / GRIDS, grids)
-            atomic.disk.create(self.folder / INDEX, write_sealed(index))
+            atomic.disk.create(self.folder / INDEX, encode_sealed(index))
             atomic.disk.sync(self.folder)
 
     def _flush(self) -> None:
@@ -164,7 +170,7 @@ class _Writer:
         with self.writing():
             atomic.disk.expect_room(self.folder, len(data))
             atomic.disk.create(path, data)
-            if hash_of(path) != digest:
+            if hash_file(path) != digest:
                 raise OSError(errno.EIO, "read back wrong")
         self.shards.append({"rows": self.waiting, "bytes": len(data), "sha256": digest})
         self.waiting = 0

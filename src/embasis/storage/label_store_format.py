@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 from embasis.errors import CorruptError, IncompatibleError, require
 from embasis.storage.atomic import read_bytes
-from embasis.storage.checkpoints import own_version, read_sealed, sha256
-from embasis.storage.feature_cache import hash_of
+from embasis.storage.checkpoints import installed_version, read_sealed, sha256
+from embasis.storage.feature_cache import hash_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
     Column = np.ndarray[Any, np.dtype[np.int64]]
 
-SCHEMA = 1
+LABEL_STORE_SCHEMA = 1
 INDEX, GRIDS, MAGIC = "index.json", "grids.bin", b"embgrid\n"
 MOST_CLASSES = 256
 MOST_SITES = 2**31
 """Of one row."""
-_OWN = re.compile(r"index\.json|grids\.bin|[0-9]{6}\.shard")
+_STORE_FILES = re.compile(r"index\.json|grids\.bin|[0-9]{6}\.shard")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -55,7 +55,7 @@ def record_bytes(classes: int) -> int:
 
 def is_store(path: Path) -> bool:
     """A folder with nothing in it but what a shelf put there: what we may delete."""
-    return path.is_dir() and not path.is_symlink() and all(map(_OWN.fullmatch, os.listdir(path)))
+    return path.is_dir() and not path.is_symlink() and all(map(_STORE_FILES.fullmatch, os.listdir(path)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +123,8 @@ def open_store(home: Path, number: int, checked: bool = False) -> StoredLabels:
     """The store in a folder; unless its shards were `checked` before, they are read once for that."""
     import numpy as np
 
-    index = _index_of(home, number)
-    grids, shards = _grids_of(home, index), index["shards"]
+    index = _read_index(home, number)
+    grids, shards = _read_grids(home, index), index["shards"]
     shard = np.repeat(np.arange(len(shards)), [entry["rows"] for entry in shards])
     ends = np.cumsum(grids.prod(1) * record_bytes(index["classes"]))
     starts = np.concatenate([[0], ends[:-1]])
@@ -136,31 +136,31 @@ def open_store(home: Path, number: int, checked: bool = False) -> StoredLabels:
     return StoredLabels(home, index["classes"], grids, shard, starts - before[shard])
 
 
-def _index_of(home: Path, number: int) -> dict[str, Any]:
+def _read_index(home: Path, number: int) -> dict[str, Any]:
     """The index, as far as it can be believed without the files it speaks of."""
     path = home / INDEX
     index: dict[str, Any] = read_sealed(path)
     schema, shards = index.get("schema"), index.get("shards")
-    if type(schema) is int and schema > SCHEMA:
+    if type(schema) is int and schema > LABEL_STORE_SCHEMA:
         writer = f"{home} was written by embasis {index.get('version')} (schema {schema})"
-        raise IncompatibleError(f"{writer}, this is {own_version()} (schema up to {SCHEMA})")
+        raise IncompatibleError(f"{writer}, this is {installed_version()} (schema up to {LABEL_STORE_SCHEMA})")
     limits = {"rows": range(1, 2**31), "classes": range(1, MOST_CLASSES + 1), "dimensions": range(9)}
     known = all(type(index.get(name)) is int and index[name] in limit for name, limit in limits.items())
-    known = known and schema == SCHEMA and type(shards) is list and all(map(_is_entry, shards))
+    known = known and schema == LABEL_STORE_SCHEMA and type(shards) is list and all(map(_is_shard_entry, shards))
     known = known and sum(entry["rows"] for entry in shards or ()) == index["rows"]
     require(known, f"{path} is malformed", CorruptError)
     require(index.get("round") == number, f"{path} belongs to round {index.get('round')}", CorruptError)
     return index
 
 
-def _is_entry(entry: object) -> bool:
+def _is_shard_entry(entry: object) -> bool:
     """Whether a shard has rows, a size and a hash."""
     if type(entry) is not dict or {*entry} != {"rows", "bytes", "sha256"}:
         return False
     return type(entry["rows"]) is int and entry["rows"] >= 1 and type(entry["bytes"]) is int
 
 
-def _grids_of(home: Path, index: dict[str, Any]) -> Column:
+def _read_grids(home: Path, index: dict[str, Any]) -> Column:
     """The grid of each row; sizes are checked before anything is multiplied or allocated."""
     import numpy as np
 
@@ -182,4 +182,4 @@ def _check_shard(path: Path, size: int, digest: str | None) -> None:
     except OSError as error:
         raise CorruptError(f"cannot read {path}: {error.strerror}") from error
     require(found == size, f"{path}: {found:,} of {size:,} bytes", CorruptError)
-    require(digest is None or hash_of(path) == digest, f"{path}: sha256 differs", CorruptError)
+    require(digest is None or hash_file(path) == digest, f"{path}: sha256 differs", CorruptError)

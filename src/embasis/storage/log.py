@@ -15,16 +15,16 @@ from pathlib import Path
 
 from embasis.storage import atomic
 
-LOG = "log.txt"
-LARGEST, LONGEST = 2**20, 2000
+LOG_NAME = "log.txt"
+LOG_BYTES, LOG_LINE_CHARACTERS = 2**20, 2000
 """Bytes of the file, and characters of a line. A log that is full keeps the newest quarter of its lines."""
 
 
-class Log:
+class RunLog:
     """The log of one folder for one process. `began` is the time by the clock, from which a steady one counts."""
 
     def __init__(self, folder: Path, began: datetime) -> None:
-        self._path, self._began, self._zero = folder / LOG, began, time.monotonic()
+        self._path, self._began, self._zero = folder / LOG_NAME, began, time.monotonic()
         self._handle: int | None = None
 
     def write(self, text: str) -> None:
@@ -32,9 +32,11 @@ class Log:
         # A clock that jumps would put later lines before earlier ones.
         now = self._began + timedelta(seconds=time.monotonic() - self._zero)
         stamp = now.isoformat(timespec="milliseconds")
-        data = b"".join(atomic.utf8(f"{stamp} {line[:LONGEST]}\n") for line in text.split("\n") if line)
+        data = b"".join(
+            atomic.encode_text(f"{stamp} {line[:LOG_LINE_CHARACTERS]}\n") for line in text.split("\n") if line
+        )
         with suppress(OSError):
-            if self._handle is not None and os.fstat(self._handle).st_size + len(data) > LARGEST:
+            if self._handle is not None and os.fstat(self._handle).st_size + len(data) > LOG_BYTES:
                 self.close()
             if self._handle is None:
                 self._handle = self._open(len(data))
@@ -48,7 +50,7 @@ class Log:
             state = os.fstat(handle)
             if not stat.S_ISREG(state.st_mode) or state.st_nlink != 1:
                 raise OSError
-            if state.st_size > LARGEST - room:
+            if state.st_size > LOG_BYTES - room:
                 atomic.disk.put(self._path, self._newest(handle, state.st_size))
                 os.close(handle)
                 handle = atomic.disk.open(self._path, flags, 0o666)
@@ -61,7 +63,7 @@ class Log:
 
     def _newest(self, handle: int, size: int) -> bytes:
         """The end of the file, from the beginning of a line on."""
-        tail = os.pread(handle, LARGEST // 4, max(0, size - LARGEST // 4))
+        tail = os.pread(handle, LOG_BYTES // 4, max(0, size - LOG_BYTES // 4))
         return tail.partition(b"\n")[2].rpartition(b"\n")[0] + b"\n"
 
     def close(self) -> None:

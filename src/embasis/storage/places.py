@@ -32,12 +32,12 @@ def require_apart(
             continue
         words = f"{kind} {os.fspath(given)}"
         require(not is_same(name, given), f"{what} {name} is {words} itself; name another place", ConfigError)
-        inside = any(is_same(place, given) for place in parents(name))
+        inside = any(is_same(place, given) for place in list_parents(name))
         require(not inside, f"{what} {name} lies in {words}; name a place outside of it", ConfigError)
-        around = folder and os.path.isdir(name) and any(is_same(place, name) for place in parents(given))
+        around = folder and os.path.isdir(name) and any(is_same(place, name) for place in list_parents(given))
         require(not around, f"{what} {name} contains {words}; name another place", ConfigError)
-    require(run or not is_run(name), f"{what} {name} is a run folder; name another place", ConfigError)
-    found = next((place for place in parents(name) if is_run(place)), "")
+    require(run or not is_run_folder(name), f"{what} {name} is a run folder; name another place", ConfigError)
+    found = next((place for place in list_parents(name) if is_run_folder(place)), "")
     require(not found, f"{what} {name} lies in the run folder {found}; name a place outside of it", ConfigError)
 
 
@@ -51,17 +51,17 @@ def is_same(one: PathLike, other: PathLike) -> bool:
         return False
 
 
-def parents(path: PathLike) -> tuple[str, ...]:
+def list_parents(path: PathLike) -> tuple[str, ...]:
     """The folders in which a path lies, the nearest first; without links."""
     return tuple(str(place) for place in Path(os.path.realpath(path)).parents)
 
 
-def is_run(path: PathLike) -> bool:
+def is_run_folder(path: PathLike) -> bool:
     """Whether a folder is one of a run: no other one is likely to have both."""
     return os.path.isfile(os.path.join(path, "HEAD")) and os.path.isdir(os.path.join(path, "generations"))
 
 
-def missing(folder: PathLike, lock: int) -> ResourceError | None:
+def lost_folder_error(folder: PathLike, lock: int) -> ResourceError | None:
     """The error to raise when the lock of a run folder is no longer the open one: somebody took the folder away."""
     try:
         if os.path.samestat(os.fstat(lock), os.lstat(os.path.join(folder, "lock"))):

@@ -33,69 +33,69 @@ if TYPE_CHECKING:
 
     Lines = np.ndarray[Any, np.dtype[np.uint8]]
 
-UNKNOWN = 255
+UNKNOWN_VALUE = 255
 """Of class maps in memory, and of written ones as a rule."""
-SIGNATURE = b"\x89PNG\r\n\x1a\n"
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 GREY, RGB, PALETTE = 0, 2, 3
 _UP = 2
 
 
-def label_png(classes: Tensor, table: ClassTable) -> bytes:
+def encode_label_png(classes: Tensor, table: ClassTable) -> bytes:
     """A class map, uint8 (H, W) with 255 = unknown, as a label map: the original ids in the colours of the classes."""
     import numpy as np
 
-    found, count = _plane(classes, "label map"), len(table.names)
+    found, count = _to_lines(classes, "label map"), len(table.names)
     raw = found.tobytes()
-    stray = raw.translate(None, bytes([*range(count), UNKNOWN]))
+    stray = raw.translate(None, bytes([*range(count), UNKNOWN_VALUE]))
     require(not stray, f"label map: class {max(stray, default=0)} of {count}")
-    ids, unknown = written_ids(table)
+    ids, unknown = choose_written_ids(table)
     numbers = [*ids, *[unknown] * (256 - count)]
     if max(numbers) > 255:
         wide = np.take(np.array(numbers, ">u2"), found)
-        return png(wide.view(np.uint8), found.shape, GREY, depth=16, flat=True)
+        return encode_png(wide.view(np.uint8), found.shape, GREY, depth=16, flat=True)
     lines = np.frombuffer(raw.translate(bytes(numbers)), np.uint8).reshape(found.shape)
-    return png(lines, found.shape, PALETTE, palette=palette_of(table), flat=True)
+    return encode_png(lines, found.shape, PALETTE, palette=make_palette(table), flat=True)
 
 
-def grey_png(values: Tensor, flat: bool = False) -> bytes:
+def encode_grey_png(values: Tensor, flat: bool = False) -> bytes:
     """Values, uint8 (H, W), as a grey picture; `flat` is quicker and smaller where neighbours are mostly the same."""
-    found = _plane(values, "grey picture")
-    return png(found, found.shape, GREY, flat=flat)
+    found = _to_lines(values, "grey picture")
+    return encode_png(found, found.shape, GREY, flat=flat)
 
 
-def rgb_png(picture: Tensor) -> bytes:
+def encode_rgb_png(picture: Tensor) -> bytes:
     """A picture, uint8 (3, H, W), in colour."""
     import torch
 
     right = picture.ndim == 3 and picture.shape[0] == 3 and picture.dtype == torch.uint8 and picture.numel() > 0
-    require(right, f"picture must be uint8 (3, H, W), got {_form(picture)}")
+    require(right, f"picture must be uint8 (3, H, W), got {_describe_tensor(picture)}")
     height, width = picture.shape[1:]
-    return png(picture.permute(1, 2, 0).reshape(height, 3 * width).cpu().numpy(), (height, width), RGB)
+    return encode_png(picture.permute(1, 2, 0).reshape(height, 3 * width).cpu().numpy(), (height, width), RGB)
 
 
 def write_label_png(path: Path | str, classes: Tensor, table: ClassTable) -> None:
-    """`label_png` as a file, whole or not at all."""
-    write_output(path, label_png(classes, table))
+    """`encode_label_png` as a file, whole or not at all."""
+    write_output(path, encode_label_png(classes, table))
 
 
 def write_grey_png(path: Path | str, values: Tensor) -> None:
-    """`grey_png` as a file, whole or not at all."""
-    write_output(path, grey_png(values))
+    """`encode_grey_png` as a file, whole or not at all."""
+    write_output(path, encode_grey_png(values))
 
 
-def confidence_values(probability: Tensor) -> Tensor:
+def quantise_confidence(probability: Tensor) -> Tensor:
     """round(255·p)."""
     import torch
 
     return (probability * 255).round_().clamp_(0, 255).to(torch.int32).to(torch.uint8)  # at once is slow
 
 
-def variance_values(variance: Tensor, classes: int) -> Tensor:
+def quantise_variance(variance: Tensor, classes: int) -> Tensor:
     """round(255·v / (1 − 1/C)): 255 stands for the variance of an even distribution over all classes."""
-    return confidence_values(variance / (1 - 1 / classes))
+    return quantise_confidence(variance / (1 - 1 / classes))
 
 
-def written_ids(table: ClassTable) -> tuple[list[int], int]:
+def choose_written_ids(table: ClassTable) -> tuple[list[int], int]:
     """The number that is written for each class, and the one for pixels of which nothing is known.
 
     Those of the table; class numbers where these cannot be in a PNG (for maps coded by colours: in a palette)."""
@@ -104,25 +104,25 @@ def written_ids(table: ClassTable) -> tuple[list[int], int]:
     if len({*ids}) < len(ids) or min(ids) < 0 or max(ids) > most:
         ids = list(range(len(ids)))
     known = () if table.coded == "colours" or table.others else table.ignore
-    choice = chain(sorted(known, key=lambda number: number != UNKNOWN), [UNKNOWN], range(2**16))
+    choice = chain(sorted(known, key=lambda number: number != UNKNOWN_VALUE), [UNKNOWN_VALUE], range(2**16))
     taken = {*ids} if table.coded == "colours" else {*ids}.union(*table.ids)
-    return ids, next((number for number in choice if number not in taken and 0 <= number < 2**16), UNKNOWN)
+    return ids, next((number for number in choice if number not in taken and 0 <= number < 2**16), UNKNOWN_VALUE)
 
 
 @lru_cache(8)
-def palette_of(table: ClassTable) -> bytes:
+def make_palette(table: ClassTable) -> bytes:
     """256 colours: each class's at its id; for unknown pixels one that is ignored, or else that no class has."""
     from embasis.data.segmentation.classes import colour_of, colours_for
 
     colours = table.colours or colours_for(len(table.names))
-    ids, unknown = written_ids(table)
+    ids, unknown = choose_written_ids(table)
     ignored = [colour_of(number) for number in table.ignore if number >= 0] if table.coded == "colours" else []
     free = next(colour for colour in [*ignored, *map(colour_of, range(0, 2**24, 255))] if colour not in colours)
     entries = dict(zip(ids, colours, strict=True)) | {unknown: free}
     return b"".join(bytes(entries.get(number, (0, 0, 0))) for number in range(256))
 
 
-def png(
+def encode_png(
     lines: Lines, size: tuple[int, int], kind: int, *, depth: int = 8, palette: bytes = b"", flat: bool = False
 ) -> bytes:
     """A PNG file; `lines` (H, bytes of a line), `size` (H, W)."""
@@ -137,7 +137,7 @@ def png(
     data = packer.compress(filtered.data) + packer.flush()
     header = struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, 0)
     chunks = [(b"IHDR", header), *([(b"PLTE", palette)] if palette else []), (b"IDAT", data), (b"IEND", b"")]
-    return SIGNATURE + b"".join(_chunk(name, content) for name, content in chunks)
+    return PNG_SIGNATURE + b"".join(_chunk(name, content) for name, content in chunks)
 
 
 def _chunk(name: bytes, content: bytes) -> bytes:
@@ -145,15 +145,15 @@ def _chunk(name: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + body + struct.pack(">I", zlib.crc32(body))
 
 
-def _plane(values: Tensor, what: str) -> Lines:
+def _to_lines(values: Tensor, what: str) -> Lines:
     """The values (H, W) as bytes."""
     import torch
 
     right = values.ndim == 2 and values.dtype == torch.uint8 and values.numel() > 0
-    require(right, f"{what} must be uint8 (H, W), got {_form(values)}")
+    require(right, f"{what} must be uint8 (H, W), got {_describe_tensor(values)}")
     lines: Lines = values.detach().cpu().contiguous().numpy()
     return lines
 
 
-def _form(values: Tensor) -> str:
+def _describe_tensor(values: Tensor) -> str:
     return f"{str(values.dtype).removeprefix('torch.')} {tuple(values.shape)}"

@@ -24,30 +24,30 @@ from embasis.errors import (
     require,
 )
 from embasis.storage import atomic
-from embasis.storage.atomic import TEMP, json_bytes, read_bytes, temp_path, utf8, writing
+from embasis.storage.atomic import TEMP_NAME, encode_json, encode_text, explain_write_errors, read_bytes, temp_path
 from embasis.storage.checkpoints import (
+    CHECKPOINT_SCHEMA,
     FACTS,
     MANIFEST,
-    SCHEMA,
     TENSORS,
     Generation,
+    encode_sealed,
     find_newest,
-    head_of,
-    home_of,
-    is_ours,
+    generation_folder,
+    installed_version,
+    is_checkpoint_part,
+    list_generations,
     load_generation,
-    numbers_in,
-    own_version,
+    read_head,
     sha256,
-    write_sealed,
 )
-from embasis.storage.label_map_folder import MARKER, MapFolder
-from embasis.storage.label_store import SITES, DiskLabelStore
+from embasis.storage.label_map_folder import MAP_MARKER, LabelMapFolder
+from embasis.storage.label_store import SITES_FOLDER, DiskLabelStore
 from embasis.storage.label_store_format import is_store
-from embasis.storage.log import LOG, Log
-from embasis.storage.places import missing
-from embasis.storage.sealed import SEALED, require_seal, seal_of, sealed_json
-from embasis.storage.tables import table_bytes
+from embasis.storage.log import LOG_NAME, RunLog
+from embasis.storage.places import lost_folder_error
+from embasis.storage.sealed import SEALED_PATHS, make_seal, require_seal, sealed_json
+from embasis.storage.tables import encode_table
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from embasis.storage.tables import Column
     from embasis.types import ClassTable
 
-KEEP = 2  # whole generations that stay after a publish
+KEPT_GENERATIONS = 2  # whole generations that stay after a publish
 
 
 class RunFolder:
@@ -71,7 +71,7 @@ class RunFolder:
         self._last = 0
         self._files: dict[str, dict[str, Any]] = {}
         """Name → size and hash of each sealed file, as it was written last; every generation keeps a copy."""
-        self._log: Log | None = None
+        self._log: RunLog | None = None
 
     def _kept(self, which: str = "the last good ") -> str:
         return f"; {which}generation {self._last} is kept" if self._last else "; no generation exists yet"
@@ -84,11 +84,11 @@ class RunFolder:
 
     def gone(self) -> Exception | None:
         """The error to raise when the folder that this process has locked is not there any more."""
-        return None if self._lock is None else missing(self.path, self._lock)
+        return None if self._lock is None else lost_folder_error(self.path, self._lock)
 
     def __enter__(self) -> RunFolder:
-        self._last = head_of(self.path) or max(numbers_in(self.path), default=0)
-        with writing(self.path, self._kept()):
+        self._last = read_head(self.path) or max(list_generations(self.path), default=0)
+        with explain_write_errors(self.path, self._kept()):
             atomic.disk.make(self.path)
             self._take_lock()
             try:
@@ -131,35 +131,40 @@ class RunFolder:
             message = f"run folder {self.path} is locked by {by}; wait for it or choose another folder"
             raise RunLockedError(message) from None
         self._lock, self.taken_over = handle, int(owner[1]) if owner else None
-        self._log = Log(self.path, since)
+        self._log = RunLog(self.path, since)
         _held.add(self)
 
     def _clean(self) -> None:
         """Remove what crashes left: temp files, and generations that HEAD never came to name."""
-        head, numbers = head_of(self.path), numbers_in(self.path)
+        head, numbers = read_head(self.path), list_generations(self.path)
         self.ignored, self._last = 0, max(numbers, default=0) if head is None else head
         walk = [Path(top, name) for top, subs, plain in os.walk(self.path) for name in subs + plain]
-        found = [path for path in walk if TEMP.fullmatch(path.name)]
-        found += [home_of(self.path, number) for number in numbers if head is not None and number > head]
-        for path in (path for path in found if is_ours(path) or is_store(path)):
+        found = [path for path in walk if TEMP_NAME.fullmatch(path.name)]
+        found += [generation_folder(self.path, number) for number in numbers if head is not None and number > head]
+        for path in (path for path in found if is_checkpoint_part(path) or is_store(path)):
             atomic.disk.delete(path)
             self.ignored += 1
         if not numbers and not os.path.lexists(self.path / "HEAD"):
-            atomic.disk.put(self.path / "HEAD", write_sealed({"generation": 0}))
+            atomic.disk.put(self.path / "HEAD", encode_sealed({"generation": 0}))
 
     def publish(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> int:
         """A new generation, on the disk and read back when its number is returned; the newest two stay.
 
         Its manifest names every sealed file of the folder (see sealed.py) with the hash of what was written."""
         self._require_lock()
-        contents = {TENSORS: self.tensor_bytes(tensors), FACTS: json_bytes(dict(facts), FACTS)}
-        number = max([self._last, *numbers_in(self.path)]) + 1
+        contents = {TENSORS: self.tensor_bytes(tensors), FACTS: encode_json(dict(facts), FACTS)}
+        number = max([self._last, *list_generations(self.path)]) + 1
         entries = {name: {"bytes": len(data), "sha256": sha256(data)} for name, data in contents.items()}
-        manifest = {"schema": SCHEMA, "version": own_version(), "generation": number, "tensors": len(tensors)}
-        contents[MANIFEST] = write_sealed({**manifest, "files": entries, "sealed": self._files})
-        home = home_of(self.path, number)
+        manifest = {
+            "schema": CHECKPOINT_SCHEMA,
+            "version": installed_version(),
+            "generation": number,
+            "tensors": len(tensors),
+        }
+        contents[MANIFEST] = encode_sealed({**manifest, "files": entries, "sealed": self._files})
+        home = generation_folder(self.path, number)
         temp = temp_path(home.parent)
-        with writing(home, self._kept()):
+        with explain_write_errors(home, self._kept()):
             atomic.disk.expect_room(home.parent, sum(map(len, contents.values())))
             try:
                 atomic.disk.mkdir(temp)
@@ -172,10 +177,10 @@ class RunFolder:
                     load_generation(self.path, number)
                 except CorruptError as error:
                     raise OSError(errno.EIO, f"read back wrong ({error})") from error
-                atomic.disk.put(self.path / "HEAD", write_sealed({"generation": number}))
+                atomic.disk.put(self.path / "HEAD", encode_sealed({"generation": number}))
             except BaseException:
                 atomic.disk.discard(temp)
-                if head_of(self.path) != number:
+                if read_head(self.path) != number:
                     atomic.disk.discard(home)
                 raise
         self._last = number
@@ -202,18 +207,18 @@ class RunFolder:
     def _rotate(self) -> None:
         """Keep the newest whole generations; a damaged one does not count, a foreign one is left alone."""
         whole = 1
-        for number in reversed([number for number in numbers_in(self.path) if number < self._last]):
-            home = home_of(self.path, number)
+        for number in reversed([number for number in list_generations(self.path) if number < self._last]):
+            home = generation_folder(self.path, number)
             try:
-                if whole < KEEP and load_generation(self.path, number):
+                if whole < KEPT_GENERATIONS and load_generation(self.path, number):
                     whole += 1
                     continue
             except CorruptError:
                 pass
             except CheckpointError:
                 continue
-            if is_ours(home):
-                with writing(home, self._kept()):
+            if is_checkpoint_part(home):
+                with explain_write_errors(home, self._kept()):
                     atomic.disk.delete(home)
 
     def newest(self) -> Generation | None:
@@ -226,13 +231,13 @@ class RunFolder:
 
     def _hash_files(self) -> dict[str, dict[str, Any]]:
         """The sealed files of a run that was begun by 0.1.0, which knew no seals: as they are now."""
-        kinds = ("*/round-*", "labels/*/maps.json", "sites/*/index.json", "gallery/*", "rows/*.parquet", *SEALED)
+        kinds = ("*/round-*", "labels/*/maps.json", "sites/*/index.json", "gallery/*", "rows/*.parquet", *SEALED_PATHS)
         paths = {path for kind in kinds for path in self.path.glob(kind) if path.is_file() and not path.is_symlink()}
-        return {path.relative_to(self.path).as_posix(): seal_of(read_bytes(path)) for path in sorted(paths)}
+        return {path.relative_to(self.path).as_posix(): make_seal(read_bytes(path)) for path in sorted(paths)}
 
     def note_file(self, name: str, data: bytes) -> None:
         """Seal a file that another part of the storage has written."""
-        self._files[name] = seal_of(data)
+        self._files[name] = make_seal(data)
 
     def require_sealed(self, name: str) -> None:
         """CorruptError unless the file is what was written last under this name."""
@@ -247,11 +252,11 @@ class RunFolder:
         """Where the label distributions of the rounds lie."""
         return DiskLabelStore(self)
 
-    def maps(self, number: int, table: ClassTable) -> MapFolder:
+    def maps(self, number: int, table: ClassTable) -> LabelMapFolder:
         """Where the label maps of a round go: labels/round-003."""
         name = f"labels/round-{number:03d}"
-        marker = f"{name}/{MARKER}"
-        return MapFolder(
+        marker = f"{name}/{MAP_MARKER}"
+        return LabelMapFolder(
             self.path / name,
             table,
             root=self.path,
@@ -268,13 +273,15 @@ class RunFolder:
         links = any(self.path.joinpath(*parts[:n]).is_symlink() for n in range(1, len(parts)))
         inside = parts and not Path(name).is_absolute() and ".." not in parts and "\0" not in name and not links
         require(inside, f"path escapes run folder: {quoted(name)}", UntrustedError)
-        reserved = parts[0] in ("HEAD", "lock", "generations", LOG, SITES) or any(map(TEMP.fullmatch, parts))
+        reserved = parts[0] in ("HEAD", "lock", "generations", LOG_NAME, SITES_FOLDER) or any(
+            map(TEMP_NAME.fullmatch, parts)
+        )
         require(not reserved, f"path is reserved in a run folder: {quoted(name)}", UntrustedError)
-        with writing(target, self._kept()):
+        with explain_write_errors(target, self._kept()):
             atomic.disk.make(target.parent, self.path)
             atomic.disk.put(target, data)
-        if sealed and parts[0] in SEALED:
-            self._files[Path(name).as_posix()] = seal_of(data)
+        if sealed and parts[0] in SEALED_PATHS:
+            self._files[Path(name).as_posix()] = make_seal(data)
         return target
 
     def log(self, text: str) -> None:
@@ -290,11 +297,11 @@ class RunFolder:
 
     def write_text(self, name: str, text: str) -> Path:
         """A text file inside the run folder, whole or not at all; so are the other three."""
-        return self._put(name, utf8(text))
+        return self._put(name, encode_text(text))
 
     def write_json(self, name: str, value: object) -> Path:
         """One JSON value, keys sorted."""
-        return self._put(name, json_bytes(value, name))
+        return self._put(name, encode_json(value, name))
 
     def write_sealed_json(self, name: str, value: Mapping[str, Any]) -> Path:
         """A JSON object with the hash of its own content, for what no generation follows."""
@@ -302,11 +309,11 @@ class RunFolder:
 
     def write_jsonl(self, name: str, rows: Iterable[object]) -> Path:
         """One JSON value a line."""
-        return self._put(name, b"".join(json_bytes(row, name, indent=None) for row in rows))
+        return self._put(name, b"".join(encode_json(row, name, indent=None) for row in rows))
 
     def write_table(self, name: str, columns: Mapping[str, Column]) -> Path:
         """A `.parquet` or `.csv` table."""
-        return self._put(name, table_bytes(columns, Path(name).suffix))
+        return self._put(name, encode_table(columns, Path(name).suffix))
 
 
 _held: set[RunFolder] = set()

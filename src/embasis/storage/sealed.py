@@ -13,17 +13,17 @@ from typing import Any
 
 from embasis.errors import CorruptError, require
 from embasis.storage.atomic import parse_json, read_bytes
-from embasis.storage.checkpoints import own_version, read_sealed, sha256, write_sealed
-from embasis.storage.feature_cache import hash_of
+from embasis.storage.checkpoints import encode_sealed, installed_version, read_sealed, sha256
+from embasis.storage.feature_cache import hash_file
 from embasis.storage.tables import parse_table
 
-SEALED = ("labels", "basis", "gallery", "rows", "sites", "backbone.safetensors")
+SEALED_PATHS = ("labels", "basis", "gallery", "rows", "sites", "backbone.safetensors")
 """What is sealed: these files, and all below these folders. Every other file of a run can be written again from the
 facts of its generation, and is never read."""
-CURE = "the fit command that made the run makes it again if it can"
+SEAL_CURE = "the fit command that made the run makes it again if it can"
 
 
-def seal_of(data: bytes) -> dict[str, Any]:
+def make_seal(data: bytes) -> dict[str, Any]:
     """What a generation writes down of a file."""
     return {"bytes": len(data), "sha256": sha256(data)}
 
@@ -31,8 +31,8 @@ def seal_of(data: bytes) -> dict[str, Any]:
 def require_seal(data: bytes, entry: Mapping[str, Any], path: Path) -> bytes:
     """The bytes, if they are those that were written."""
     size = entry.get("bytes")
-    require(len(data) == size, f"{path}: {len(data):,} of {size:,} bytes; {CURE}", CorruptError)
-    require(sha256(data) == entry.get("sha256"), f"{path}: sha256 differs; {CURE}", CorruptError)
+    require(len(data) == size, f"{path}: {len(data):,} of {size:,} bytes; {SEAL_CURE}", CorruptError)
+    require(sha256(data) == entry.get("sha256"), f"{path}: sha256 differs; {SEAL_CURE}", CorruptError)
     return data
 
 
@@ -53,7 +53,7 @@ class SealedFiles:
         if self._seals is None:
             return read_bytes(path, range(largest + 1))
         require(name in self._seals, f"{path} is no file of the newest generation", CorruptError)
-        require(os.path.lexists(path), f"{path} is missing; {CURE}", CorruptError)
+        require(os.path.lexists(path), f"{path} is missing; {SEAL_CURE}", CorruptError)
         data = read_bytes(path, range(largest + 1))
         return require_seal(data, self._seals[name], path)
 
@@ -73,7 +73,7 @@ class SealedFiles:
         """CorruptError unless the file is there as it was written; it is read piece by piece."""
         path, known = self.path / name, self.seal(name)
         require(path.is_file() and not path.is_symlink(), f"{path} is missing", CorruptError)
-        require(known is None or hash_of(path) == known, f"{path}: sha256 differs; {CURE}", CorruptError)
+        require(known is None or hash_file(path) == known, f"{path}: sha256 differs; {SEAL_CURE}", CorruptError)
 
     def seal(self, name: str) -> str | None:
         """The hash that a file must have; None where none is known."""
@@ -82,7 +82,7 @@ class SealedFiles:
 
 def sealed_json(value: Mapping[str, Any]) -> bytes:
     """A JSON object that vouches for itself: for what is written after the last generation."""
-    return write_sealed({"version": own_version(), **value})
+    return encode_sealed({"version": installed_version(), **value})
 
 
 def read_sealed_json(path: Path, largest: int) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from typing import Any
 
 from embasis.errors import CorruptError, UntrustedError, quoted, require
 from embasis.storage.atomic import parse_json, read_bytes
-from embasis.storage.checkpoints import sha256, write_sealed
-from embasis.storage.label_map_folder import DIGESTS, MARKER, WHAT, is_map_path
-from embasis.storage.sealed import CURE, SealedFiles
+from embasis.storage.checkpoints import encode_sealed, sha256
+from embasis.storage.label_map_folder import MAP_DIGESTS, MAP_MARKER, MAPS_KIND, is_map_path
+from embasis.storage.sealed import SEAL_CURE, SealedFiles
 from embasis.storage.tables import parse_table
 
-LARGEST_MARKER = 1 << 24
+LARGEST_MAP_MARKER = 1 << 24
 _LINE = re.compile(r"(\\?)([0-9a-f]{64})  (.+)", re.DOTALL)
 
 
@@ -46,7 +46,7 @@ class StoredMaps:
         path = self.home / name
         data = read_bytes(path)
         same = self.hashes is None or self.hashes.get(name) == sha256(data)
-        require(same, f"{path}: sha256 differs; {CURE}", CorruptError)
+        require(same, f"{path}: sha256 differs; {SEAL_CURE}", CorruptError)
         return data
 
     def check(self) -> None:
@@ -55,23 +55,23 @@ class StoredMaps:
             self.read(name)
 
 
-def open_maps(files: SealedFiles, number: int) -> StoredMaps:
+def open_stored_maps(files: SealedFiles, number: int) -> StoredMaps:
     """The maps of a round, which are all there."""
     name = f"labels/round-{number:03d}"
     home = files.path / name
-    facts = parse_json(data := files.read(f"{name}/{MARKER}", LARGEST_MARKER), home / MARKER)
-    whole = isinstance(facts, dict) and facts.pop("seal", None) and write_sealed(facts) == data
-    require(whole, f"{home / MARKER}: the seal is broken", CorruptError)
-    whole = facts.get("what") == WHAT and facts.get("complete") is True
+    facts = parse_json(data := files.read(f"{name}/{MAP_MARKER}", LARGEST_MAP_MARKER), home / MAP_MARKER)
+    whole = isinstance(facts, dict) and facts.pop("seal", None) and encode_sealed(facts) == data
+    require(whole, f"{home / MAP_MARKER}: the seal is broken", CorruptError)
+    whole = facts.get("what") == MAPS_KIND and facts.get("complete") is True
     require(whole, f"{home}: the maps are not all there", CorruptError)
     return StoredMaps(home, facts, _read_digests(home, facts["digests"]) if "digests" in facts else None)
 
 
 def _read_digests(home: Path, digest: object) -> dict[str, str]:
     """Name → hash, from the list that maps.json vouches for."""
-    path = home / DIGESTS
+    path = home / MAP_DIGESTS
     data = read_bytes(path)
-    require(sha256(data) == digest, f"{path}: sha256 differs; {CURE}", CorruptError)
+    require(sha256(data) == digest, f"{path}: sha256 differs; {SEAL_CURE}", CorruptError)
     found = [_LINE.fullmatch(line) for line in data.decode("utf-8", "replace").split("\n")[:-1]]
     require(all(found), f"{path} is malformed", CorruptError)
     names = ((line[3].replace("\\\\", "\\") if line[1] else line[3], line[2]) for line in found if line)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embasis.errors import ConfigError, CorruptError, quoted, require
-from embasis.storage.atomic import read_bytes, utf8
+from embasis.storage.atomic import encode_text, read_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     Column = Sequence[Any] | np.ndarray[Any, Any]
 
 
-SIGNS = "[-=+@\\t\\r\\n\uff1d\uff0b\uff0d\uff20]"
+FORMULA_SIGNS = "[-=+@\\t\\r\\n\uff1d\uff0b\uff0d\uff20]"
 """Of the beginning of a formula. Spreadsheets drop a tab or a line end before it, and some read the full-width signs
 (U+FF1D, U+FF0B, U+FF0D, U+FF20) as the plain ones."""
 
 
 def escape_formula(text: str) -> str:
     """An apostrophe before what a spreadsheet would run as a formula."""
-    return "'" + text if re.match(f"'*{SIGNS}", text) else text
+    return "'" + text if re.match(f"'*{FORMULA_SIGNS}", text) else text
 
 
 def unescape_formula(text: str) -> str:
     """The inverse of `escape_formula`."""
-    return text[1:] if re.match(f"'+{SIGNS}", text) else text
+    return text[1:] if re.match(f"'+{FORMULA_SIGNS}", text) else text
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     """Nothing for None, true and false, the shortest digits that give a number back."""
     if isinstance(value, str):
         text = escape_formula(value)
@@ -42,19 +42,19 @@ def _cell(value: object) -> str:
     return text.lower() if text in ("True", "False") else text
 
 
-def table_bytes(columns: Mapping[str, Column], suffix: str) -> bytes:
+def encode_table(columns: Mapping[str, Column], suffix: str) -> bytes:
     """A table as the bytes of a `.csv` or `.parquet` file; the same columns give the same bytes."""
     require(suffix in (".csv", ".parquet"), f"output must end in .csv or .parquet, got {quoted(suffix)}", ConfigError)
     numeric = {
         name for name, column in columns.items() if getattr(getattr(column, "dtype", None), "kind", "O") in "biuf"
     }
     clean: dict[str, Any] = {
-        name: column if name in numeric else [utf8(v).decode() if isinstance(v, str) else v for v in column]
+        name: column if name in numeric else [encode_text(v).decode() if isinstance(v, str) else v for v in column]
         for name, column in columns.items()
     }
     if suffix == ".csv":
-        rows = zip(*(map(_cell, column) for column in clean.values()), strict=True)
-        return utf8("".join(f"{','.join(row)}\n" for row in [map(_cell, clean), *rows]))
+        rows = zip(*(map(_format_cell, column) for column in clean.values()), strict=True)
+        return encode_text("".join(f"{','.join(row)}\n" for row in [map(_format_cell, clean), *rows]))
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -62,7 +62,7 @@ def table_bytes(columns: Mapping[str, Column], suffix: str) -> bytes:
     return buffer.getvalue()
 
 
-def read_table(path: Path | str) -> dict[str, list[Any]]:
+def read_stored_table(path: Path | str) -> dict[str, list[Any]]:
     """The columns of a table. Parquet keeps the types; cells of a CSV file come back as text, None as ''."""
     return parse_table(read_bytes(Path(path)), path)
 
@@ -77,12 +77,12 @@ def parse_table(data: bytes, path: Path | str) -> dict[str, list[Any]]:
             require(rows and rest == ["end"], f"{path} is not a table: the end is cut off", CorruptError)
             columns = zip(*(list(map(unescape_formula, row or [""])) for row in rows), strict=True)
             return {name: cells for name, *cells in columns}
-        return _parquet_columns(data)
+        return _read_parquet(data)
     except (ValueError, OSError, LookupError, TypeError, RuntimeError, csv.Error) as error:
         raise CorruptError(f"{path} is not a table: {error}") from error
 
 
-def _parquet_columns(data: bytes) -> dict[str, list[Any]]:
+def _read_parquet(data: bytes) -> dict[str, list[Any]]:
     """The columns of a Parquet file, read by this thread alone.
 
     `pyarrow.parquet.read_table` reads in threads of arrow, which after a damaged file may abort the process as it

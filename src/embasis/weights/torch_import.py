@@ -25,22 +25,22 @@ from pathlib import Path
 from embasis.errors import ConfigError, CorruptError, ResourceError, UntrustedError, quoted, require
 from embasis.resources import MORE_THREADS
 
-ENDINGS = (".bin", ".pt", ".pth")
-LARGEST = 8 * 2**30
+TORCH_SUFFIXES = (".bin", ".pt", ".pth")
+LARGEST_TORCH_FILE = 8 * 2**30
 LONGEST_PICKLE = 2**26
 """Bytes; the pickle of a network of ten thousand tensors has about a megabyte."""
-LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+LEGACY_START = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 """How files begin that PyTorch wrote before its version 1.6: five pickles, then the numbers."""
-PARTS = re.compile(r"([^/]+)/(data\.pkl|version|byteorder|\.format_version|\.storage_alignment|data/[0-9]+)")
-KINDS = ("BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short")
-NAMES = {
+ARCHIVE_PARTS = re.compile(r"([^/]+)/(data\.pkl|version|byteorder|\.format_version|\.storage_alignment|data/[0-9]+)")
+STORAGE_TYPES = ("BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short")
+ALLOWED_NAMES = {
     "collections OrderedDict",
     "torch._utils _rebuild_parameter",
     "torch._utils _rebuild_tensor_v2",
-    *(f"torch {kind}Storage" for kind in KINDS),
+    *(f"torch {kind}Storage" for kind in STORAGE_TYPES),
 }
 """All that a pickle may name."""
-UNNAMED = {"EXT1", "EXT2", "EXT4", "INST", "NEWOBJ", "NEWOBJ_EX", "OBJ", "STACK_GLOBAL"}
+REFUSED_OPCODES = {"EXT1", "EXT2", "EXT4", "INST", "NEWOBJ", "NEWOBJ_EX", "OBJ", "STACK_GLOBAL"}
 """Instructions that make objects in other ways; weights need none of them."""
 OLDEST_TORCH = (2, 10)
 """Its reader of weights has no known hole."""
@@ -49,21 +49,21 @@ BROKEN_ARCHIVE = (
     OverflowError,
 )  # fmt: skip
 """What zipfile raises; the last one for an entry that lies 2⁶³ bytes on."""
-READER = "embasis.weights.torch_import_worker"
-REFUSED, WRONG_KEY = 3, 2
+WORKER_MODULE = "embasis.weights.torch_import_worker"
+EXIT_REFUSED, EXIT_WRONG_KEY = 3, 2
 """How the reader ends when it has said why not."""
 
 
-def import_weights(path: str, key: str = "") -> tuple[bytes, int]:
+def convert_torch_weights(path: str, key: str = "") -> tuple[bytes, int]:
     """The tensors of a PyTorch file, or of one entry of it, as the bytes of a safetensors file; and how many."""
     from safetensors import SafetensorError
     from safetensors.torch import load, save
 
-    data = read_file(path)
+    data = read_torch_file(path)
     found = re.match(r"(\d+)\.(\d+)", version("torch"))
     recent = found is not None and (int(found[1]), int(found[2])) >= OLDEST_TORCH
     require(recent, f"foreign weights are read with torch 2.10 or newer, this is {version('torch')}", ConfigError)
-    answer = read_elsewhere(path, looked_through(path, data), key)
+    answer = read_in_worker(path, filter_archive(path, data), key)
     try:
         tensors = load(answer)
     except (SafetensorError, ValueError, LookupError, TypeError, RuntimeError) as error:
@@ -75,29 +75,29 @@ def import_weights(path: str, key: str = "") -> tuple[bytes, int]:
     return bytes(save(tensors, {"format": "pt", **facts, "imported_by": f"embasis {version('embasis')}"})), len(tensors)
 
 
-def read_file(path: str) -> bytes:
+def read_torch_file(path: str) -> bytes:
     """The bytes of a regular file with an ending of PyTorch's."""
     ending = Path(path).suffix.lower()
     plain = ending != ".safetensors"
     require(plain, f"{path} is a safetensors file already; give it as network.weights={path}", ConfigError)
-    rule = f"only state dicts of PyTorch ({', '.join(ENDINGS)}) are imported"
-    require(ending in ENDINGS, f"{path}: {rule}; a pickle of another kind could run code", UntrustedError)
+    rule = f"only state dicts of PyTorch ({', '.join(TORCH_SUFFIXES)}) are imported"
+    require(ending in TORCH_SUFFIXES, f"{path}: {rule}; a pickle of another kind could run code", UntrustedError)
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             facts = os.fstat(file.fileno())
             require(stat.S_ISREG(facts.st_mode), f"{path} is not a regular file", ConfigError)
-            size = f"{path} has {facts.st_size:,} bytes, at most {LARGEST:,} are read"
-            require(facts.st_size <= LARGEST, size, ResourceError)
-            return file.read(LARGEST)
+            size = f"{path} has {facts.st_size:,} bytes, at most {LARGEST_TORCH_FILE:,} are read"
+            require(facts.st_size <= LARGEST_TORCH_FILE, size, ResourceError)
+            return file.read(LARGEST_TORCH_FILE)
     except OSError as error:
         if isinstance(error, ResourceError):
             raise
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
 
 
-def looked_through(path: str, data: bytes) -> bytes:
+def filter_archive(path: str, data: bytes) -> bytes:
     """The same tensors, in a file whose every pickle names tensors and nothing else."""
-    if data.startswith(LEGACY):
+    if data.startswith(LEGACY_START):
         stream = io.BytesIO(data)
         for _ in range(5):
             refuse_names(path, stream)
@@ -106,8 +106,10 @@ def looked_through(path: str, data: bytes) -> bytes:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()
-            refuse_strange(path, entries)
-            parts = {entry.filename: archive.read(entry) for entry in entries if PARTS.fullmatch(entry.filename)}
+            refuse_unusual_entries(path, entries)
+            parts = {
+                entry.filename: archive.read(entry) for entry in entries if ARCHIVE_PARTS.fullmatch(entry.filename)
+            }
     except BROKEN_ARCHIVE as error:
         raise CorruptError(f"{path} is not a readable archive: {error}") from error
     pickles = [name for name in parts if name.endswith("/data.pkl")]
@@ -119,7 +121,7 @@ def looked_through(path: str, data: bytes) -> bytes:
     return clean.getvalue()
 
 
-def refuse_strange(path: str, entries: list[zipfile.ZipInfo]) -> None:
+def refuse_unusual_entries(path: str, entries: list[zipfile.ZipInfo]) -> None:
     """An archive of PyTorch's is not packed, has every name once and one folder, and holds no program."""
     names = [entry.filename for entry in entries]
     packed = [entry.filename for entry in entries if entry.compress_type or entry.file_size != entry.compress_size]
@@ -138,18 +140,18 @@ def refuse_names(path: str, stream: io.BytesIO) -> None:
     try:
         for code, argument, place in pickletools.genops(stream):
             require((place or start) - start < LONGEST_PICKLE, f"{path}: its pickle is too long", CorruptError)
-            made = str(argument) if code.name == "GLOBAL" else code.name if code.name in UNNAMED else ""
-            safe = not made or made in NAMES
+            made = str(argument) if code.name == "GLOBAL" else code.name if code.name in REFUSED_OPCODES else ""
+            safe = not made or made in ALLOWED_NAMES
             name = made.replace(" ", ".")
             require(safe, f"{path} names {quoted(name)}; only tensors are imported, nothing is run", UntrustedError)
     except (ValueError, EOFError, IndexError, OverflowError, MemoryError, RecursionError) as error:
         raise CorruptError(f"{path}: its pickle of {rest:,} bytes cannot be read: {error}") from error
 
 
-def read_elsewhere(path: str, archive: bytes, key: str) -> bytes:
+def read_in_worker(path: str, archive: bytes, key: str) -> bytes:
     """What the reader makes of an archive: safetensors."""
     seconds = 60 + len(archive) // 10**7
-    command = [sys.executable, "-P", "-m", READER, str(len(archive)), str(seconds), key]
+    command = [sys.executable, "-P", "-m", WORKER_MODULE, str(len(archive)), str(seconds), key]
     kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
     environment = {**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
     require(
@@ -172,8 +174,8 @@ def read_elsewhere(path: str, archive: bytes, key: str) -> bytes:
     finally:
         os.close(answer)
     words = done.stderr[-2000:].decode(errors="replace").strip()
-    require(done.returncode != WRONG_KEY, f"{path}: {words}", ConfigError)
-    require(done.returncode != REFUSED, f"{path}: {words}", CorruptError)
+    require(done.returncode != EXIT_WRONG_KEY, f"{path}: {words}", ConfigError)
+    require(done.returncode != EXIT_REFUSED, f"{path}: {words}", CorruptError)
     last = words.rpartition("\n")[2] or f"it ended with {done.returncode}"
     require(done.returncode == 0, f"{path}: the process that reads it failed: {last}", CorruptError)
     return found

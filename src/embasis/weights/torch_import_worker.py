@@ -18,26 +18,29 @@ from torch import Tensor
 
 from embasis.weights.sandbox import enter_sandbox
 
-REFUSED, WRONG_KEY = 3, 2
-SPARE = 2**28
+EXIT_REFUSED, EXIT_WRONG_KEY = 3, 2
+SPARE_BYTES = 2**28
 """Bytes of memory and of the answer beyond what the file itself is long."""
-TYPES = {
+TENSOR_TYPES = {
     torch.bfloat16, torch.bool, torch.float16, torch.float32, torch.float64, torch.int8, torch.int16, torch.int32,
     torch.int64, torch.uint8,
 }  # fmt: skip
 
 
-def main(size: int, seconds: int, key: str) -> None:
+def convert_stdin(size: int, seconds: int, key: str) -> None:
     """Read, shut in, convert, answer."""
     data = sys.stdin.buffer.read(size)
     rehearse()
-    if not enter_sandbox(SPARE + 6 * size, seconds, SPARE + 3 * size):
-        leave(REFUSED, "this system cannot shut a process in (seccomp), so no foreign weights are read here")
+    if not enter_sandbox(SPARE_BYTES + 6 * size, seconds, SPARE_BYTES + 3 * size):
+        exit_with(EXIT_REFUSED, "this system cannot shut a process in (seccomp), so no foreign weights are read here")
     try:
         loaded = torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
     except Exception as error:
-        leave(REFUSED, f"PyTorch cannot read its tensors: {type(error).__name__}: {str(error).split(chr(10))[0][:300]}")
-    answer = save(dense(state_of(loaded, key), 2 * size + SPARE))
+        exit_with(
+            EXIT_REFUSED,
+            f"PyTorch cannot read its tensors: {type(error).__name__}: {str(error).split(chr(10))[0][:300]}",
+        )
+    answer = save(copy_dense(find_state_dict(loaded, key), 2 * size + SPARE_BYTES))
     sys.stdout.buffer.write(answer)
     sys.stdout.buffer.flush()
 
@@ -47,51 +50,51 @@ def rehearse() -> None:
     for form in (True, False):
         torch.save({"a": torch.nn.Parameter(torch.ones(2))}, file := io.BytesIO(), _use_new_zipfile_serialization=form)
         file.seek(0)
-        save(dense(torch.load(file, weights_only=True, map_location="cpu"), SPARE))
+        save(copy_dense(torch.load(file, weights_only=True, map_location="cpu"), SPARE_BYTES))
     try:
         torch.load(io.BytesIO(b"PK\x03\x04"), weights_only=True)
     except Exception as error:
         str(error)
 
 
-def state_of(loaded: Any, key: str) -> Mapping[Any, Any]:
+def find_state_dict(loaded: Any, key: str) -> Mapping[Any, Any]:
     """The state dict: the file's one object, or that entry of it."""
     if key:
         entries = list(loaded) if isinstance(loaded, Mapping) else []
         if key not in entries:
-            leave(WRONG_KEY, f"there is no entry {key!r}; there are: {few(entries)}")
+            exit_with(EXIT_WRONG_KEY, f"there is no entry {key!r}; there are: {name_first(entries)}")
         loaded = loaded[key]
     if not isinstance(loaded, Mapping) or not loaded:
-        leave(REFUSED, f"a state dict is needed, got {type(loaded).__name__}")
+        exit_with(EXIT_REFUSED, f"a state dict is needed, got {type(loaded).__name__}")
     return loaded
 
 
-def dense(state: Mapping[Any, Any], most: int) -> dict[str, Tensor]:
+def copy_dense(state: Mapping[Any, Any], most: int) -> dict[str, Tensor]:
     """Copies of the tensors; refused if anything else is among them, or if they would take more than `most` bytes."""
-    wrong = [name for name, value in state.items() if not is_plain(name, value)]
+    wrong = [name for name, value in state.items() if not is_dense_tensor(name, value)]
     if wrong:
         inner = [name for name, value in state.items() if isinstance(value, Mapping)]
-        hint = f"; --key takes one of its entries: {few(inner)}" if inner else ""
-        leave(REFUSED, f"{len(wrong)} of {len(state)} entries are no dense tensors: {few(wrong)}{hint}")
+        hint = f"; --key takes one of its entries: {name_first(inner)}" if inner else ""
+        exit_with(EXIT_REFUSED, f"{len(wrong)} of {len(state)} entries are no dense tensors: {name_first(wrong)}{hint}")
     size = sum(tensor.numel() * tensor.element_size() for tensor in state.values())
     if size > most:
-        leave(REFUSED, f"its tensors claim {size:,} bytes, more than the file can hold")
+        exit_with(EXIT_REFUSED, f"its tensors claim {size:,} bytes, more than the file can hold")
     return {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
 
 
-def is_plain(name: Any, value: Any) -> bool:
+def is_dense_tensor(name: Any, value: Any) -> bool:
     """Whether this is a name with a dense tensor of numbers."""
     if type(name) is not str or type(value) not in (Tensor, torch.nn.Parameter):
         return False
-    return value.layout == torch.strided and value.device.type == "cpu" and value.dtype in TYPES
+    return value.layout == torch.strided and value.device.type == "cpu" and value.dtype in TENSOR_TYPES
 
 
-def few(names: list[Any]) -> str:
+def name_first(names: list[Any]) -> str:
     """The first five names."""
     return ", ".join(str(name) for name in names[:5]) + (", …" if len(names) > 5 else "") or "none"
 
 
-def leave(code: int, words: str) -> NoReturn:
+def exit_with(code: int, words: str) -> NoReturn:
     """End, with a sentence for the process that asked."""
     sys.stderr.write(words)
     sys.stderr.flush()
@@ -99,4 +102,4 @@ def leave(code: int, words: str) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    convert_stdin(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
