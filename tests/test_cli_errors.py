@@ -433,7 +433,7 @@ def test_ctrl_c_while_data_are_read_has_code_130(here: Path, monkeypatch: pytest
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("embasis.data.tables.pair.load_pair", interrupt)
+    monkeypatch.setattr("embasis.cli.fit.load_pair", interrupt)
     refused(here, 130, "interrupted", *FIT)
 
 
@@ -451,7 +451,7 @@ def test_warnings_of_others_are_not_ours_to_change(here: Path, monkeypatch: pyte
         warnings.warn("old", DeprecationWarning, stacklevel=1)
         return []
 
-    monkeypatch.setattr("embasis.data.tables.pair.check_pair", noisy)
+    monkeypatch.setattr("embasis.cli.check.check_pair", noisy)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         monkeypatch.setattr(warnings, "showwarning", lambda message, *_, **__: shown.append(str(message)))

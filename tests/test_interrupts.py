@@ -27,21 +27,21 @@ main()
 """
 PLACES = {
     "before click has read its words": "import click; click.Group.make_context = press",
-    "while a command runs": "import embasis.catalogue as catalogue; catalogue.entries = press",
+    "while a command runs": "import embasis.cli.list as command; command.entries = press",
     "while an error is said": """
-import embasis.catalogue, embasis.cli.console as terminal
+import embasis.cli.list as command, embasis.cli.console as console
 def fail(*_): raise OSError("no")
-embasis.catalogue.entries, terminal.failure = fail, press
+command.entries, console.failure = fail, press
 """,
     "as the command ends": "import embasis.cli.console as t; t.Commands.invoke = lambda *_: press()",
     "in a finaliser": """
-import embasis.catalogue as catalogue
+import embasis.cli.list as command
 class Thing:
     def __del__(self): press()
 def entries(*_):
     Thing()
     while True: pass
-catalogue.entries = entries
+command.entries = entries
 """,
 }
 """Where the signal comes, and the code that sends it from there."""
@@ -79,8 +79,8 @@ def slow():
         print("unwinding", flush=True)
         press()
         time.sleep(60)
-import embasis.catalogue as catalogue
-catalogue.entries = lambda *_: slow()
+import embasis.cli.list as command
+command.entries = lambda *_: slow()
 """
 
 
@@ -96,8 +96,8 @@ def run(*_):
     print("code", stop.code, file=sys.stderr, flush=True)
     press()
     print("not reached", file=sys.stderr, flush=True)
-import embasis.catalogue as catalogue
-catalogue.entries = run
+import embasis.cli.list as command
+command.entries = run
 """
 
 
@@ -114,13 +114,13 @@ def test_the_installed_program_listens(tmp_path: Path) -> None:
     assert "embasis.__main__" in program.read_text()
 
 
-@pytest.mark.parametrize("place", ["preflight.require_room", "folder.FolderRun.open"])
+@pytest.mark.parametrize("place", ["cli.training_loop.require_room", "runs.run.TrainingRun.open"])
 def test_a_signal_before_the_first_step_does_not_wait_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     steps = list[object]()
     monkeypatch.setattr("embasis.engine.train.take_step", lambda *arguments: steps.append(arguments))
-    monkeypatch.setattr(f"embasis.runs.{place}", lambda *_: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr(f"embasis.{place}", lambda *_: signal.raise_signal(signal.SIGTERM))
     result = embasis(*TINY, "-o", tmp_path / "run")
     sentence = "embasis: interrupted before training; the same command goes on\n"
     assert (result.exit_code, result.stderr, steps) == (143, sentence, [])

@@ -124,7 +124,7 @@ def test_a_thread_that_a_library_cannot_start_is_said(monkeypatch: pytest.Monkey
     def fail(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("embasis.benchmark.compare.count_pairs", fail)
+    monkeypatch.setattr("embasis.cli.compare.count_pairs", fail)
     result = embasis("compare", "blobs")
     sentence = f"embasis: no more threads can be started; {MORE}, or free some memory\n"
     assert (result.exit_code, result.stderr) == (5, sentence)

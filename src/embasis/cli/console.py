@@ -16,7 +16,7 @@ import click
 
 from embasis.errors import ConfigError, EmbasisError, EmbasisWarning, Interrupted, require, shortened
 from embasis.report.records import public, visible
-from embasis.resources import MORE_THREADS, lacks_memory, lacks_threads, require_threads, require_writable
+from embasis.resources import MORE_THREADS, lacks_memory, lacks_threads
 
 DEBUG, STOOD = "embasis.debug", "embasis.stood"
 """What a command keeps in its context: whether tracebacks are wanted, and the facts of a run that has failed."""
@@ -68,25 +68,9 @@ def warn(texts: Sequence[str]) -> None:
         echo(f"warning: {text}", err=True)
 
 
-def require_folder(output: str | Path | None, inputs: Mapping[str, Path] | None = None) -> None:
-    """Refuse an output for several files that is a file, lies in one of these folders or in a run, or is closed."""
-    if output is not None:
-        from embasis.storage import refuse_lost_link, require_apart
-
-        refuse_lost_link(Path(output))
-        there = os.path.exists(output) and not os.path.isdir(output)
-        require(not there, f"output {output} is a file; name a folder", ConfigError)
-        require_apart(output, inputs or {})
-        require_writable(Path(output), OTHER_FOLDER)
-
-
-class Work(click.Command):
-    """A command that needs what a machine has, and asks for it before it imports the libraries that cannot."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Ask, and run."""
-        require_threads()
-        return super().invoke(ctx)
+def counted(number: int, unit: str) -> str:
+    """no errors, 1 error, 2 errors."""
+    return f"{number or 'no'} {unit}{'' if number == 1 else 's'}"
 
 
 class Commands(click.Group):
@@ -243,13 +227,3 @@ def progress_bar(title: str, total: float) -> Iterator[Callable[[float, str], No
     finally:
         with suppress(OSError):
             bar.stop()
-
-
-def write_into(folder: Path, contents: Mapping[str, str | bytes]) -> None:
-    """These files in that folder, which is made if need be."""
-    from embasis.storage import atomic
-
-    with atomic.explain_write_errors(folder):
-        atomic.disk.make(folder)
-    for name, data in contents.items():
-        atomic.write_output(folder / name, data)

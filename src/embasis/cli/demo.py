@@ -1,4 +1,4 @@
-"""The command that shows what embasis does, on data it brings along: demo."""
+"""`embasis demo`: methods on data that embasis brings along."""
 
 from __future__ import annotations
 
@@ -7,26 +7,34 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import click
+import msgspec
+import torch
 
-from embasis.cli.console import Work, echo, progress_bar, require_folder, write_into
-from embasis.cli.scoring import FIVE, comparison_files
+from embasis import config as settings
+from embasis.benchmark.compare import Outcome, compare, one_problem, score_of
+from embasis.cli.compare import comparison_files, require_folder, write_files
+from embasis.cli.console import echo, progress_bar
+from embasis.cli.main import FIVE_METHODS
 from embasis.cli.training_loop import train
+from embasis.config import Config
+from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, InputDataError
-
-if TYPE_CHECKING:
-    from embasis.benchmark.compare import Outcome
-    from embasis.config import Config
-    from embasis.engine.state import TrainState
-    from embasis.report.records import RunView
-    from embasis.runs.run import TrainingRun
-    from embasis.types import Problem
-
+from embasis.report.records import RunView
+from embasis.report.tables import as_text, summarise
+from embasis.runs.environment import environment
+from embasis.runs.run import TrainingRun
+from embasis.runs.view import view_of
+from embasis.types import Problem
 
 TASKS: dict[str, tuple[str, tuple[str, ...], dict[str, Any], str]] = {
-    "digits": ("small_cnn", FIVE, {}, "labelled: digits drawn from strokes; unlabelled: real handwritten digits"),
+    "digits": (
+        "small_cnn",
+        tuple(FIVE_METHODS.split(",")),
+        {},
+        "labelled: digits drawn from strokes; unlabelled: real handwritten digits",
+    ),
     "scenes": (
         "small_fcn",
         ("source_only", "em_basis"),
@@ -38,28 +46,8 @@ TASKS: dict[str, tuple[str, tuple[str, ...], dict[str, Any], str]] = {
 COUNTED = {2: "Two", 5: "Five"}
 
 
-@click.command(cls=Work)
-@click.option("--task", type=click.Choice([*TASKS]), default="digits", show_default=True, help="Which data to show.")
-@click.option("-o", "--output", metavar="DIR", help="Folder for the results.  [default: demo-run or demo-scenes]")
-@click.option("--seed", type=int, default=0, show_default=True)
-def demo(task: str, output: str | None, seed: int) -> None:
-    """Drawn digits to real handwriting: methods in one table.
-
-    Needs no download: `digits` labels pictures, in less than two minutes on one
-    core; `scenes` labels pixels, in less than five (four rounds). Again into the same
-    folder, the em_basis run goes on or is taken as it is; the others run again.
-
-    \b
-    Examples:
-      embasis demo
-      embasis demo -o demo-1 --seed 1
-      embasis demo --task scenes
-    """
-    from embasis import config as settings
-    from embasis.benchmark.compare import compare, one_problem, score_of
-    from embasis.report.tables import as_text, summarise
-    from embasis.runs.view import view_of
-
+def run_demo(task: str, output: str | None, seed: int) -> None:
+    """Train each method on the task, em_basis in a run folder, and write one table and one page of them all."""
     network, names, plan, words = TASKS[task]
     out = Path(output or {"digits": "demo-run"}.get(task, f"demo-{task}"))
     require_folder(out)
@@ -82,7 +70,7 @@ def demo(task: str, output: str | None, seed: int) -> None:
     seconds = sum(float(row["seconds"]) for row in run.timings)
     rows.append(score_of(task, "", mine, seed, progress.final_record, seconds, problem.schema.names))
     views.append(view_of(run.folder.path))
-    write_into(out, comparison_files(f"{COUNTED[len(names)]} methods on {task}", rows, views))
+    write_files(out, comparison_files(f"{COUNTED[len(names)]} methods on {task}", rows, views))
     echo(f"\n{as_text(summarise(rows))}")
     echo(f"the run of {mine}: {run.folder.path}, with a page of its own")
     echo(f"report: {(out / 'report.html').resolve().as_uri()}")
@@ -95,8 +83,6 @@ def one_thread() -> Iterator[None]:
     A network this small gains a third by a second thread on an idle machine, and loses a factor of ten on a busy one,
     where its threads wait for each other at every layer.
     """
-    import torch
-
     before = torch.get_num_threads()
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
@@ -108,19 +94,18 @@ def one_thread() -> Iterator[None]:
 
 def methodless(config: Config) -> Config:
     """For several methods, each with its defaults."""
-    import msgspec
-
     return msgspec.structs.replace(config, method={})
 
 
 def train_somewhere(problem: Problem, config: Config, out: Path, name: str) -> tuple[TrainingRun, TrainState]:
     """In out/name, or in out/name-2 … where the folder before belongs to another seed or an older embasis."""
+    first = name
     for number in itertools.count(2):
         path = out / name
         try:
             return train(problem, config, path)
         except (ConfigError, InputDataError) as error:
-            name = f"{FIVE[-1]}-{number}"
+            name = f"{first}-{number}"
             if not path.exists():
                 raise
             echo(f"{path}: {error}; {out / name} is used instead", err=True)
@@ -129,9 +114,6 @@ def train_somewhere(problem: Problem, config: Config, out: Path, name: str) -> t
 
 def view(outcome: Outcome) -> RunView:
     """A run in memory as the report reads it."""
-    from embasis.report.records import RunView
-    from embasis.runs.environment import environment
-
     last, score = outcome.records[-1], outcome.score
     return RunView(
         config={**outcome.built.resolved, "data": {"dataset": score.dataset}},

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-import click
-
+from embasis import config as settings
+from embasis.benchmark.compare import problems
 from embasis.cli.console import echo, progress_bar
+from embasis.config import Config
+from embasis.data.images.files import ImageFile
+from embasis.data.images.folders import require_budget
+from embasis.data.images.scan import is_list, scan_file, scan_folder, scan_list
+from embasis.data.images.sides import ImageOptions
 from embasis.errors import ConfigError, InputDataError, Interrupted, require
+from embasis.inputs.image_inputs import ImageInputs, is_images, open_image_inputs
+from embasis.runs.model import Model, label_columns
+from embasis.runs.preflight import require_cache
+from embasis.types import Problem
 
-if TYPE_CHECKING:
-    from embasis.config import Config
-    from embasis.data.images.files import ImageFile
-    from embasis.data.images.folders import ImageOptions
-    from embasis.inputs.image_inputs import ImageInputs
-    from embasis.runs.model import Model
-    from embasis.types import Problem
-
-F = TypeVar("F", bound=Callable[..., Any])
 MOST_NAMED = 5
 """Files that a sentence names one by one."""
 
@@ -30,43 +29,19 @@ class Signal(Protocol):
     code: int
 
 
-def image_flags(command: F) -> F:
-    """The options of commands that take folders of images."""
-    for name, text in (
-        ("--allow-missing-class", "Images: labels of classes that LABELLED lacks are ignored."),
-        ("--allow-empty-class", "Images: a class folder without images is no class."),
-        ("--follow-links", "Images: follow symbolic links."),
-    ):
-        command = click.option(name, is_flag=True, help=text)(command)
-    return command
-
-
-def given_flags(**flags: bool) -> dict[str, bool]:
-    """The flags that were set, as settings of [data]."""
-    return {name: True for name, value in flags.items() if value}
-
-
 def is_image_side(path: str) -> bool:
     """A folder, or a table with a column of paths."""
-    from embasis.data.images.scan import is_list
-
     return os.path.isdir(path) or (os.path.isfile(path) and is_list(path))
 
 
 def options_of(data: dict[str, Any]) -> ImageOptions:
     """The image options among the settings of [data]."""
-    from embasis import config as settings
-    from embasis.data.images.folders import ImageOptions
-
     given = {name: value for name, value in data.items() if name in settings.IMAGE_DATA}
     return ImageOptions(**settings.bind("data", ImageOptions, given, settings.IMAGE_DATA))
 
 
 def read_images(problem: Problem, front: ImageInputs, config: Config, stop: Signal) -> Problem:
     """The problem with features or prepared images in place of files; what was read before is not read again."""
-    from embasis.data.images.folders import require_budget
-    from embasis.runs.preflight import require_cache
-
     first, seen = True, 0
     with progress_bar("reading images", 1) as show:
         for done, total in front.cache_features(problem):
@@ -89,9 +64,6 @@ def read_images(problem: Problem, front: ImageInputs, config: Config, stop: Sign
 
 def read_beforehand(dataset: str, config: Config, root: str | None) -> None:
     """Fill the feature cache with all images of a data set, with a bar, so that a comparison can begin at once."""
-    from embasis.benchmark.compare import problems
-    from embasis.inputs.image_inputs import is_images, open_image_inputs
-
     front: ImageInputs | None = None
     with progress_bar("reading images", 1) as show:
         for pair, problem in problems(dataset, config.seed, root, config.data):
@@ -128,8 +100,6 @@ def say_notes(problem: Problem) -> None:
 
 def files_of(path: str, follow_links: bool) -> tuple[list[ImageFile], dict[str, str]]:
     """The images of a folder, of a list, or the one that is named; and why others cannot be read."""
-    from embasis.data.images.scan import scan_file, scan_folder, scan_list
-
     if os.path.isdir(path):
         scan = scan_folder(path, follow_links=follow_links)
     elif os.path.isfile(path) and is_image_side(path):
@@ -148,8 +118,6 @@ def files_of(path: str, follow_links: bool) -> tuple[list[ImageFile], dict[str, 
 
 def label_files(model: Model, path: str, follow_links: bool) -> dict[str, list[Any]]:
     """The table of labels for the images of `path`, in the order of their names; unreadable ones have none."""
-    from embasis.runs.model import label_columns
-
     files, refused = files_of(path, follow_links)
     columns: dict[str, list[Any]] = {}
     done = 0
@@ -178,8 +146,6 @@ def label_files(model: Model, path: str, follow_links: bool) -> dict[str, list[A
 
 def refuse_images(data: dict[str, Any]) -> None:
     """Image options with tables are a mistake."""
-    from embasis import config as settings
-
     odd = [name for name in data if name in settings.IMAGE_DATA and name != "forbid_leakage"]
     require(not odd, f"data settings for images, but the data are tables: {', '.join(odd)}", ConfigError)
 

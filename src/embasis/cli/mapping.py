@@ -6,19 +6,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from embasis.cli.console import echo, progress_bar, warn
 from embasis.cli.image_options import MOST_NAMED, files_of, options_of
+from embasis.data.images.folders import without_folders
+from embasis.data.segmentation.folders import load_maps
+from embasis.data.segmentation.pairs import MapFile
+from embasis.data.segmentation.samples import MapFiles
+from embasis.data.workers.loading import Reader
+from embasis.engine.labels import LabelBatch
 from embasis.errors import ConfigError, InputDataError, quoted, require
-
-if TYPE_CHECKING:
-    from embasis.data.segmentation.pairs import MapFile
-    from embasis.data.segmentation.samples import MapFiles
-    from embasis.engine.labels import LabelBatch
-    from embasis.runs.model import Model
-    from embasis.runs.precision import PrecisionTarget
-    from embasis.types import Problem
+from embasis.methods.selectors import ConfidenceThreshold, SelectNone
+from embasis.runs.map_output import write_maps
+from embasis.runs.model import Model
+from embasis.runs.precision import PrecisionTarget, threshold_for_precision
+from embasis.storage import LabelMapFolder
+from embasis.types import Problem
 
 SIDES = ("labelled", "unlabelled", "test")
 STEPS = 2**14
@@ -27,24 +33,10 @@ STEPS = 2**14
 
 def load_mapped(data: dict[str, Any], sides: dict[str, str]) -> Problem:
     """The problem of folders of pictures and label maps."""
-    from embasis.data.images.folders import without_folders
-    from embasis.data.segmentation.folders import load_maps
-    from embasis.data.workers.loading import Reader
-
     given = {name: str(data[name]) for name in ("classes", "corrections") if name in data}
     with Reader() as reader:
         problem = load_maps(**sides, **given, options=options_of(data), reader=reader)
     return without_folders(problem, *sides.values(), given.get("corrections"))
-
-
-def scales_of(text: str) -> tuple[float, ...]:
-    """`0.75,1,1.25` as numbers."""
-    try:
-        found = tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise ConfigError(f"scales must be numbers with commas between them, got {quoted(text)}") from None
-    require(all(0.1 <= scale <= 10 for scale in found), f"scales must be in [0.1, 10], got {quoted(text)}", ConfigError)
-    return found
 
 
 def write_predictions(
@@ -57,10 +49,6 @@ def write_predictions(
     precision: float | None = None,
 ) -> None:
     """Maps of all pictures of `path` in the folder `output`, and their table."""
-    from embasis.methods.selectors import ConfidenceThreshold, SelectNone
-    from embasis.runs.map_output import write_maps
-    from embasis.storage import LabelMapFolder
-
     rule = f"the run has label maps: output must be a folder for them, got {quoted(output)}"
     require(Path(output).suffix not in (".csv", ".parquet"), rule, ConfigError)
     assert model.maps is not None
@@ -100,10 +88,6 @@ def promised(
     model: Model, files: list[MapFile], scales: Sequence[float], flip: bool, precision: float
 ) -> PrecisionTarget:
     """How sure a label must be, from a first look at all pictures."""
-    import torch
-
-    from embasis.runs.precision import threshold_for_precision
-
     counts = torch.zeros(STEPS + 1, dtype=torch.int64)
     assert model.maps is not None
     with progress_bar("looking at pictures", len(files)) as show, model.maps.reader:
@@ -117,8 +101,6 @@ def promised(
 
 def pictures_of(path: str, follow_links: bool) -> tuple[list[MapFile], dict[str, str]]:
     """The pictures of a folder (of its images/, as in training), of a list, or the one that is named."""
-    from embasis.data.segmentation.pairs import MapFile
-
     images = Path(path) / "images"
     place = str(images) if images.is_dir() else path
     files, refused = files_of(place, follow_links)

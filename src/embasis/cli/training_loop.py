@@ -6,13 +6,15 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from embasis.cli.console import OTHER_FOLDER, STOOD, copied, echo, facts_of, failure, progress_bar, shareable
 from embasis.cli.image_options import read_images, say_notes
-from embasis.cli.looking import round_line
+from embasis.cli.report import format_round
+from embasis.config import Config, upgrade
+from embasis.engine.state import TrainState
 from embasis.errors import (
     CheckpointError,
     ConfigError,
@@ -22,17 +24,20 @@ from embasis.errors import (
     ReportError,
     require,
 )
+from embasis.inputs.image_inputs import is_images, open_image_inputs
+from embasis.resources import require_writable
+from embasis.runs.checkpoint_schema import read_run
+from embasis.runs.parts import validate_settings
+from embasis.runs.preflight import require_room
+from embasis.runs.resume import refuse_changed_config
+from embasis.runs.run import TrainingRun
 from embasis.signals import Stop
+from embasis.storage import RunFolder, read_json
+from embasis.storage.atomic import refuse_lost_link
+from embasis.types import Plan, Problem
 
 MOST_EARLY = 1000
 """Texts that are kept until there is a folder."""
-
-if TYPE_CHECKING:
-    from embasis.config import Config
-    from embasis.engine.state import TrainState
-    from embasis.runs.run import TrainingRun
-    from embasis.storage import RunFolder
-    from embasis.types import Plan, Problem
 
 
 def train(
@@ -47,13 +52,6 @@ def train(
 
     What is said, `conclude` included, is in the folder's log too.
     """
-    from embasis.inputs.image_inputs import is_images, open_image_inputs
-    from embasis.resources import require_writable
-    from embasis.runs.parts import validate_settings
-    from embasis.runs.preflight import require_room
-    from embasis.runs.run import TrainingRun
-    from embasis.storage import RunFolder
-
     refuse_foreign(path)
     log = RunLog(path)
     with Stop() as stop, copied(log):
@@ -135,7 +133,7 @@ def run_to_end(run: TrainingRun, stop: Stop) -> TrainState:
                 words = f"round {progress.round}" if progress.status == "running" else "writing the report"
                 show(epochs_of(built.plan, progress.round) + progress.epoch, words)
                 if event.record is not None:
-                    echo(round_line(event.record))
+                    echo(format_round(event.record))
                 if stop.code:
                     if event.record is None:
                         run.save(progress)
@@ -160,8 +158,6 @@ def say_damage(run: TrainingRun) -> None:
 
 def refuse_foreign(path: Path) -> None:
     """A run folder is new, empty, or one of ours."""
-    from embasis.storage.atomic import refuse_lost_link
-
     refuse_lost_link(path)
     if path.exists():
         require(path.is_dir(), f"output {path} is a file; name a folder for the run", ConfigError)
@@ -172,10 +168,6 @@ def refuse_foreign(path: Path) -> None:
 
 def refuse_other_settings(path: Path, resolved: dict[str, Any], allowed: tuple[str, ...]) -> None:
     """A run folder that was begun with other settings is refused before minutes of reading."""
-    from embasis.config import upgrade
-    from embasis.runs.checkpoint_schema import read_run
-    from embasis.runs.resume import refuse_changed_config
-
     with suppress(CheckpointError):  # no generation yet, or a damaged one: opening the folder says more
         refuse_changed_config(upgrade(read_run(path).facts["config"]), resolved, allowed)
 
@@ -225,8 +217,6 @@ def note_error(run: TrainingRun, error: Exception, progress: TrainState) -> None
 
 def mark_error_resolved(run: TrainingRun) -> None:
     """An error that an earlier attempt noted is no longer in the way."""
-    from embasis.storage import read_json
-
     path = run.folder.path / "error.json"
     with suppress(EmbasisError):
         if path.exists() and isinstance(facts := read_json(path), dict):

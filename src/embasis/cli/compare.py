@@ -1,0 +1,96 @@
+"""`embasis compare`: methods on one data set; and the output folder that compare, ablate and demo have in common."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from embasis import config as settings
+from embasis.benchmark.compare import compare, count_pairs
+from embasis.benchmark.paper_tables import paper_markdown, paper_table
+from embasis.cli.console import OTHER_FOLDER, echo, progress_bar
+from embasis.cli.image_options import read_beforehand
+from embasis.data.datasets.domain_sets import where
+from embasis.errors import ConfigError, require
+from embasis.report.page import comparison_page
+from embasis.report.tables import RunScore, as_csv, as_markdown, as_text, summarise
+from embasis.resources import require_writable
+from embasis.storage import atomic, encode_table, refuse_lost_link, require_apart
+
+
+def compare_methods(
+    dataset: str,
+    overrides: tuple[str, ...],
+    methods: str,
+    seeds: int,
+    root: str | None,
+    output: str | None,
+    backbone: str | None,
+    preset: str | None,
+) -> None:
+    """Run the methods on every pair and seed, print the table, and write it into a folder if one is named."""
+    names = list(dict.fromkeys(settings.registry("method") if methods == "all" else methods.split(",")))
+    tables: dict[str, Any] = {
+        "data": {"dataset": dataset},
+        "method": {"name": ",".join(names)},
+        "network": {"name": backbone},
+    }
+    config = settings.load(None, overrides, preset=preset, **tables)
+    require_folder(output, {"the folder of data packs": where(root or config.data.get("root"))})
+    total = len(names) * seeds * count_pairs(dataset, config.data)
+    rows: list[RunScore] = []
+    read_beforehand(dataset, config, root)
+    with progress_bar(f"{names[0]}, seed 0", total) as show:
+        for outcome in compare(dataset, names, range(seeds), config, root):
+            rows.append(outcome.score)
+            show(len(rows), describe_score(outcome.score))
+    echo(as_text(summarise(rows)))
+    if (layout := paper_table(dataset, rows)) is not None:
+        echo(layout)
+    if output is not None:
+        write_files(Path(output), comparison_files(f"Methods on {dataset}", rows))
+        echo(f"wrote compare.csv, compare.md, runs.csv and report.html in {output}")
+
+
+def describe_score(score: RunScore) -> str:
+    """A run that has ended, for the progress bar."""
+    return f"{score.method} {score.pair} seed {score.seed}: accuracy {score.accuracy:.3f}"
+
+
+def comparison_files(title: str, rows: Sequence[RunScore], runs: Sequence[Any] = ()) -> dict[str, str | bytes]:
+    """The tables and the page of a comparison, by file name."""
+    summaries = summarise(rows)
+    layouts = [paper_markdown(dataset, rows) for dataset in dict.fromkeys(row.dataset for row in rows)]
+    return {
+        "compare.csv": as_csv(summaries),
+        "compare.md": "\n".join([as_markdown(summaries), *(layout for layout in layouts if layout is not None)]),
+        "runs.csv": runs_csv(rows),
+        "report.html": comparison_page(title, summaries, runs),
+    }
+
+
+def runs_csv(rows: Sequence[RunScore]) -> bytes:
+    """A line for each run, with a column for each figure that any of them has."""
+    plain = [row.cells() for row in rows]
+    columns = {name: [row.get(name) for row in plain] for name in dict.fromkeys(name for row in plain for name in row)}
+    return encode_table(columns, ".csv")
+
+
+def require_folder(output: str | Path | None, inputs: Mapping[str, Path] | None = None) -> None:
+    """Refuse an output for several files that is a file, lies in one of these folders or in a run, or is closed."""
+    if output is not None:
+        refuse_lost_link(Path(output))
+        there = os.path.exists(output) and not os.path.isdir(output)
+        require(not there, f"output {output} is a file; name a folder", ConfigError)
+        require_apart(output, inputs or {})
+        require_writable(Path(output), OTHER_FOLDER)
+
+
+def write_files(folder: Path, contents: Mapping[str, str | bytes]) -> None:
+    """Write these files in that folder, which is made if need be."""
+    with atomic.explain_write_errors(folder):
+        atomic.disk.make(folder)
+    for name, data in contents.items():
+        atomic.write_output(folder / name, data)
