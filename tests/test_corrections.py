@@ -95,9 +95,9 @@ def test_the_moved_rows_have_their_features_their_new_labels_and_their_ids(here:
     assert torch.equal(found.labelled.labels[old], before.labelled.labels)
     stay = [row for row in range(60) if row not in (0, 2)]
     assert torch.equal(found.unlabelled.x, before.unlabelled.x[stay])
-    assert isinstance(before.hidden, torch.Tensor)
+    assert isinstance(before.hidden_labels, torch.Tensor)
     assert isinstance(found.hidden_labels, torch.Tensor)
-    assert torch.equal(found.hidden_labels, before.hidden[stay])
+    assert torch.equal(found.hidden_labels, before.hidden_labels[stay])
 
 
 def test_an_id_is_kept_unless_a_labelled_row_has_it() -> None:
@@ -111,8 +111,8 @@ def test_an_id_is_kept_unless_a_labelled_row_has_it() -> None:
 def test_hidden_labels_that_only_moved_rows_had_are_gone() -> None:
     x = torch.randn(4, 2)
     problem = from_arrays(x, ["a", "b", "a", "b"], x, hidden_labels=["a", "", "", ""])
-    assert with_corrections(problem, {"0": "b"}, "f", "u").hidden is None
-    assert with_corrections(problem, {"1": "b"}, "f", "u").hidden is not None
+    assert with_corrections(problem, {"0": "b"}, "f", "u").hidden_labels is None
+    assert with_corrections(problem, {"1": "b"}, "f", "u").hidden_labels is not None
 
 
 def test_rows_without_an_id_column_are_called_by_their_numbers(here: Path) -> None:

@@ -61,7 +61,7 @@ def test_integers_of_every_kind_are_the_same_classes(y):
 def test_unknown_hidden_labels_stay_minus_one():
     problem = from_arrays(X, Y, np.ones((6, 8)), hidden_labels=["cat", "", None, float("nan"), -1, "eel"])
     assert problem.hidden_labels.tolist() == [0, -1, -1, -1, -1, 2]
-    assert from_arrays(X, Y, X, hidden_labels=[-1, -1, -1, -1]).hidden is None
+    assert from_arrays(X, Y, X, hidden_labels=[-1, -1, -1, -1]).hidden_labels is None
 
 
 def test_a_test_set_takes_the_numbers_of_the_labelled_classes():
@@ -186,10 +186,10 @@ def test_sides_of_different_shape_are_refused_with_both_shapes():
 
 
 def test_classes_that_the_labelled_side_lacks_are_refused_with_both_differences():
-    assert refusal(X, ["a", "b", "c", "a"], X, hidden=["b", "c", "d", "d"]) == (
+    assert refusal(X, ["a", "b", "c", "a"], X, hidden_labels=["b", "c", "d", "d"]) == (
         "unlabelled: classes that the labelled side lacks: 'd'; classes only on the labelled side: 'a'"
     )
-    assert refusal(X[:2], ["b", "c"], X, hidden=["b", "c", "d", "b"]) == (
+    assert refusal(X[:2], ["b", "c"], X, hidden_labels=["b", "c", "d", "b"]) == (
         "unlabelled: classes that the labelled side lacks: 'd'"
     )
     assert (
@@ -200,18 +200,18 @@ def test_classes_that_the_labelled_side_lacks_are_refused_with_both_differences(
 
 def test_a_long_list_of_classes_is_cut_short():
     hidden = [f"c{number:02}" for number in range(12)]
-    assert refusal(X[:2], ["c00", "c01"], np.ones((12, 8)), hidden=hidden[:2] + hidden[2:]) == (
+    assert refusal(X[:2], ["c00", "c01"], np.ones((12, 8)), hidden_labels=hidden[:2] + hidden[2:]) == (
         "unlabelled: classes that the labelled side lacks: "
         "'c02', 'c03', 'c04', 'c05', 'c06', 'c07', 'c08', 'c09', 'c10', 'c11'"
     )
-    assert refusal(X[:2], ["a", "b"], np.ones((12, 8)), hidden=hidden).endswith(
+    assert refusal(X[:2], ["a", "b"], np.ones((12, 8)), hidden_labels=hidden).endswith(
         "'c09' and 2 more; classes only on the labelled side: 'a', 'b'"
     )
 
 
 def test_wrong_numbers_of_rows_are_refused():
     assert refusal(X[:0], [], X) == "labelled: at least one labelled row is needed, got none"
-    assert refusal(X, Y, X, hidden=["cat"]) == "hidden: 1 labels, unlabelled has 4 rows"
+    assert refusal(X, Y, X, hidden_labels=["cat"]) == "hidden: 1 labels, unlabelled has 4 rows"
     assert refusal(X, Y, X, test=(X, ["cat", "dog", "eel", ""])) == "test: 1 of 4 rows have no label (empty, NaN or -1)"
 
 

@@ -36,7 +36,7 @@ def test_the_virtual_digits_are_balanced_and_every_one_has_ink(small):
 def test_the_real_digits_keep_their_labels_hidden(small):
     assert len(small.unlabelled) == 1797
     assert (small.unlabelled.labels == -1).all()
-    assert small.hidden.unique().tolist() == list(range(10))
+    assert small.hidden_labels.unique().tolist() == list(range(10))
 
 
 def test_the_same_seed_draws_the_same_digits_and_another_seed_others():

@@ -107,7 +107,9 @@ def test_an_account_that_is_not_even_is_an_error_in_words(tree: dict[str, list[L
     problem = load_images("labelled", "unlabelled", options=ALL)
     assert problem.files_seen == {"labelled": 100, "unlabelled": 100}
     lost = Images(problem.unlabelled.files[1:], problem.unlabelled.labels[1:], problem.unlabelled.ids[1:])
-    broken = type(problem)(problem.labelled, lost, problem.schema, refused=problem.refused, seen=problem.files_seen)
+    broken = type(problem)(
+        problem.labelled, lost, problem.schema, refused=problem.refused, files_seen=problem.files_seen
+    )
     with pytest.raises(EmbasisError) as caught:
         ledger(broken, {}, 7)
     scanned = [line for line in tree["unlabelled"] if line.phase == "scan"]

@@ -124,11 +124,11 @@ def test_every_data_set_is_embedded_or_has_a_miniature() -> None:
 
 
 def test_published_images_have_labels_in_the_schema_and_none_on_the_unlabelled_side(pictures: Problem) -> None:
-    assert pictures.hidden is not None
-    assert pictures.labelled.labels.dtype == pictures.hidden.dtype == torch.int64
+    assert pictures.hidden_labels is not None
+    assert pictures.labelled.labels.dtype == pictures.hidden_labels.dtype == torch.int64
     assert pictures.labelled.labels.unique().tolist() == list(range(len(pictures.schema)))
-    assert set(pictures.hidden.tolist()) <= set(range(len(pictures.schema)))
-    assert len(pictures.hidden) == len(pictures.unlabelled)
+    assert set(pictures.hidden_labels.tolist()) <= set(range(len(pictures.schema)))
+    assert len(pictures.hidden_labels) == len(pictures.unlabelled)
     assert (pictures.unlabelled.labels == -1).all()
 
 
@@ -145,7 +145,7 @@ def maps(request: pytest.FixtureRequest, tmp_path: Path) -> Problem:
 
 def test_published_maps_have_classes_of_the_schema_and_none_on_the_unlabelled_side(maps: Problem) -> None:
     known = set(range(len(maps.schema)))
-    assert maps.hidden is None  # they are judged by a test side of its own
+    assert maps.hidden_labels is None  # they are judged by a test side of its own
     assert maps.test is not None
     for truth in (maps.labelled.truth, maps.test.truth):
         assert classes_in(truth) <= known | {-1}
