@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli_tables import ENVIRONMENT, FEATURES, PROGRAM, embasis, write_tables
-from embasis import catalogue
+from embasis.cli import list as registries
 from embasis.cli import main
 from embasis.signals import Stop
 from embasis.storage import read_newest, read_stored_table
@@ -80,17 +80,17 @@ def test_what_only_informs_starts_at_once_and_without_torch(words: list[str]) ->
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
 
 
-@pytest.mark.parametrize("kind", catalogue.REGISTRIES)
+@pytest.mark.parametrize("kind", registries.REGISTRIES)
 def test_list_names_every_entry_in_80_columns(kind: str) -> None:
     result = embasis("list", kind)
     assert narrow(result.stdout)
-    for entry in catalogue.entries(kind):
+    for entry in registries.read_entries(kind):
         assert f"\n  {entry.name}\n" in result.stdout
         assert all(setting in result.stdout for setting in entry.settings)
 
 
 def test_list_without_a_kind_lists_all() -> None:
-    assert all(f"{kind}\n" in embasis("list").stdout for kind in catalogue.REGISTRIES)
+    assert all(f"{kind}\n" in embasis("list").stdout for kind in registries.REGISTRIES)
 
 
 def test_fit_says_what_went_in_each_round_and_how_to_go_on(folder: Path) -> None:
@@ -260,7 +260,7 @@ def test_compare_prints_the_table_and_writes_it_only_when_asked(
 def test_compare_runs_all_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     result = embasis("compare", "blobs", "--methods", "all", "--seeds", 1, "count=30", "rounds=1")
     assert result.exit_code == 0, result.output
-    assert all(f"\n{entry.name} " in result.stdout for entry in catalogue.entries("methods"))
+    assert all(f"\n{entry.name} " in result.stdout for entry in registries.read_entries("methods"))
 
 
 @pytest.fixture

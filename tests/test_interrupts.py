@@ -27,11 +27,11 @@ main()
 """
 PLACES = {
     "before click has read its words": "import click; click.Group.make_context = press",
-    "while a command runs": "import embasis.cli.list as command; command.entries = press",
+    "while a command runs": "import embasis.cli.list as command; command.read_entries = press",
     "while an error is said": """
 import embasis.cli.list as command, embasis.cli.console as console
 def fail(*_): raise OSError("no")
-command.entries, console.failure = fail, press
+command.read_entries, console.failure = fail, press
 """,
     "as the command ends": "import embasis.cli.console as t; t.Commands.invoke = lambda *_: press()",
     "in a finaliser": """
@@ -41,7 +41,7 @@ class Thing:
 def entries(*_):
     Thing()
     while True: pass
-command.entries = entries
+command.read_entries = entries
 """,
 }
 """Where the signal comes, and the code that sends it from there."""
@@ -80,7 +80,7 @@ def slow():
         press()
         time.sleep(60)
 import embasis.cli.list as command
-command.entries = lambda *_: slow()
+command.read_entries = lambda *_: slow()
 """
 
 
@@ -97,7 +97,7 @@ def run(*_):
     press()
     print("not reached", file=sys.stderr, flush=True)
 import embasis.cli.list as command
-command.entries = run
+command.read_entries = run
 """
 
 

@@ -1,18 +1,47 @@
-"""`embasis list`: the names of methods, data sets, networks and metrics, with their settings; no torch is imported."""
+"""`embasis list`: names, descriptions and settings of methods, data sets, networks and metrics, in 80 columns.
+
+A registry is a dict literal of functions, and an entry's settings are its signature. Both are read from the source,
+because importing them would import torch: two seconds for a list of names. A test compares what is read here with the
+live registries, so it cannot differ from them.
+"""
 
 from __future__ import annotations
 
+import ast
 import textwrap
+from dataclasses import dataclass
+from pathlib import Path
 
-from embasis.catalogue import REGISTRIES, entries
 from embasis.cli.console import echo
 from embasis.report.tables import LEGEND
 
+PACKAGE = Path(__file__).parents[1]
+REGISTRIES = {
+    "methods": ("embasis.methods.registry", ("METHODS",)),
+    "datasets": ("embasis.data", ("DATASETS",)),
+    "backbones": ("embasis.networks", ("BACKBONES", "PRETRAINED", "SEGMENTERS")),
+    "metrics": ("embasis.functional.metrics", ("METRICS", "CALIBRATION", "RANKING")),
+}
+"""The module of each kind, and its dicts there."""
+NOTES = {
+    "backbones": (
+        "what deeplab_v2 and fast_segment are built on",
+        "network.backbone=efficientnet_lite0 or timm:MODEL, and its network.weights='' and network.pretrained=true; "
+        "small_fcn, deeplab_v2 and fast_segment are for label maps",
+    ),
+    "metrics": ("columns of compare's table", LEGEND),
+}
+"""What stands below the entries of a kind: a title and a text."""
 WIDTH = 80
-BUILT_ON = (
-    "network.backbone=efficientnet_lite0 or timm:MODEL, and its network.weights='' and network.pretrained=true; "
-    "small_fcn, deeplab_v2 and fast_segment are for label maps"
-)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered function: name, its settings with their defaults, and the first line of its docstring."""
+
+    name: str
+    settings: tuple[str, ...]
+    summary: str
 
 
 def list_entries(kind: str | None) -> None:
@@ -22,18 +51,60 @@ def list_entries(kind: str | None) -> None:
 
 
 def format_entries(kind: str) -> str:
-    """All entries of one kind in 80 columns."""
+    """All entries of one kind, and its note."""
     lines = [kind]
-    for entry in entries(kind):
-        lines += [f"  {entry.name}", *indent(entry.summary)]
-        lines += indent(", ".join(entry.settings)) if entry.settings else []
-    if kind == "backbones":
-        lines += ["  what deeplab_v2 and fast_segment are built on", *indent(BUILT_ON)]
-    if kind == "metrics":
-        lines += ["  columns of compare's table", *indent(LEGEND)]
+    for entry in read_entries(kind):
+        lines += [f"  {entry.name}", *indent_text(entry.summary), *indent_text(", ".join(entry.settings))]
+    if kind in NOTES:
+        title, text = NOTES[kind]
+        lines += [f"  {title}", *indent_text(text)]
     return "\n".join(lines)
 
 
-def indent(text: str) -> list[str]:
+def indent_text(text: str) -> list[str]:
     """Wrapped lines below a name."""
     return textwrap.wrap(text, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6, break_on_hyphens=False)
+
+
+def read_entries(kind: str) -> list[Entry]:
+    """All entries of one kind, in the order of its dicts."""
+    module, variables = REGISTRIES[kind]
+    tree = parse_module(module)
+    dicts = {
+        ast.unparse(node.targets[0]): node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
+    }
+    return [
+        describe_function(ast.literal_eval(key), find_function(tree, ast.unparse(value)))
+        for variable in variables
+        for key, value in zip(dicts[variable].keys, dicts[variable].values, strict=True)
+        if key is not None
+    ]
+
+
+def parse_module(name: str) -> ast.Module:
+    """A module of this package as a syntax tree."""
+    path = PACKAGE.joinpath(*name.split(".")[1:])
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def find_function(tree: ast.Module, name: str) -> ast.FunctionDef:
+    """The function's definition, here or in the module it is imported from."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return node
+        if isinstance(node, ast.ImportFrom) and node.module and any(item.name == name for item in node.names):
+            return find_function(parse_module(node.module), name)
+    raise LookupError(name)
+
+
+def describe_function(name: str, function: ast.FunctionDef) -> Entry:
+    """Keyword-only arguments are settings; a data set's plain arguments with a default are, too."""
+    plain, keyword_only = function.args.args, function.args.kwonlyargs
+    defaults = [*function.args.defaults, *function.args.kw_defaults]
+    arguments = [*plain[len(plain) - len(function.args.defaults) :], *keyword_only]
+    pairs = zip(arguments, defaults, strict=True)
+    settings = tuple(f"{argument.arg}={ast.unparse(default)}" for argument, default in pairs if default is not None)
+    return Entry(name, settings, (ast.get_docstring(function) or "").split("\n")[0])

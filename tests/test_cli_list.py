@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from embasis.catalogue import REGISTRIES, entries
+from embasis.cli.list import REGISTRIES, read_entries
 from embasis.data import DATASETS
 from embasis.functional.metrics import CALIBRATION, METRICS, RANKING
 from embasis.methods import METHODS
@@ -24,18 +24,18 @@ LIVE: Mapping[str, Mapping[str, Callable[..., Any]]] = {
 }
 
 
-def test_the_catalogue_knows_every_registry() -> None:
+def test_the_list_knows_every_registry() -> None:
     assert REGISTRIES.keys() == LIVE.keys()
 
 
 @pytest.mark.parametrize("kind", list(LIVE))
 def test_names_are_those_of_the_registry_in_its_order(kind: str) -> None:
-    assert [entry.name for entry in entries(kind)] == list(LIVE[kind])
+    assert [entry.name for entry in read_entries(kind)] == list(LIVE[kind])
 
 
 @pytest.mark.parametrize("kind", list(LIVE))
 def test_settings_are_the_arguments_with_a_default(kind: str) -> None:
-    for entry in entries(kind):
+    for entry in read_entries(kind):
         parameters = inspect.signature(LIVE[kind][entry.name]).parameters.values()
         live = {item.name: item.default for item in parameters if item.default is not item.empty}
         read = dict(setting.split("=", 1) for setting in entry.settings)
@@ -45,11 +45,13 @@ def test_settings_are_the_arguments_with_a_default(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", list(LIVE))
 def test_a_summary_is_the_first_line_of_the_docstring_and_never_empty(kind: str) -> None:
-    for entry in entries(kind):
+    for entry in read_entries(kind):
         assert entry.summary == (inspect.getdoc(LIVE[kind][entry.name]) or "").split("\n")[0]
         assert entry.summary.endswith("."), entry.name
 
 
-def test_the_catalogue_is_read_without_torch() -> None:
-    code = "import sys, embasis.catalogue as c; [c.entries(k) for k in c.REGISTRIES]; sys.exit('torch' in sys.modules)"
+def test_the_registries_are_read_without_torch() -> None:
+    code = (
+        "import sys, embasis.cli.list as c; [c.read_entries(k) for k in c.REGISTRIES]; sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
