@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import reference
 from embasis.data.segmentation.samples import MapArrays
-from embasis.data.segmentation.views import places_of
+from embasis.data.segmentation.views import place_sites
 from embasis.engine import features as extraction
 from embasis.engine import round as round_module
 from embasis.engine import sampling as surveying
@@ -381,7 +381,7 @@ def view_at(places: Tensor) -> View:
 @pytest.mark.parametrize("settings", [{}, {"labels": "draw"}, {"labels": "soft"}, {"weights": "inverse_variance"}])
 def test_at_the_places_of_a_whole_view_the_labels_are_those_of_the_grid(settings: dict[str, str]) -> None:
     verdict = spread_labels(4, **settings)
-    labels, places = labels_for(verdict), places_of(GRID).expand(4, *GRID, 2)
+    labels, places = labels_for(verdict), place_sites(GRID).expand(4, *GRID, 2)
     found = labels.seen(torch.tensor([2, 0, 3, 1]), view_at(places))
     expected = [verdict.part(row).pseudo for row in (2, 0, 3, 1)]
     assert torch.equal(found.label, torch.cat([part.label for part in expected]))
@@ -393,7 +393,7 @@ def test_at_the_places_of_a_whole_view_the_labels_are_those_of_the_grid(settings
 
 
 def test_a_view_that_is_turned_over_sees_turned_labels() -> None:
-    labels, places = labels_for(spread_labels(2)), places_of(GRID).expand(2, *GRID, 2)
+    labels, places = labels_for(spread_labels(2)), place_sites(GRID).expand(2, *GRID, 2)
     rows = torch.arange(2)
     straight, turned = labels.seen(rows, view_at(places)), labels.seen(rows, view_at(places.flip(2)))
     assert torch.equal(turned.label.view(2, *GRID), straight.label.view(2, *GRID).flip(2))
@@ -401,7 +401,7 @@ def test_a_view_that_is_turned_over_sees_turned_labels() -> None:
 
 
 def test_outside_of_the_picture_nothing_is_trusted() -> None:
-    labels, places = labels_for(spread_labels(2, keep=0.5, labels="soft")), places_of(GRID).repeat(2, 1, 1, 1)
+    labels, places = labels_for(spread_labels(2, keep=0.5, labels="soft")), place_sites(GRID).repeat(2, 1, 1, 1)
     places[0, :, 3:] = math.nan
     places[1] = math.nan
     found = labels.seen(torch.arange(2), view_at(places))

@@ -135,10 +135,10 @@ def test_truth_labels_and_counts_are_those_of_the_maps(files: list[MapFile]) -> 
 
 def test_counts_that_are_known_are_not_counted_again(files: list[MapFile], tmp_path: Path) -> None:
     rows = rows_of(files)
-    known = torch.stack([rows.value_counts[rows.names.index(file.name)] for file in files])
+    known = torch.stack([rows.pixel_counts[rows.names.index(file.name)] for file in files])
     Path(files[0].label.path).unlink()  # type: ignore[union-attr]
     given = MapFiles.of(files, TABLE, labelled=True, counts=known)
-    assert torch.equal(given.value_counts, rows.value_counts)
+    assert torch.equal(given.pixel_counts, rows.pixel_counts)
     assert given.refused == []
     with pytest.raises(InputDataError) as caught:
         MapFiles.of(files, TABLE, labelled=True, counts=torch.zeros(3, dtype=torch.int64))

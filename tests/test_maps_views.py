@@ -58,16 +58,16 @@ def test_a_whole_view_has_the_planned_short_side_in_whole_multiples(
 ) -> None:
     ready = preparation(8, 32, size=planned)
     assert views.whole_shape(size, ready) == shape
-    assert views.whole(noise(*size), ready).shape == (3, *shape)
+    assert views.resize_whole(noise(*size), ready).shape == (3, *shape)
 
 
 def test_a_picture_of_the_right_size_is_its_own_whole_view() -> None:
     picture = noise(32, 48)
-    assert torch.equal(views.whole(picture, preparation()), picture)
+    assert torch.equal(views.resize_whole(picture, preparation()), picture)
 
 
 def test_sites_of_a_whole_view_lie_in_the_middle_of_their_cells() -> None:
-    places = views.places_of((2, 4))
+    places = views.place_sites((2, 4))
     assert places[:, 0, 0].tolist() == [0.25, 0.75]
     assert places[0, :, 1].tolist() == [0.125, 0.375, 0.625, 0.875]
     assert (places.dtype, places.shape) == (torch.float32, (2, 4, 2))
@@ -79,15 +79,15 @@ def test_the_class_at_the_first_corner_and_the_middle_of_every_pixel_is_its_own(
     for shift in (0, 0.5):
         rows, columns = (torch.arange(height) + shift) / height, (torch.arange(width) + shift) / width
         places = torch.stack(torch.meshgrid(rows, columns, indexing="ij"), -1).float()
-        assert torch.equal(views.sites_of(classes, places), classes)
-    assert int(views.sites_of(classes, torch.ones(2))) == int(classes[-1, -1])
+        assert torch.equal(views.sample_classes(classes, places), classes)
+    assert int(views.sample_classes(classes, torch.ones(2))) == int(classes[-1, -1])
 
 
 def test_there_is_no_class_where_there_is_no_place_or_no_map() -> None:
     places = torch.tensor([[0.1, 0.1], [math.nan, math.nan]])
-    assert views.sites_of(torch.zeros(4, 4, dtype=torch.uint8), places).tolist() == [0, 255]
-    assert views.sites_of(None, places).tolist() == [255, 255]
-    assert views.signed(torch.tensor([0, 254, 255], dtype=torch.uint8)).tolist() == [0, 254, -1]
+    assert views.sample_classes(torch.zeros(4, 4, dtype=torch.uint8), places).tolist() == [0, 255]
+    assert views.sample_classes(None, places).tolist() == [255, 255]
+    assert views.to_signed(torch.tensor([0, 254, 255], dtype=torch.uint8)).tolist() == [0, 254, -1]
 
 
 # --- views of training
@@ -95,9 +95,9 @@ def test_there_is_no_class_where_there_is_no_place_or_no_map() -> None:
 
 def test_a_crop_as_large_as_the_picture_is_the_picture() -> None:
     picture, classes = noise(32, 64), torch.randint(0, 9, (32, 64), dtype=torch.uint8, generator=numbers(1))
-    view, y, places = views.drawn(picture, classes, preparation(), numbers(0))
+    view, y, places = views.draw_view(picture, classes, preparation(), numbers(0))
     assert torch.equal(view, picture)
-    assert torch.equal(places, views.places_of((8, 16)))
+    assert torch.equal(places, views.place_sites((8, 16)))
     assert torch.equal(y, classes[2::4, 2::4])
 
 
@@ -105,7 +105,7 @@ def test_a_crop_of_the_same_scale_is_cut_out_and_a_mirrored_one_is_mirrored() ->
     picture = noise(48, 80)
     found = []
     for seed in range(20):
-        view, _, places = views.drawn(picture, None, preparation(flip=True), numbers(seed))
+        view, _, places = views.draw_view(picture, None, preparation(flip=True), numbers(seed))
         mirrored = bool(places[0, 0, 1] > places[0, -1, 1])
         first = places[0, -1 if mirrored else 0]
         top, left = round(float(first[0]) * 48 - 2), round(float(first[1]) * 80 - 2)
@@ -126,13 +126,13 @@ def test_the_colour_under_a_site_is_that_of_its_class(size: tuple[int, int], pla
     ready = preparation(size=planned, least_scale=0.5, most_scale=2, flip=True)
     certain = total = 0
     for seed in range(30):
-        view, y, places = views.drawn(picture, classes, ready, numbers(seed))
+        view, y, places = views.draw_view(picture, classes, ready, numbers(seed))
         assert (view.shape, y.shape, places.shape) == ((3, 32, 64), (8, 16), (8, 16, 2))
-        assert torch.equal(y, views.sites_of(classes, places))
+        assert torch.equal(y, views.sample_classes(classes, places))
         # Near the edge of a block colours are mixed: there a site with the pixels about it has several classes.
         reach = torch.tensor([1.5 / side for side in size]) + 0.5 * sites_apart(places)
         about = [(places + torch.tensor(step) * reach).clamp(0, 1) for step in STEPS]
-        sure = torch.stack([views.sites_of(classes, place) == y for place in about]).all(0) & (y != 255)
+        sure = torch.stack([views.sample_classes(classes, place) == y for place in about]).all(0) & (y != 255)
         mirrored = bool((places[..., 1].diff(dim=1) < 0).any())
         assert bool((view[0, 2::4, 1 if mirrored else 2 :: 4] == 60 * y)[sure].all())
         certain, total = certain + int(sure.sum()), total + int((y != 255).sum())
@@ -153,7 +153,7 @@ def test_sites_beyond_the_picture_are_grey_without_place_and_class() -> None:
     ready = preparation(1, 1, size=0, colour=1.0, blur=1.0, flip=True)
     corners = set()
     for seed in range(40):
-        view, y, places = views.drawn(picture, classes, ready, numbers(seed))
+        view, y, places = views.draw_view(picture, classes, ready, numbers(seed))
         outside = places.isnan().all(-1)
         assert torch.equal(outside, places.isnan().any(-1))
         assert int((~outside).sum()) == 20 * 30
@@ -173,7 +173,7 @@ def test_places_are_where_the_pixels_came_from() -> None:
     picture = torch.stack((rows, columns, rows)).byte()
     ready = preparation(1, 1, least_scale=0.5, most_scale=2, flip=True)
     for seed in range(20):
-        view, _, places = views.drawn(picture, None, ready, numbers(seed))
+        view, _, places = views.draw_view(picture, None, ready, numbers(seed))
         middle = (slice(2, -2), slice(2, -2))  # at its rim a resized part sees less than a whole pixel's neighbourhood
         assert float((view[0] - (places[..., 0] * 200 - 0.5))[middle].abs().max()) < 0.6
         assert float((view[1] - (places[..., 1] * 250 - 0.5))[middle].abs().max()) < 0.6
@@ -183,7 +183,7 @@ def test_scales_are_drawn_evenly_between_their_logarithms() -> None:
     ready = preparation(least_scale=0.5, most_scale=2)
     factors = []
     for seed in range(300):
-        _, _, places = views.drawn(torch.zeros(3, 400, 400, dtype=torch.uint8), None, ready, numbers(seed))
+        _, _, places = views.draw_view(torch.zeros(3, 400, 400, dtype=torch.uint8), None, ready, numbers(seed))
         seen = float(places[-1, 0, 0] - places[0, 0, 0]) * 400 * 8 / 7  # rows of the picture in the crop
         factors.append(math.log2(32 / seen))
     assert -1.05 < min(factors) < -0.9
@@ -203,7 +203,7 @@ def test_a_wanted_place_is_in_the_view_and_anywhere_in_it() -> None:
     for place in ((0.5, 0.5), (0.0, 0.0), (1.0, 1.0), (0.999, 0.3)):
         tops = set()
         for seed in range(60):
-            _, _, places = views.drawn(picture, None, ready, numbers(seed), place)
+            _, _, places = views.draw_view(picture, None, ready, numbers(seed), place)
             low, high = places.flatten(0, 1).amin(0), places.flatten(0, 1).amax(0)
             half = torch.tensor([2 / 128, 2 / 256])
             at = torch.tensor(place)
@@ -218,7 +218,7 @@ def test_only_the_planned_share_of_views_is_aimed() -> None:
     picture, ready = noise(16 * 40, 64), preparation(1, 16, crop_height=16, rare=0.3)
     hits = 0
     for seed in range(400):
-        _, _, places = views.drawn(picture, None, ready, numbers(seed), (0.5, 0.5))
+        _, _, places = views.draw_view(picture, None, ready, numbers(seed), (0.5, 0.5))
         hits += bool((places[:, 0, 0] * 640).floor().eq(320).any())
     assert abs(hits / 400 - 0.3 - 0.7 * 16 / 625) < 0.08
 
@@ -228,15 +228,15 @@ def test_a_wanted_class_is_drawn_by_its_weight_among_those_that_are_there() -> N
     classes[10, 20], classes[80:, 150:], classes[50] = 1, 2, 255
     weights = torch.tensor([0.0, 3.0, 1.0, 96.0])
     found = [
-        views.wanted_place(classes, weights, *torch.rand(2, generator=numbers(seed)).tolist()) for seed in range(400)
+        views.draw_place(classes, weights, *torch.rand(2, generator=numbers(seed)).tolist()) for seed in range(400)
     ]
-    drawn = [int(views.sites_of(classes, torch.tensor(place))) for place in found]
+    drawn = [int(views.sample_classes(classes, torch.tensor(place))) for place in found]
     assert set(drawn) == {1, 2}
     assert abs(drawn.count(1) / 400 - 0.75) < 0.07
     assert len(set(found)) > 80  # one pixel of class 1, any pixel of class 2
-    assert views.wanted_place(classes, torch.tensor([0.0, 0, 0, 1]), 0.5, 0.5) is None
-    assert views.wanted_place(None, weights, 0.5, 0.5) is None
-    assert views.wanted_place(classes, None, 0.5, 0.5) is None
+    assert views.draw_place(classes, torch.tensor([0.0, 0, 0, 1]), 0.5, 0.5) is None
+    assert views.draw_place(None, weights, 0.5, 0.5) is None
+    assert views.draw_place(classes, None, 0.5, 0.5) is None
 
 
 def test_a_view_shows_the_wanted_class_of_its_own_map() -> None:
@@ -244,15 +244,15 @@ def test_a_view_shows_the_wanted_class_of_its_own_map() -> None:
     classes[200:204, 300:304] = 5
     weights, ready = torch.zeros(6).index_fill_(0, torch.tensor(5), 1.0), preparation(1, 1, rare=1.0)
     for seed in range(20):
-        assert 5 in views.drawn(picture, classes, ready, numbers(seed), None, weights)[1]
-        anywhere = views.drawn(picture, classes, preparation(1, 1), numbers(seed), None, weights)
-        assert torch.equal(anywhere[0], views.drawn(picture, None, preparation(1, 1), numbers(seed))[0])
+        assert 5 in views.draw_view(picture, classes, ready, numbers(seed), None, weights)[1]
+        anywhere = views.draw_view(picture, classes, preparation(1, 1), numbers(seed), None, weights)
+        assert torch.equal(anywhere[0], views.draw_view(picture, None, preparation(1, 1), numbers(seed))[0])
 
 
 def test_a_map_of_another_size_than_its_picture_lies_over_it() -> None:
     picture, classes = painted(64, 128)
     small = classes[::2, ::2]
-    view, y, _ = views.drawn(picture, small, preparation(1, 1, crop_height=64, crop_width=128), numbers(0))
+    view, y, _ = views.draw_view(picture, small, preparation(1, 1, crop_height=64, crop_width=128), numbers(0))
     assert torch.equal(y, small.repeat_interleave(2, 0).repeat_interleave(2, 1))
     assert view.shape == (3, 64, 128)
 
@@ -263,10 +263,10 @@ def test_a_map_of_another_size_than_its_picture_lies_over_it() -> None:
 def test_one_setting_changes_nothing_that_others_draw() -> None:
     picture, classes = noise(200, 300), painted(200, 300)[1]
     most: dict[str, Any] = {"least_scale": 0.5, "most_scale": 2.0, "flip": True}
-    first = views.drawn(picture, classes, preparation(**most), numbers(3))
+    first = views.draw_view(picture, classes, preparation(**most), numbers(3))
     others: list[dict[str, Any]] = [{"colour": 0.5}, {"blur": 1.0}, {"rare": 1.0}]
     for other in others:
-        second = views.drawn(picture, classes, preparation(**most, **other), numbers(3))
+        second = views.draw_view(picture, classes, preparation(**most, **other), numbers(3))
         assert torch.equal(first[1], second[1])
         assert torch.equal(first[2], second[2])
         assert torch.equal(first[0], second[0]) is ("rare" in other)
@@ -274,11 +274,11 @@ def test_one_setting_changes_nothing_that_others_draw() -> None:
 
 def test_recolouring_keeps_grey_grey_and_without_range_changes_nothing() -> None:
     picture = noise(20, 30)
-    assert torch.equal(views.recoloured(picture, 0.0, [0.1, 0.9, 0.3]), picture)
+    assert torch.equal(views.jitter_colours(picture, 0.0, [0.1, 0.9, 0.3]), picture)
     grey = picture[:1].expand(3, -1, -1)
-    changed = views.recoloured(grey, 0.5, [0.1, 0.9, 0.3])
+    changed = views.jitter_colours(grey, 0.5, [0.1, 0.9, 0.3])
     assert torch.equal(changed[0], changed[2])
-    bright = views.recoloured(torch.full((3, 4, 4), 100, dtype=torch.uint8), 0.2, [1.0, 0.5, 0.5])
+    bright = views.jitter_colours(torch.full((3, 4, 4), 100, dtype=torch.uint8), 0.2, [1.0, 0.5, 0.5])
     assert set(bright.flatten().tolist()) == {120}
 
 
@@ -288,9 +288,9 @@ def test_a_blur_is_the_weighted_mean_of_three_by_three_pixels() -> None:
     weights = torch.tensor([1.0, 2, 1], dtype=torch.float64)
     kernel = (weights[:, None] * weights / 16).expand(3, 1, 3, 3)
     expected = (torch.nn.functional.conv2d(wide, kernel, groups=3)[0] + 0.5).floor()
-    assert torch.equal(views.blurred(picture, 1), expected.byte())
-    assert torch.equal(views.blurred(views.blurred(picture, 1), 1), views.blurred(picture, 2))
-    assert torch.equal(views.blurred(picture[:, :1, :1], 3), picture[:, :1, :1])
+    assert torch.equal(views.blur(picture, 1), expected.byte())
+    assert torch.equal(views.blur(views.blur(picture, 1), 1), views.blur(picture, 2))
+    assert torch.equal(views.blur(picture[:, :1, :1], 3), picture[:, :1, :1])
 
 
 def test_the_number_of_threads_and_the_layout_in_memory_change_no_bit() -> None:
@@ -301,8 +301,12 @@ def test_the_number_of_threads_and_the_layout_in_memory_change_no_bit() -> None:
     try:
         for count, layout in zip((1, 2, 3), layouts, strict=True):
             torch.set_num_threads(count)
-            views_of = [views.drawn(layout, classes, ready, numbers(seed), None, torch.ones(4)) for seed in range(5)]
-            found.append((views.whole(layout, preparation(size=64)), *(part for view in views_of for part in view)))
+            views_of = [
+                views.draw_view(layout, classes, ready, numbers(seed), None, torch.ones(4)) for seed in range(5)
+            ]
+            found.append(
+                (views.resize_whole(layout, preparation(size=64)), *(part for view in views_of for part in view))
+            )
     finally:
         torch.set_num_threads(before)
     for other in found[1:]:
@@ -315,6 +319,6 @@ def test_the_number_of_threads_and_the_layout_in_memory_change_no_bit() -> None:
 def test_pictures_of_any_shape_have_views(size: tuple[int, int]) -> None:
     ready = preparation(flip=True, colour=0.3, blur=1.0, least_scale=0.1, most_scale=10)
     for seed in range(10):
-        view, y, places = views.drawn(noise(*size), torch.zeros(size, dtype=torch.uint8), ready, numbers(seed))
+        view, y, places = views.draw_view(noise(*size), torch.zeros(size, dtype=torch.uint8), ready, numbers(seed))
         assert view.shape == (3, 32, 64)
         assert torch.equal(y == 255, places.isnan().any(-1))

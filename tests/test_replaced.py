@@ -21,7 +21,7 @@ from embasis.data.images.files import read_part
 from embasis.data.images.sides import ImageOptions
 from embasis.data.segmentation import folders as map_folders
 from embasis.data.segmentation.folders import load_maps
-from embasis.data.segmentation.samples import Maps
+from embasis.data.segmentation.samples import MapTruth
 from embasis.data.workers.loading import Reader
 from embasis.errors import InputDataError
 from embasis.runs.thumbnails import pixels_of
@@ -287,7 +287,7 @@ def test_a_map_for_scores_that_is_replaced_is_not_scored(
     replacing(monkeypatch, kind, maps / "u/labels/51.png")
     problem = load_maps(maps / "l", maps / "u")
     assert problem.refused == (RejectedFile("labels/51.png", READ[kind], "read", "unlabelled", kind="unscored"),)
-    assert isinstance(problem.hidden_labels, Maps)
+    assert isinstance(problem.hidden_labels, MapTruth)
     assert (problem.hidden_labels[list(problem.row_names or ()).index("51.png")] == -1).all()
 
 

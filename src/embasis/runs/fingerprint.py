@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from embasis.data.images.samples import Images
-from embasis.data.segmentation.samples import MapArrays, MapFiles, Maps
+from embasis.data.segmentation.samples import MapArrays, MapFiles, MapTruth
 from embasis.inputs.image_inputs import CachedFeatures
 from embasis.types import GroundTruth, Problem, Samples, fine_of
 
@@ -39,7 +39,7 @@ def hidden_bytes(truth: GroundTruth | None) -> bytes:
     if isinstance(truth, torch.Tensor):
         found: bytes = truth.numpy().tobytes()
         return found
-    return truth.mark() if isinstance(truth, Maps) else b""
+    return truth.mark() if isinstance(truth, MapTruth) else b""
 
 
 def side_hash(samples: Samples) -> str:

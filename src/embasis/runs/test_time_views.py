@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from embasis.data.segmentation.samples import MapFiles
-from embasis.data.segmentation.views import places_of
+from embasis.data.segmentation.views import place_sites
 from embasis.engine.labels import LabelBatch, labelled_parts
 from embasis.engine.pixels import mixed
 from embasis.engine.state import TrainState
@@ -109,7 +109,7 @@ def together(parts: Sequence[LabelBatch], turned: Sequence[bool]) -> LabelBatch:
     """One row's views as one: on the grid of the first, with equal shares."""
     first = parts[0]
     height, width = first.grid
-    places = places_of((height, width)).reshape(-1, 2)
+    places = place_sites((height, width)).reshape(-1, 2)
     found = [moved(part, places, over) for part, over in zip(parts, turned, strict=True)]
     count, sites = len(found), len(places)
     whole = LabelDistribution(

@@ -3,15 +3,16 @@
 | symbol | meaning |
 | --- | --- |
 | C | classes of the table |
-| tally (N, C) | pixels of each class in each row |
+| pixel_counts (N, C) | pixels of each class in each row |
 
-Without a draw a row is shown whole, with one as training sees it. Labels, counts and truth of rows without a map say
-nothing: −1 and 0.
+Without a draw a row is shown whole, with one as training sees it. Rows without a map have no labels, counts or truth:
+−1 and 0.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,39 +23,25 @@ from torch import Tensor
 
 from embasis.data.images.decode import LARGEST_PIXELS
 from embasis.data.images.samples import note
+from embasis.data.segmentation import views
+from embasis.data.segmentation.labels import IGNORED
 from embasis.data.segmentation.pairs import MapFile
-from embasis.data.segmentation.views import (
-    GREY,
-    NONE,
-    Place,
-    common_words,
-    crop_shape,
-    grid_of,
-    label_words,
-    labels_of,
-    picture_of,
-    row_words,
-    shown,
-    signed,
-    whole_shape,
-)
+from embasis.data.segmentation.views import Place, crop_shape, to_signed, whole_shape
 from embasis.data.workers.loading import BatchRequest, OutputSpec, Reader, load_one
 from embasis.data.workers.protocol import request_for
 from embasis.errors import require
 from embasis.randomness import derive
 from embasis.types import AugmentKey, ClassTable, CropTarget, GroundTruth, MapPreparation, RejectedFile, View
 
-UNPREPARED = "pictures must be prepared for a network before they are read"
-
 
 @dataclass(frozen=True, eq=False)
-class Maps:
-    """True classes of each row, int64 (H, W) with −1 = unknown, made when they are asked for."""
+class MapTruth:
+    """True classes of each row, int64 (H, W) with −1 = unknown; a map is made when it is asked for."""
 
     count: int
     make: Callable[[int], Tensor]
     mark: Callable[[], bytes] = bytes
-    """Bytes that differ where a map does."""
+    """Makes bytes that differ where a map does."""
 
     def __len__(self) -> int:
         return self.count
@@ -65,39 +52,93 @@ class Maps:
         return self.make(row)
 
 
-def slots(shape: tuple[int, int], preparation: MapPreparation) -> list[OutputSpec]:
-    """What becomes of a row whose view has this shape: input, classes and places."""
-    grid = grid_of(shape, preparation)
-    return [OutputSpec((3, *shape), GREY), OutputSpec(grid, NONE), OutputSpec((*grid, 2), math.nan, torch.float32)]
+class MapSamples(ABC):
+    """What rows with class maps have in common; how a row is read is left to the subclass."""
+
+    ids: Tensor
+    pixel_counts: Tensor
+    preparation: MapPreparation | None
+
+    @abstractmethod
+    def read_class_map(self, row: int) -> Tensor:
+        """The row's class map, uint8 (H, W); all 255 where there is none."""
+
+    @abstractmethod
+    def mark_maps(self) -> bytes:
+        """Bytes that differ where a map of these rows does."""
+
+    @abstractmethod
+    def _read_views(
+        self, batches: Sequence[Tensor], draw: AugmentKey | None, aim: CropTarget | None
+    ) -> Iterator[Sequence[Tensor]]:
+        """Inputs, classes and places of each batch."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def labels(self) -> Tensor:
+        """(N) int64: the commonest class of each row, −1 where there is none."""
+        return find_commonest(self.pixel_counts)
+
+    @property
+    def truth(self) -> GroundTruth:
+        """The class maps of the rows as they were given."""
+        return MapTruth(len(self), lambda row: to_signed(self.read_class_map(row)), self.mark_maps)
+
+    def counts(self, classes: int, rows: Tensor | None = None) -> Tensor:
+        """(C) int64: pixels of each class."""
+        pixels = self.pixel_counts if rows is None else self.pixel_counts[rows]
+        totals = torch.zeros(classes, dtype=torch.int64)
+        totals[: pixels.shape[1]] = pixels.sum(0)[:classes]
+        return totals
+
+    def inputs(self, rows: Tensor) -> Tensor:
+        """The whole view of these rows, uint8 (B, 3, H', W')."""
+        return next(self.stream([rows])).inputs
+
+    def stream(
+        self, batches: Sequence[Tensor], draw: AugmentKey | None = None, aim: CropTarget | None = None
+    ) -> Iterator[View]:
+        """The views of each batch; with `draw` those of training, functions of it, the aim and the ids."""
+        for inputs, y, places in self._read_views(batches, draw, None if draw is None else aim):
+            yield View(inputs, to_signed(y), places)
+
+    def _ready(self) -> MapPreparation:
+        """The preparation, which rows must have before they are read."""
+        require(self.preparation is not None, "pictures must be prepared for a network before they are read")
+        assert self.preparation is not None
+        return self.preparation
 
 
-def tally_of(class_map: Tensor, classes: int) -> Tensor:
-    """(C) int64: pixels of each class."""
-    return torch.bincount(class_map.flatten(), minlength=NONE + 1)[:classes]
-
-
-def commonest(tally: Tensor) -> Tensor:
+def find_commonest(pixel_counts: Tensor) -> Tensor:
     """(N) int64: the class with most pixels in each row of (N, C), the first of equals, −1 where there is none."""
-    if not tally.numel():
-        return torch.full((len(tally),), -1, dtype=torch.int64)
-    most = tally.amax(1, keepdim=True)
-    first = (tally == most).int().argmax(1)
+    if not pixel_counts.numel():
+        return torch.full((len(pixel_counts),), -1, dtype=torch.int64)
+    most = pixel_counts.amax(1, keepdim=True)
+    first = (pixel_counts == most).int().argmax(1)
     return torch.where(most[:, 0] > 0, first, -1)
 
 
-def totals(tally: Tensor, classes: int) -> Tensor:
-    """(C) int64: pixels of each class in all rows."""
-    found = torch.zeros(classes, dtype=torch.int64)
-    found[: tally.shape[1]] = tally.sum(0)[:classes]
-    return found
+def _count_pixels(class_maps: Iterator[Tensor], classes: int) -> Tensor:
+    """(N, C) int64: pixels of each class in each map."""
+    rows = [torch.bincount(class_map.flatten(), minlength=IGNORED + 1)[:classes] for class_map in class_maps]
+    return torch.stack(rows) if rows else torch.zeros(0, classes, dtype=torch.int64)
 
 
-def seed_of(draw: AugmentKey | None, number: int) -> int | None:
+def _output_specs(shape: tuple[int, int], preparation: MapPreparation) -> list[OutputSpec]:
+    """What becomes of a row whose view has this shape: input, classes and places."""
+    grid = views.grid_shape(shape, preparation)
+    places = OutputSpec((*grid, 2), math.nan, torch.float32)
+    return [OutputSpec((3, *shape), views.PADDING), OutputSpec(grid, IGNORED), places]
+
+
+def _derive_seed(draw: AugmentKey | None, number: int) -> int | None:
     """What the training view of the row with this id begins with."""
     return None if draw is None else derive(draw[0], "augmentation", *draw[1:], number)
 
 
-def wanted_places(aim: CropTarget | None, batch: int, count: int) -> list[Place | None]:
+def _places_to_show(aim: CropTarget | None, batch: int, count: int) -> list[Place | None]:
     """The place that each row of a batch is to show, None = any."""
     if aim is None or aim.places is None:
         return [None] * count
@@ -107,13 +148,13 @@ def wanted_places(aim: CropTarget | None, batch: int, count: int) -> list[Place 
     return [None if math.isnan(v + u) else (v, u) for v, u in places.tolist()]
 
 
-def searched(aim: CropTarget | None) -> Tensor | None:
-    """(C) weights of the classes that are looked for in a row's own map: where the aim says no places."""
+def _classes_to_show(aim: CropTarget | None) -> Tensor | None:
+    """(C) weights of the classes that are drawn from a row's own map: where the aim has no places."""
     return None if aim is None or aim.places is not None else aim.classes.cpu()
 
 
 @dataclass(frozen=True, eq=False)
-class MapArrays:
+class MapArrays(MapSamples):
     """Rows in memory: pictures uint8 (N, 3, H, W), maps uint8 (N, H, W) with 255 = unknown, ids (N)."""
 
     pictures: Tensor
@@ -141,9 +182,6 @@ class MapArrays:
         order = torch.argsort(ids)
         return cls(pictures[order], None if maps is None else maps[order], ids[order])
 
-    def __len__(self) -> int:
-        return len(self.pictures)
-
     @property
     def names(self) -> list[str]:
         """The rows' ids."""
@@ -155,34 +193,22 @@ class MapArrays:
         return torch.tensor(self.pictures.shape[2:], dtype=torch.int64).repeat(len(self), 1)
 
     @property
-    def labels(self) -> Tensor:
-        """(N) int64: the commonest class of each row, −1 where there is none."""
-        return commonest(self.value_counts)
-
-    @property
-    def truth(self) -> GroundTruth:
-        """The class maps of the rows."""
-        known = self.maps
-        mark = (lambda: b"") if known is None else (lambda: bytes(known.contiguous().numpy().tobytes()))
-        return Maps(len(self), lambda row: signed(self._map(row)), mark)
-
-    @property
     def has_mixed_shapes(self) -> bool:
         """All pictures have one size."""
         return False
 
-    def counts(self, classes: int, rows: Tensor | None = None) -> Tensor:
-        """Pixels of each class."""
-        return totals(self.value_counts if rows is None else self.value_counts[rows], classes)
-
     @cached_property
-    def value_counts(self) -> Tensor:
+    def pixel_counts(self) -> Tensor:  # type: ignore[override] # never written, as rows are frozen
         """(N, 255) int64: pixels of each class in each row."""
-        tallies = [tally_of(self._map(row), NONE) for row in range(len(self))]
-        return torch.stack(tallies) if tallies else torch.zeros(0, NONE, dtype=torch.int64)
+        return _count_pixels((self.read_class_map(row) for row in range(len(self))), IGNORED)
 
-    def _map(self, row: int) -> Tensor:
-        return torch.full(self.pictures.shape[2:], NONE, dtype=torch.uint8) if self.maps is None else self.maps[row]
+    def read_class_map(self, row: int) -> Tensor:
+        """The row's class map, uint8 (H, W); all 255 where there is none."""
+        return torch.full(self.pictures.shape[2:], IGNORED, dtype=torch.uint8) if self.maps is None else self.maps[row]
+
+    def mark_maps(self) -> bytes:
+        """The bytes of all maps."""
+        return b"" if self.maps is None else bytes(self.maps.contiguous().numpy().tobytes())
 
     def prepared(self, preparation: MapPreparation) -> MapArrays:
         """The same rows, made ready for a network."""
@@ -193,43 +219,36 @@ class MapArrays:
         maps = None if self.maps is None else self.maps[rows]
         return replace(self, pictures=self.pictures[rows], maps=maps, ids=self.ids[rows])
 
-    def inputs(self, rows: Tensor) -> Tensor:
-        """The whole view of these rows, uint8 (B, 3, H', W')."""
-        return next(self.stream([rows])).inputs
-
     def picture(self, row: int) -> Tensor:
         """The row's picture as it is, uint8 (3, H, W)."""
         return self.pictures[row]
 
-    def stream(
-        self, batches: Sequence[Tensor], draw: AugmentKey | None = None, aim: CropTarget | None = None
-    ) -> Iterator[View]:
-        """The views of each batch; with `draw` those of training, functions of it, the aim and the ids."""
-        require(self.preparation is not None, UNPREPARED)
-        assert self.preparation is not None
-        aim = aim if draw is not None else None
-        size = (self.pictures.shape[2], self.pictures.shape[3])
-        shape = whole_shape(size, self.preparation) if draw is None else crop_shape(self.preparation)
+    def _read_views(
+        self, batches: Sequence[Tensor], draw: AugmentKey | None, aim: CropTarget | None
+    ) -> Iterator[Sequence[Tensor]]:
+        preparation, size = self._ready(), (self.pictures.shape[2], self.pictures.shape[3])
+        shape = whole_shape(size, preparation) if draw is None else crop_shape(preparation)
         for number, rows in enumerate(batches):
-            tensors = [slot.empty(len(rows)) for slot in slots(shape, self.preparation)]
-            wanted = wanted_places(aim, number, len(rows))
+            tensors = [spec.empty(len(rows)) for spec in _output_specs(shape, preparation)]
+            wanted = _places_to_show(aim, number, len(rows))
             for at, row in enumerate(rows.tolist()):
-                labels = None if self.maps is None else self.maps[row]
-                seed = seed_of(draw, int(self.ids[row]))
-                view = shown(self.pictures[row], labels, self.preparation, seed, wanted[at], searched(aim))
+                class_map = None if self.maps is None else self.maps[row]
+                seed = _derive_seed(draw, int(self.ids[row]))
+                picture, place = self.pictures[row], wanted[at]
+                view = views.make_view(picture, class_map, preparation, seed, place, _classes_to_show(aim))
                 for tensor, part in zip(tensors, view, strict=True):
                     tensor[at] = part
-            yield View(tensors[0], signed(tensors[1]), tensors[2])
+            yield tensors
 
 
 @dataclass(frozen=True, eq=False)
-class MapFiles:
+class MapFiles(MapSamples):
     """Rows on disk in the order of their ids; a row that cannot be read is grey, without classes, and written down."""
 
     files: tuple[MapFile, ...]
     table: ClassTable
     ids: Tensor
-    value_counts: Tensor
+    pixel_counts: Tensor
     preparation: MapPreparation | None = None
     reader: Reader = field(default_factory=lambda: Reader(0))
     refused: list[RejectedFile] = field(default_factory=list)
@@ -250,18 +269,17 @@ class MapFiles:
             twins = f"{files[first].name} and {files[second].name} have the same id {ids[first]}"
             require(ids[first] != ids[second], f"images: {twins}; leave one of them out or give it another name")
         where = torch.tensor(order, dtype=torch.int64)
-        none = torch.zeros(len(files), len(table.names), dtype=torch.int64)
-        tally = none if counts is None or not labelled else _checked(counts, tuple(none.shape))[where]
-        rows = cls(tuple(files[row] for row in order), table, torch.tensor(ids, dtype=torch.int64)[where], tally)
-        return replace(rows, value_counts=rows._counted()) if labelled and counts is None else rows
-
-    def _counted(self) -> Tensor:
-        maps = (self._labels_of(row) for row in range(len(self)))
-        tallies = [tally_of(found, len(self.table.names)) for found in maps]
-        return torch.stack(tallies) if tallies else self.value_counts
-
-    def __len__(self) -> int:
-        return len(self.files)
+        pixels = torch.zeros(len(files), len(table.names), dtype=torch.int64)
+        if counts is not None and labelled:
+            rule = f"counts must be int64 of shape {tuple(pixels.shape)}, pixels of each class in each file"
+            fits = counts.dtype == torch.int64 and counts.shape == pixels.shape
+            require(fits, f"{rule}, got {counts.dtype} of shape {tuple(counts.shape)}")
+            pixels = counts[where]
+        rows = cls(tuple(files[row] for row in order), table, torch.tensor(ids, dtype=torch.int64)[where], pixels)
+        if counts is not None or not labelled:
+            return rows
+        class_maps = (rows.read_class_map(row) for row in range(len(rows)))
+        return replace(rows, pixel_counts=_count_pixels(class_maps, len(table.names)))
 
     @property
     def names(self) -> list[str]:
@@ -274,29 +292,15 @@ class MapFiles:
         return torch.tensor([file.size for file in self.files], dtype=torch.int64).reshape(-1, 2)
 
     @property
-    def labels(self) -> Tensor:
-        """(N) int64: the commonest class of each row, −1 where there is none."""
-        return commonest(self.value_counts)
-
-    @property
-    def truth(self) -> GroundTruth:
-        """The class maps of the rows as they were given, read when they are asked for."""
-        return Maps(len(self), lambda row: signed(self._labels_of(row)), self._mark)
-
-    def _mark(self) -> bytes:
-        """Which row has which map, as the scan found them."""
-        marks = [(file.id, b"" if file.label is None else file.label.digest) for file in self.files]
-        turns = [(file.id, file.turn) for file in self.files if file.turn != 1]
-        return repr((marks, self.table, turns) if turns else (marks, self.table)).encode()
-
-    @property
     def has_mixed_shapes(self) -> bool:
         """Pictures may differ in size, so whole ones are read one at a time."""
         return True
 
-    def counts(self, classes: int, rows: Tensor | None = None) -> Tensor:
-        """Pixels of each class."""
-        return totals(self.value_counts if rows is None else self.value_counts[rows], classes)
+    def mark_maps(self) -> bytes:
+        """Which row has which map, as the scan found them."""
+        marks = [(file.id, b"" if file.label is None else file.label.digest) for file in self.files]
+        turns = [(file.id, file.turn) for file in self.files if file.turn != 1]
+        return repr((marks, self.table, turns) if turns else (marks, self.table)).encode()
 
     def prepared(self, preparation: MapPreparation, reader: Reader | None = None) -> MapFiles:
         """The same rows, made ready for a network; refusals go to the same list."""
@@ -310,67 +314,52 @@ class MapFiles:
     def take(self, rows: Tensor) -> MapFiles:
         """Some of the rows, in increasing order, with a list of refusals of their own."""
         files = tuple(self.files[row] for row in rows.tolist())
-        return replace(self, files=files, ids=self.ids[rows], value_counts=self.value_counts[rows], refused=[])
-
-    def inputs(self, rows: Tensor) -> Tensor:
-        """The whole view of these rows, uint8 (B, 3, H', W')."""
-        return next(self.stream([rows])).inputs
+        return replace(self, files=files, ids=self.ids[rows], pixel_counts=self.pixel_counts[rows], refused=[])
 
     def picture(self, row: int) -> Tensor:
         """The row's picture as it is, uint8 (3, H, W); grey when it cannot be read."""
         file = self.files[row]
-        found = load_one(lambda asked: (picture_of(asked),), {**request_for(file.image), "size": file.size})
-        if isinstance(found, str):
-            note(self.refused, [self.files[row].name], {0: found})
-            return torch.full((3, *file.size), GREY, dtype=torch.uint8)
-        return found[0]
+        request = {**request_for(file.image), "size": file.size}
+        tensors = load_one(lambda request: (views.read_picture(request),), request)
+        if isinstance(tensors, str):
+            note(self.refused, [file.name], {0: tensors})
+            return torch.full((3, *file.size), views.PADDING, dtype=torch.uint8)
+        return tensors[0]
 
-    def _labels_of(self, row: int) -> Tensor:
-        """uint8 (H, W); all 255 when there is no map, or it cannot be read."""
+    def read_class_map(self, row: int) -> Tensor:
+        """The row's class map, uint8 (H, W); all 255 when there is no map, or it cannot be read."""
         file, table = self.files[row], self.table
         if file.label is not None:
-            found = load_one(lambda asked: (labels_of(asked, table),), label_words(file))
-            if not isinstance(found, str):
-                return found[0]
-            note(self.refused, [self.files[row].name], {0: found})
-        return torch.full(file.size, NONE, dtype=torch.uint8)
+            tensors = load_one(lambda request: (views.read_labels(request, table),), views.label_request(file))
+            if not isinstance(tensors, str):
+                return tensors[0]
+            note(self.refused, [file.name], {0: tensors})
+        return torch.full(file.size, IGNORED, dtype=torch.uint8)
 
-    def stream(
-        self, batches: Sequence[Tensor], draw: AugmentKey | None = None, aim: CropTarget | None = None
-    ) -> Iterator[View]:
-        """The views of each batch, read ahead; with `draw` those of training, functions of it, the aim and the ids."""
-        require(self.preparation is not None, UNPREPARED)
-        assert self.preparation is not None
-        aim = aim if draw is not None else None
-        common = common_words(self.preparation, self.table, searched(aim))
-        found = self.reader.read(common, self._orders(batches, draw, aim))
-        for rows, (tensors, refused) in zip(batches, found, strict=True):
+    def _read_views(
+        self, batches: Sequence[Tensor], draw: AugmentKey | None, aim: CropTarget | None
+    ) -> Iterator[Sequence[Tensor]]:
+        """Those of each batch, read ahead."""
+        common = views.common_request(self._ready(), self.table, _classes_to_show(aim))
+        results = self.reader.read(common, self._requests(batches, draw, aim))
+        for rows, (tensors, refused) in zip(batches, results, strict=True):
             note(self.refused, [self.files[row].name for row in rows.tolist()], refused)
-            inputs, y, places = tensors
-            yield View(inputs, signed(y), places)
+            yield tensors
 
-    def _orders(
+    def _requests(
         self, batches: Sequence[Tensor], draw: AugmentKey | None, aim: CropTarget | None
     ) -> Iterator[BatchRequest]:
-        assert self.preparation is not None
+        preparation = self._ready()
         for number, batch in enumerate(batches):
-            rows = batch.tolist()
-            files = [self.files[row] for row in rows]
-            wanted = wanted_places(aim, number, len(rows))
-            asked = [row_words(file, seed_of(draw, file.id), wanted[at]) for at, file in enumerate(files)]
-            shape = crop_shape(self.preparation) if draw is not None else self._common_shape(files)
-            yield BatchRequest(files, asked, slots(shape, self.preparation))
+            files = [self.files[row] for row in batch.tolist()]
+            seeds = [_derive_seed(draw, file.id) for file in files]
+            requests = list(map(views.row_request, files, seeds, _places_to_show(aim, number, len(files))))
+            shape = crop_shape(preparation) if draw is not None else self._common_shape(files)
+            yield BatchRequest(files, requests, _output_specs(shape, preparation))
 
     def _common_shape(self, files: list[MapFile]) -> tuple[int, int]:
-        assert self.preparation is not None
-        shapes = {whole_shape(file.size, self.preparation): file.name for file in files}
-        found = ", ".join(f"{width}×{height} ({name})" for (height, width), name in list(shapes.items())[:3])
-        require(len(shapes) < 2, f"whole pictures of one batch must have one shape, got {found}; read them one by one")
-        return next(iter(shapes), (self.preparation.multiple, self.preparation.multiple))
-
-
-def _checked(counts: Tensor, shape: tuple[int, ...]) -> Tensor:
-    rule = f"counts must be int64 of shape {shape}, pixels of each class in each file"
-    fits = counts.dtype == torch.int64 and counts.shape == shape
-    require(fits, f"{rule}, got {counts.dtype} of shape {tuple(counts.shape)}")
-    return counts
+        preparation = self._ready()
+        shapes = {whole_shape(file.size, preparation): file.name for file in files}
+        named = ", ".join(f"{width}×{height} ({name})" for (height, width), name in list(shapes.items())[:3])
+        require(len(shapes) < 2, f"whole pictures of one batch must have one shape, got {named}; read them one by one")
+        return next(iter(shapes), (preparation.multiple, preparation.multiple))

@@ -31,21 +31,19 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 — its usual name
 
 from embasis.data.images import decode
-from embasis.data.segmentation.labels import BadMap, class_map
+from embasis.data.segmentation.labels import IGNORED, BadMap, class_map
 from embasis.data.workers.protocol import Json, failure_reason, read_checked, request_for
 from embasis.types import ClassTable, MapPlan, MapPreparation
 
 if TYPE_CHECKING:
     from embasis.data.segmentation.pairs import MapFile
 
-GREY = 128
-"""Pixels beyond the picture."""
-NONE = 255
-"""A class map's number for "no class"."""
+PADDING = 128
+"""The grey of pixels beyond the picture, and of pictures that could not be read."""
 NUDGE = 2.0**-10
 """Of a pixel: places are float32, and those between two pixels belong to the second, whatever they are rounded to."""
 LUMA = (0.299, 0.587, 0.114)
-DRAWS = 12
+VIEW_DRAWS = 12
 """Random numbers of a training view: all are drawn for each, so that no setting changes what others draw.
 
 | number | what for |
@@ -58,7 +56,7 @@ DRAWS = 12
 | 10, 11 | whether it is blurred, and how much |
 """
 
-Shown = tuple[Tensor, Tensor, Tensor]
+ViewTensors = tuple[Tensor, Tensor, Tensor]
 """Input uint8 (3, H', W'), classes uint8 (h, w), places float32 (h, w, 2)."""
 Place = tuple[float, float]
 
@@ -86,18 +84,18 @@ def crop_shape(preparation: MapPreparation) -> tuple[int, int]:
     return max(1, plan.crop_height // unit) * unit, max(1, plan.crop_width // unit) * unit
 
 
-def grid_of(shape: tuple[int, int], preparation: MapPreparation) -> tuple[int, int]:
+def grid_shape(shape: tuple[int, int], preparation: MapPreparation) -> tuple[int, int]:
     """h, w of a view of this shape."""
     return shape[0] // preparation.stride, shape[1] // preparation.stride
 
 
-def places_of(grid: tuple[int, int]) -> Tensor:
+def place_sites(grid: tuple[int, int]) -> Tensor:
     """(h, w, 2) float32: site (i, j) of a whole view lies at ((i + ½)/h, (j + ½)/w)."""
     rows, columns = ((torch.arange(side, dtype=torch.float64) + 0.5) / side for side in grid)
-    return _crossed(rows, columns)
+    return _cross_places(rows, columns)
 
 
-def _crossed(rows: Tensor, columns: Tensor) -> Tensor:
+def _cross_places(rows: Tensor, columns: Tensor) -> Tensor:
     """NaN where the row or the column is."""
     v, u = torch.meshgrid(rows, columns, indexing="ij")
     places = torch.stack((v, u), -1).float()
@@ -105,87 +103,88 @@ def _crossed(rows: Tensor, columns: Tensor) -> Tensor:
     return places
 
 
-def pixels_at(places: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+def locate_pixels(places: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
     """Row and column of the pixel of a map of this size at each place (…, 2); 0, 0 where there is none."""
     scaled = (places.double().nan_to_num(0.0) * torch.tensor(size, dtype=torch.float64) + NUDGE).floor().long()
     return scaled[..., 0].clamp(0, size[0] - 1), scaled[..., 1].clamp(0, size[1] - 1)
 
 
-def sites_of(class_map: Tensor | None, places: Tensor) -> Tensor:
+def sample_classes(class_map: Tensor | None, places: Tensor) -> Tensor:
     """uint8 (…): the class at each place (…, 2); 255 outside of the picture and where there is no map."""
     if class_map is None:
-        return torch.full(places.shape[:-1], NONE, dtype=torch.uint8)
-    rows, columns = pixels_at(places, (class_map.shape[0], class_map.shape[1]))
-    return torch.where(places.isnan().any(-1), NONE, class_map[rows, columns])
+        return torch.full(places.shape[:-1], IGNORED, dtype=torch.uint8)
+    rows, columns = locate_pixels(places, (class_map.shape[0], class_map.shape[1]))
+    return torch.where(places.isnan().any(-1), IGNORED, class_map[rows, columns])
 
 
-def signed(classes: Tensor) -> Tensor:
-    """int64 classes with −1 of uint8 ones with 255."""
-    found = classes.long()
-    return found.masked_fill_(found == NONE, -1)
+def to_signed(classes: Tensor) -> Tensor:
+    """int64 classes with −1 = unknown, from uint8 ones with 255 = unknown."""
+    numbers = classes.long()
+    return numbers.masked_fill_(numbers == IGNORED, -1)
 
 
-def shown(
+def make_view(
     picture: Tensor,
     class_map: Tensor | None,
     preparation: MapPreparation,
     draw: int | None = None,
     wanted: Place | None = None,
     classes: Tensor | None = None,
-) -> Shown:
+) -> ViewTensors:
     """The whole view, or that of training by the random numbers that begin with `draw`."""
     if draw is not None:
-        return drawn(picture, class_map, preparation, torch.Generator().manual_seed(draw), wanted, classes)
-    view = whole(picture, preparation)
-    places = places_of(grid_of((view.shape[1], view.shape[2]), preparation))
-    return view, sites_of(class_map, places), places
+        return draw_view(picture, class_map, preparation, torch.Generator().manual_seed(draw), wanted, classes)
+    view = resize_whole(picture, preparation)
+    places = place_sites(grid_shape((view.shape[1], view.shape[2]), preparation))
+    return view, sample_classes(class_map, places), places
 
 
-def whole(picture: Tensor, preparation: MapPreparation) -> Tensor:
+def resize_whole(picture: Tensor, preparation: MapPreparation) -> Tensor:
     """The view of evaluation, uint8 (3, H', W')."""
     shape = whole_shape((picture.shape[1], picture.shape[2]), preparation)
-    return _resized(picture, shape).contiguous()
+    return _resize_smoothly(picture, shape).contiguous()
 
 
-def _resized(picture: Tensor, shape: tuple[int, int]) -> Tensor:
+def _resize_smoothly(picture: Tensor, shape: tuple[int, int]) -> Tensor:
     if picture.shape[1:] == shape:
         return picture
     part = picture.unsqueeze(0).contiguous(memory_format=torch.channels_last)  # many times faster
     return F.interpolate(part, shape, mode="bilinear", antialias=True).squeeze(0)
 
 
-def drawn(
+def draw_view(
     picture: Tensor,
     class_map: Tensor | None,
     preparation: MapPreparation,
     draw: torch.Generator,
     wanted: Place | None = None,
     classes: Tensor | None = None,
-) -> Shown:
+) -> ViewTensors:
     """The view of training: a random part at a random scale, perhaps mirrored, recoloured and blurred.
 
-    A share of the plan's views contain the wanted place or, without one, a pixel of a class that is drawn from those
-    in the map in proportion to `classes` (C).
+    A share of the plan's views contain the wanted place or, without one, a pixel of a class that is drawn
+    from those in the map in proportion to `classes` (C).
     """
     plan, size = preparation.plan, (picture.shape[1], picture.shape[2])
-    u: list[float] = torch.rand(DRAWS, generator=draw, dtype=torch.float64).tolist()
+    u: list[float] = torch.rand(VIEW_DRAWS, generator=draw, dtype=torch.float64).tolist()
     aimed = None
     if u[1] < plan.rare:
-        aimed = wanted or wanted_place(class_map, classes, u[2], u[3])
+        aimed = wanted or draw_place(class_map, classes, u[2], u[3])
     factor = plan.least_scale * (plan.most_scale / plan.least_scale) ** u[0]
-    rows, columns = spans(size, preparation, factor, aimed, u[4], u[5])
-    view = _resized(picture[:, rows.start : rows.stop, columns.start : columns.stop],
+    rows, columns = draw_spans(size, preparation, factor, aimed, u[4], u[5])
+    view = _resize_smoothly(picture[:, rows.start : rows.stop, columns.start : columns.stop],
                     (rows.high - rows.low, columns.high - columns.low))  # fmt: skip
-    view = recoloured(view, plan.colour, u[7:10]) if plan.colour else view
-    view = blurred(view, 1 + int(3 * u[11])) if u[10] < plan.blur else view
+    view = jitter_colours(view, plan.colour, u[7:10]) if plan.colour else view
+    view = blur(view, 1 + int(3 * u[11])) if u[10] < plan.blur else view
     shape = crop_shape(preparation)
-    view, places = _framed(view, shape, rows, columns), _places_in(shape, size, preparation.stride, rows, columns)
+    view = _pad_to_crop(view, shape, rows, columns)
+    places = _place_crop_sites(shape, size, preparation.stride, rows, columns)
     if plan.flip and u[6] < 0.5:
         view, places = view.flip(2), places.flip(1)
-    return view.contiguous(), sites_of(class_map, places), places
+    return view.contiguous(), sample_classes(class_map, places), places
 
 
-def wanted_place(class_map: Tensor | None, classes: Tensor | None, which: float, where: float) -> Place | None:
+def draw_place(class_map: Tensor | None, classes: Tensor | None, which: float, where: float) -> Place | None:
     """The centre of a pixel of a class drawn from those in the map in proportion to `classes` (C), if there is one."""
     if class_map is None or classes is None:
         return None
@@ -197,25 +196,25 @@ def wanted_place(class_map: Tensor | None, classes: Tensor | None, which: float,
     position = int(torch.searchsorted(reached, which * float(reached[-1]), right=True))
     chosen = int(present[min(position, len(present) - 1)])
     height, width = class_map.shape
-    found = np.flatnonzero(class_map.numpy() == chosen)
-    row, column = divmod(int(found[int(where * len(found))]), width)
+    pixels = np.flatnonzero(class_map.numpy() == chosen)
+    row, column = divmod(int(pixels[int(where * len(pixels))]), width)
     return (row + 0.5) / height, (column + 0.5) / width
 
 
-def spans(
+def draw_spans(
     size: tuple[int, int], preparation: MapPreparation, factor: float, place: Place | None, *u: float
 ) -> tuple[Span, Span]:
     """Rows and columns of a crop out of the whole view enlarged by `factor`; it contains the place, if one is given."""
     enlarged = whole_shape(size, preparation)
     shape = crop_shape(preparation)
+    sides = [max(1, round(side * factor)) for side in enlarged]
     rows, columns = (
-        _span(size[axis], max(1, round(enlarged[axis] * factor)), shape[axis], place[axis] if place else None, u[axis])
-        for axis in (0, 1)
+        _draw_span(size[axis], sides[axis], shape[axis], place[axis] if place else None, u[axis]) for axis in (0, 1)
     )
     return rows, columns
 
 
-def _span(side: int, enlarged: int, crop: int, place: float | None, u: float) -> Span:
+def _draw_span(side: int, enlarged: int, crop: int, place: float | None, u: float) -> Span:
     """`side` pixels would become `enlarged`: `crop` of them, or all of them somewhere in the crop."""
     if enlarged < crop:
         low = int(u * (crop - enlarged + 1))
@@ -229,29 +228,30 @@ def _span(side: int, enlarged: int, crop: int, place: float | None, u: float) ->
     return Span(start, start + seen, 0, crop)
 
 
-def _framed(view: Tensor, shape: tuple[int, int], rows: Span, columns: Span) -> Tensor:
+def _pad_to_crop(view: Tensor, shape: tuple[int, int], rows: Span, columns: Span) -> Tensor:
     """The view where it belongs in the crop, grey around it."""
     if view.shape[1:] == shape:
         return view
-    frame = torch.full((3, *shape), GREY, dtype=torch.uint8)
+    frame = torch.full((3, *shape), PADDING, dtype=torch.uint8)
     frame[:, rows.low : rows.high, columns.low : columns.high] = view
     return frame
 
 
-def _places_in(shape: tuple[int, int], size: tuple[int, int], stride: int, rows: Span, columns: Span) -> Tensor:
-    v, u = (_side(shape[axis] // stride, stride, size[axis], span) for axis, span in enumerate((rows, columns)))
-    return _crossed(v, u)
+def _place_crop_sites(shape: tuple[int, int], size: tuple[int, int], stride: int, rows: Span, columns: Span) -> Tensor:
+    spans = enumerate((rows, columns))
+    v, u = (_site_coordinates(shape[axis] // stride, stride, size[axis], span) for axis, span in spans)
+    return _cross_places(v, u)
 
 
-def _side(count: int, stride: int, side: int, span: Span) -> Tensor:
+def _site_coordinates(count: int, stride: int, side: int, span: Span) -> Tensor:
     """(count) float64: where the centres of a crop's sites lie along one side of the picture."""
     centres = (torch.arange(count, dtype=torch.float64) + 0.5) * stride
     inside = (centres >= span.low) & (centres < span.high)
-    found = (span.start + (centres - span.low) * (span.stop - span.start) / (span.high - span.low)) / side
-    return torch.where(inside, found, math.nan)
+    along = (span.start + (centres - span.low) * (span.stop - span.start) / (span.high - span.low)) / side
+    return torch.where(inside, along, math.nan)
 
 
-def recoloured(view: Tensor, colour: float, u: list[float]) -> Tensor:
+def jitter_colours(view: Tensor, colour: float, u: list[float]) -> Tensor:
     """Brightness b, contrast c about the mean grey, saturation s: v → b·c·s·v + b·c·(1 − s)·grey + b·(1 − c)·mean."""
     b, c, s = (1 + colour * (2 * value - 1) for value in u)
     view = view.contiguous()
@@ -263,17 +263,17 @@ def recoloured(view: Tensor, colour: float, u: list[float]) -> Tensor:
     return x.round_().clamp_(0, 255).byte()
 
 
-def blurred(view: Tensor, passes: int) -> Tensor:
+def blur(view: Tensor, passes: int) -> Tensor:
     """Each pass takes the means of 3×3 pixels with weights 1-2-1 both ways; pixels at the rim count again beyond it."""
     view = view.contiguous()
     for _ in range(passes):
         x = view.short()
-        x = _doubled(_doubled(x, 1), 2)
+        x = _smooth_axis(_smooth_axis(x, 1), 2)
         view = ((x + 8) >> 4).byte()
     return view
 
 
-def _doubled(x: Tensor, side: int) -> Tensor:
+def _smooth_axis(x: Tensor, side: int) -> Tensor:
     """x[i − 1] + 2·x[i] + x[i + 1] along one side."""
     count = x.shape[side]
     before = torch.cat((x.narrow(side, 0, 1), x.narrow(side, 0, count - 1)), side)
@@ -281,60 +281,62 @@ def _doubled(x: Tensor, side: int) -> Tensor:
     return before.add_(after).add_(x, alpha=2)
 
 
-def common_words(preparation: MapPreparation, table: ClassTable, classes: Tensor | None = None) -> Json:
-    """What all rows of a request have in common."""
+def common_request(preparation: MapPreparation, table: ClassTable, classes: Tensor | None = None) -> Json:
+    """What a worker has to know of all rows."""
     weights = None if classes is None else classes.double().tolist()
     return {"kind": "maps", **asdict(preparation), "table": asdict(table), "classes": weights}
 
 
-def row_words(file: MapFile, draw: int | None = None, wanted: Place | None = None) -> Json:
-    """What is asked for one row."""
-    label = None if file.label is None else label_words(file)
+def row_request(file: MapFile, draw: int | None = None, wanted: Place | None = None) -> Json:
+    """What a worker has to know of one row."""
+    label = None if file.label is None else label_request(file)
     return {**request_for(file.image), "label": label, "size": list(file.size), "draw": draw, "wanted": wanted}
 
 
-def label_words(file: MapFile) -> Json:
-    """What is asked for a row's label map, which it has."""
+def label_request(file: MapFile) -> Json:
+    """What a worker has to know of a row's label map, which the row has."""
     assert file.label is not None
     return {**request_for(file.label), "turn": file.turn}
 
 
 def map_loader(common: Json) -> Callable[[Json], tuple[Tensor, ...]]:
-    """Reads rows with maps by what a request says of all of them: input, classes and places of a row's view."""
+    """The function that makes input, classes and places of a row's request, with what is common to all rows."""
     preparation = MapPreparation(MapPlan(**common["plan"]), common["stride"], common["multiple"])
-    table = table_of(common["table"])
+    table = parse_table(common["table"])
     classes = None if common["classes"] is None else torch.tensor(common["classes"], dtype=torch.float64)
 
-    def load(asked: Json) -> tuple[Tensor, ...]:
-        picture = picture_of(asked)
-        labels = None if asked["label"] is None else labels_of(asked["label"], table)
-        wanted = None if asked["wanted"] is None else (asked["wanted"][0], asked["wanted"][1])
-        return shown(picture, labels, preparation, asked["draw"], wanted, classes)
+    def load(row: Json) -> tuple[Tensor, ...]:
+        picture = read_picture(row)
+        class_map = None if row["label"] is None else read_labels(row["label"], table)
+        wanted = None if row["wanted"] is None else (row["wanted"][0], row["wanted"][1])
+        return make_view(picture, class_map, preparation, row["draw"], wanted, classes)
 
     return load
 
 
-def table_of(words: Json) -> ClassTable:
-    """The class table that was sent."""
-    ids = tuple(tuple(numbers) for numbers in words["ids"])
-    colours = tuple((r, g, b) for r, g, b in words["colours"])
-    return ClassTable(tuple(words["names"]), ids, colours, tuple(words["ignore"]), words["others"], words["coded"])
+def parse_table(content: Json) -> ClassTable:
+    """The class table of a request."""
+    ids = tuple(tuple(numbers) for numbers in content["ids"])
+    colours = tuple((r, g, b) for r, g, b in content["colours"])
+    return ClassTable(
+        tuple(content["names"]), ids, colours, tuple(content["ignore"]), content["others"], content["coded"]
+    )
 
 
-def picture_of(asked: Json) -> Tensor:
-    """uint8 (3, H, W); UnreadableImage when it is not of the size that the scan found."""
-    picture = decode.decode(read_checked(asked))
+def read_picture(request: Json) -> Tensor:
+    """uint8 (3, H, W); UnreadableImage when it has not the size that it had at the scan."""
+    picture = decode.decode(read_checked(request))
     height, width = picture.shape[1:]
-    if [height, width] != list(asked["size"]):
-        rows, columns = asked["size"]
+    if [height, width] != list(request["size"]):
+        rows, columns = request["size"]
         raise decode.UnreadableImage(f"has {width}×{height} pixels, {columns}×{rows} at the scan")
     return picture
 
 
-def labels_of(asked: Json, table: ClassTable) -> Tensor:
+def read_labels(request: Json, table: ClassTable) -> Tensor:
     """uint8 (H, W) of a label map, upright; UnreadableImage says why there is none."""
     try:
-        return decode.turned(class_map(read_checked(asked), table), asked["turn"])
+        return decode.turned(class_map(read_checked(request), table), request["turn"])
     except BadMap as error:
         raise decode.UnreadableImage(f"its label map: {error}") from error
     except Exception as error:  # the same reasons as those of a picture
