@@ -19,7 +19,7 @@ import msgspec
 import torch
 
 from embasis import config
-from embasis.benchmark.compare import problems, read
+from embasis.benchmark.compare import iter_problems, read_features
 from embasis.config import Config
 from embasis.engine.labels import RowLabels
 from embasis.engine.self_train import train_rounds
@@ -56,9 +56,9 @@ def runs(dataset: str, seed: int, settings: Config, root: str | None) -> Iterato
     """Every pair, ready to be run."""
     settings = msgspec.structs.replace(settings, seed=seed, method={"name": "em_basis", **settings.method})
     front: ImageInputs | None = None
-    for pair, found in problems(dataset, seed, root, {}):
+    for pair, found in iter_problems(dataset, seed, root, {}):
         front = front or open_image_inputs(settings) if is_images(found) else None
-        yield pair or f"seed {seed}", build(found if front is None else read(found, front), settings, front)
+        yield pair or f"seed {seed}", build(found if front is None else read_features(found, front), settings, front)
 
 
 def kept(dataset: str, pair: str, built: RunParts, asked: list[float]) -> Iterator[Kept]:

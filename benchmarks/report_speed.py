@@ -17,7 +17,7 @@ from embasis.config import load
 from embasis.data import DATASETS
 from embasis.report.page import run_page
 from embasis.runs.run import TrainingRun
-from embasis.runs.view import view_of
+from embasis.runs.view import read_run_view
 from embasis.storage import RunFolder
 
 
@@ -30,7 +30,7 @@ def finished(path: Path) -> None:
 
 def main(path: Path) -> None:
     started, spent = time.perf_counter(), time.process_time()
-    view = view_of(path)
+    view = read_run_view(path)
     read = time.process_time()
     page = run_page(view).encode()
     done, cpu = time.perf_counter(), time.process_time()

@@ -27,7 +27,7 @@ import torch
 from torch import nn
 
 from embasis import config
-from embasis.benchmark.compare import known_settings, problems, run_one
+from embasis.benchmark.compare import iter_problems, known_settings, run_one
 from embasis.engine.state import TrainState
 from embasis.runs.parts import build
 from embasis.types import RoundRecord
@@ -97,7 +97,7 @@ def points_of(
     dataset: str, method: str, seed: int, settings: config.Config, root: str | None, most: int | None
 ) -> Iterable[Point]:
     """Every round of every variant on every pair."""
-    for number, (pair, problem) in enumerate(problems(dataset, seed, root, {})):
+    for number, (pair, problem) in enumerate(iter_problems(dataset, seed, root, {})):
         if most is not None and number >= most:
             return
         sources: dict[bool, tuple[nn.Module, TrainState, float]] = {}

@@ -31,7 +31,7 @@ from embasis.errors import CheckpointError, EmbasisWarning
 from embasis.runs.checkpoint_schema import read_run
 from embasis.runs.export import finished_run, label_table, labelled_pictures
 from embasis.runs.restore import check_file
-from embasis.runs.view import view_of
+from embasis.runs.view import read_run_view
 from embasis.storage import SealedFiles
 from resealed import newest, reseal, unsealed
 from storage_runs import forge_file, sealed
@@ -216,15 +216,15 @@ def is_seen(run: Path, name: str) -> bool:
     if sealing is not None:
         readers.append(lambda: check_file(SealedFiles(run, found.sealed), sealing))
     if name.startswith("gallery/rows-"):
-        readers.append(lambda: view_of(run))
+        readers.append(lambda: read_run_view(run))
     ended = finished_run(run)
     if name.startswith(f"labels/round-{ended.round:03d}.parquet"):
         readers.append(lambda: label_table(ended, True))
-        readers.append(lambda: view_of(run))
+        readers.append(lambda: read_run_view(run))
     if name.startswith((f"labels/round-{ended.round:03d}/labels/", f"labels/round-{ended.round:03d}/maps")):
         readers.append(lambda: list(labelled_pictures(ended, True)))
     if name.startswith((f"basis/round-{ended.round:03d}", f"gallery/round-{ended.round:03d}")):
-        readers.append(lambda: view_of(run))
+        readers.append(lambda: read_run_view(run))
     return bool(readers) and all(map(refuses, readers))
 
 

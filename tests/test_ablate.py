@@ -12,8 +12,8 @@ import pytest
 
 from cli_tables import embasis
 from embasis.benchmark import compare as running
-from embasis.benchmark.ablate import PARTS
-from embasis.benchmark.ablation_table import PLAIN, run_name
+from embasis.benchmark.ablate import ABLATED_PARTS
+from embasis.benchmark.ablation_table import DEFAULT_RUNS, run_name
 from embasis.methods import METHODS
 from embasis.methods.parts import part_of, replace_parts
 from embasis.storage import atomic
@@ -47,9 +47,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def test_every_part_but_the_unused_is_printed_in_80_columns(whole: tuple[Path, str]) -> None:
     out, said = whole
     assert narrow(said)
-    for name, part in PARTS.items():
+    for name, part in ABLATED_PARTS.items():
         assert (f"\n{run_name(name, part)} " in said) == (name != "shares"), name
-        assert (f"\n  {part.words} " in said) == (name != "shares"), name
+        assert (f"\n  {part.change_text} " in said) == (name != "shares"), name
     assert "left out: shares." in " ".join(said.split())
     assert said.endswith(f"wrote ablate.csv, ablate.md, runs.csv and report.html in {out}\n")
     assert {path.name for path in out.iterdir()} == FILES
@@ -58,30 +58,31 @@ def test_every_part_but_the_unused_is_printed_in_80_columns(whole: tuple[Path, s
 def test_parts_stand_by_falling_worth_below_the_default(whole: tuple[Path, str]) -> None:
     out, said = whole
     rows = [row for row in rows_of(out / "ablate.csv") if row["metric"] == "accuracy"]
-    assert rows[0]["part"] == PLAIN
+    assert rows[0]["part"] == DEFAULT_RUNS
     worth = [float(row["worth"]) for row in rows[1:]]
     assert worth == sorted(worth, reverse=True)
     assert len(set(worth)) > 1
-    places = [said.index(f"\n{run_name(row['part'], PARTS[row['part']])} ") for row in rows[1:]]
+    places = [said.index(f"\n{run_name(row['part'], ABLATED_PARTS[row['part']])} ") for row in rows[1:]]
     assert places == sorted(places)
     page = (out / "report.html").read_text()
     at = page.index("What each part is worth</bdi></h2>")
     order = [page.index(f"<bdi>{row['changed_to']}</bdi>", at) for row in rows[1:]]
     assert order == sorted(order)
-    assert all(f"{row['part']}: {PARTS[row['part']].about.split(chr(39))[0]}" in page for row in rows[1:])
+    assert all(f"{row['part']}: {ABLATED_PARTS[row['part']].about.split(chr(39))[0]}" in page for row in rows[1:])
 
 
 def test_the_table_recomputes_from_the_runs(whole: tuple[Path, str]) -> None:
     out, _ = whole
     runs = {(run["method"], run["seed"]): run for run in rows_of(out / "runs.csv")}
-    assert len(runs) == 2 * len(PARTS)  # the default, and all parts but one
+    assert len(runs) == 2 * len(ABLATED_PARTS)  # the default, and all parts but one
     markdown, page = (out / "ablate.md").read_text(), (out / "report.html").read_text()
     for row in rows_of(out / "ablate.csv"):
-        if row["part"] == PLAIN:
+        if row["part"] == DEFAULT_RUNS:
             continue
-        part, metric = PARTS[row["part"]], row["metric"]
+        part, metric = ABLATED_PARTS[row["part"]], row["metric"]
         before, after = (
-            [float(runs[name, seed][metric] or "nan") for seed in "01"] for name in (PLAIN, run_name(row["part"], part))
+            [float(runs[name, seed][metric] or "nan") for seed in "01"]
+            for name in (DEFAULT_RUNS, run_name(row["part"], part))
         )
         sign = (1 if part.adds else -1) * (-1 if metric == "ece" else 1)
         found = [sign * (b - a) for a, b in zip(before, after, strict=True) if a == a and b == b]
@@ -103,11 +104,11 @@ def test_the_default_and_the_reference_are_those_of_compare_bit_for_bit(
     result = embasis("compare", "blobs", "--methods", "cbst,em_basis", "--seeds", 2, *TINY, "-o", tmp_path / "out")
     assert result.exit_code == 0, result.output
     mine, theirs = rows_of(whole[0] / "runs.csv"), rows_of(tmp_path / "out" / "runs.csv")
-    for name, method in ((PLAIN, "em_basis"), ("without basis", "cbst")):
+    for name, method in ((DEFAULT_RUNS, "em_basis"), ("without basis", "cbst")):
         found = [{**row, "method": "", "seconds": ""} for row in mine if row["method"] == name]
         assert found == [{**row, "method": "", "seconds": ""} for row in theirs if row["method"] == method]
         assert len(found) == 2
-    means = [row["mean"] for row in rows_of(whole[0] / "ablate.csv") if row["part"] == PLAIN]
+    means = [row["mean"] for row in rows_of(whole[0] / "ablate.csv") if row["part"] == DEFAULT_RUNS]
     compared = {r["metric"]: r["mean"] for r in rows_of(tmp_path / "out" / "compare.csv") if r["method"] == "em_basis"}
     assert means == [compared[metric] for metric in ("accuracy", "ece", "auroc")]
 
@@ -163,7 +164,7 @@ def test_label_maps_are_measured_by_their_mean_iou(tmp_path: Path) -> None:
     rows = rows_of(tmp_path / "out" / "ablate.csv")
     assert [row["metric"] for row in rows] == ["mean_iou", "ece", "auroc"] * 3
     runs = rows_of(tmp_path / "out" / "runs.csv")
-    assert [run["method"] for run in runs] == [PLAIN, "without selection", "with stage1"]
+    assert [run["method"] for run in runs] == [DEFAULT_RUNS, "without selection", "with stage1"]
     assert len({run["mean_iou"] for run in runs}) == 3
 
 
@@ -171,16 +172,16 @@ def test_label_maps_are_measured_by_their_mean_iou(tmp_path: Path) -> None:
 
 
 def test_every_part_changes_a_default_and_says_which_way() -> None:
-    default = METHODS[PLAIN](3)
+    default = METHODS[DEFAULT_RUNS](3)
     off = {"labeller.start", "labeller.head.variance_weight", "selector.weights", "selector.labels"}
-    for name, part in PARTS.items():
+    for name, part in ABLATED_PARTS.items():
         assert part.about.strip(".") == part.about
         if not part.changes:
-            assert (name, part.method, part.words) == ("basis", "cbst", "method=cbst")
+            assert (name, part.method, part.change_text) == ("basis", "cbst", "method=cbst")
         for path in part.changes:
             assert part_of(replace_parts(default, part.changes), path) != part_of(default, path)
             assert part.adds == (path in off), name
-    assert replace_parts(default, PARTS["stage1"].changes).basis == BasisTerms(9)
+    assert replace_parts(default, ABLATED_PARTS["stage1"].changes).basis == BasisTerms(9)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +235,7 @@ def test_ctrl_c_in_a_run_leaves_with_130_and_no_file(tmp_path: Path, monkeypatch
     monkeypatch.setattr(running, "run_one", run_one)
     result = embasis("ablate", "blobs", "--only", "em,head", *TINY, "-o", tmp_path / "out")
     assert (result.exit_code, result.stderr, result.stdout) == (130, "embasis: interrupted\n", "")
-    assert begun == [PLAIN, "without em"]
+    assert begun == [DEFAULT_RUNS, "without em"]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from embasis import config
-from embasis.benchmark.compare import compare
+from embasis.benchmark.compare import run_comparison
 from embasis.config import Config, load
 from embasis.errors import ConfigError, IncompatibleError
 from embasis.methods import METHODS
@@ -195,7 +195,7 @@ MOVED = (
 @pytest.mark.parametrize("word", ["joint=false", "method.joint=false"])
 def test_a_setting_that_has_become_a_part_is_refused_with_where_it_went(word: str) -> None:
     assert says(lambda: build(toy(), load(None, [word]))) == MOVED
-    assert says(lambda: [*compare("blobs", ["em_basis"], [0], load(None, [word]))]) == MOVED
+    assert says(lambda: [*run_comparison("blobs", ["em_basis"], [0], load(None, [word]))]) == MOVED
 
 
 @pytest.mark.parametrize("word", ["keep=0.3", "method.keep=0.3"])

@@ -20,9 +20,9 @@ from embasis.data.images.folders import load_images
 from embasis.data.problem import from_arrays
 from embasis.data.tables.pair import load_pair
 from embasis.errors import InputDataError
-from embasis.report.sections import input_summary
+from embasis.report.summary import input_summary
 from embasis.runs.corrections import corrected_problem, read_corrections
-from embasis.runs.view import view_of
+from embasis.runs.view import read_run_view
 from embasis.storage import encode_table, escape_formula, read_newest, read_stored_table
 from embasis.types import Arrays, Problem
 from folder_runs import digests
@@ -71,12 +71,12 @@ def test_corrected_rows_are_labelled_rows_of_the_run_and_nothing_is_scored_on_th
     assert facts["corrected"] == 3
     assert facts["config"]["data"]["corrections"] == "fix.csv"
     assert sum(map(sum, facts["records"][-1]["evaluation"]["confusion"])) == 57
-    assert ("corrected by hand, now labelled", "3") in input_summary(view_of(Path("new")))
+    assert ("corrected by hand, now labelled", "3") in input_summary(read_run_view(Path("new")))
 
 
 def test_a_run_without_corrections_says_nothing_of_them(here: Path) -> None:
     assert embasis(*FIT[:-2]).exit_code == 0
-    assert not [row for row in input_summary(view_of(Path("new"))) if "corrected" in row[0]]
+    assert not [row for row in input_summary(read_run_view(Path("new"))) if "corrected" in row[0]]
 
 
 def test_the_moved_rows_have_their_features_their_new_labels_and_their_ids(here: Path) -> None:

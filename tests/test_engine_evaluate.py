@@ -19,8 +19,7 @@ from embasis.functional.calibration import FINE
 from embasis.functional.metrics import CALIBRATION, RANKING
 from embasis.functional.ranking import RANKS
 from embasis.methods.selectors import ClassBalanced
-from embasis.report.records import record_from_json, record_to_json
-from embasis.types import Evaluation, LabelDistribution, RoundRecord
+from embasis.types import Evaluation, LabelDistribution, RoundRecord, record_from_json, record_to_json
 
 CLASSES, ROWS = 4, 120
 NEW = ("adaptive_ece", "classwise_ece", "brier", "brier_parts", "aupr", "aurc", "coverage", "spread", "confidence")

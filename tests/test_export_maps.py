@@ -17,9 +17,9 @@ import cli_tables
 from cli_tables import copied, embasis
 from embasis.data.segmentation.folders import load_maps
 from embasis.data.workers.loading import Reader
-from embasis.report.sections import input_summary
+from embasis.report.summary import input_summary
 from embasis.runs.export import Finished, labelled_pictures
-from embasis.runs.view import view_of
+from embasis.runs.view import read_run_view
 from embasis.storage import LabelMapFolder, SealedFiles, encode_table, read_newest, read_stored_table
 from embasis.types import ClassTable
 from image_trees import plant, refusal
@@ -231,7 +231,7 @@ def test_pictures_with_a_corrected_map_are_labelled_ones_of_the_run(here: Path) 
     gone -= {*read_stored_table("new/labels/round-002/maps.parquet")["id"]}
     assert gone == {"unten/0 ü.png", "1 ü.png", "=cmd().jpg"}
     assert read_newest("new").facts["corrected"] == 3
-    assert ("corrected by hand, now labelled", "3") in input_summary(view_of(Path("new")))
+    assert ("corrected by hand, now labelled", "3") in input_summary(read_run_view(Path("new")))
     after = {name: data for name, data in tree(here).items() if not name.startswith(("new/", "fix/"))}
     assert after == inputs  # neither side is written to
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from embasis import fit_images
-from embasis.benchmark.compare import compare
+from embasis.benchmark.compare import run_comparison
 from embasis.data.images.samples import Images
 from embasis.errors import ConfigError, InputDataError, NumericalError
 from embasis.inputs.image_inputs import PIECE, CachedFeatures
@@ -111,9 +111,9 @@ def test_training_leaves_the_backbone_as_it_was(home: Path, tmp_path: Path, dept
 def test_a_comparison_gives_each_method_and_pair_a_fresh_backbone(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     problem, _ = begun(home, settings(home / "cache", "partial"))
     judged = replace(problem, hidden_labels=torch.zeros(18, dtype=torch.int64))
-    monkeypatch.setattr("embasis.benchmark.compare.problems", lambda *_: iter([("one", judged), ("two", judged)]))
+    monkeypatch.setattr("embasis.benchmark.compare.iter_problems", lambda *_: iter([("one", judged), ("two", judged)]))
     config = settings(home / "cache", "partial")
-    outcomes = list(compare("any", ["source_only", "em_basis_paper"], [0], config))
+    outcomes = list(run_comparison("any", ["source_only", "em_basis_paper"], [0], config))
     for left, right in zip(outcomes[:2], outcomes[2:], strict=True):
         weights = right.built.network.state_dict()
         assert all(torch.equal(value, weights[name]) for name, value in left.built.network.state_dict().items())
@@ -241,9 +241,9 @@ def test_a_comparison_has_the_same_budget(tmp_path: Path, monkeypatch: pytest.Mo
         path.write_bytes(garbled(path.read_bytes()))
     config = settings(tmp_path / "cache")
     problem, _ = begun(tmp_path, config)
-    monkeypatch.setattr("embasis.benchmark.compare.problems", lambda *_: iter([("one", problem)]))
+    monkeypatch.setattr("embasis.benchmark.compare.iter_problems", lambda *_: iter([("one", problem)]))
     with pytest.raises(InputDataError, match=r"^12 of 36 files unreadable \(33\.3 %\), 10 are tolerated; first: "):
-        next(compare("any", ["source_only"], [0], config))
+        next(run_comparison("any", ["source_only"], [0], config))
 
 
 @pytest.mark.parametrize("depth", DEPTHS)

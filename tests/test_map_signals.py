@@ -153,7 +153,7 @@ PLACES = {
     "nothing of the round is written": (folder.TrainingRun, "_write_round", 3),
     "some maps are written": (storage.LabelMapFolder, "write", 12 * 2 + 5),
     "the table of maps is not written": (storage.LabelMapFolder, "write_table", 3),
-    "the gallery is not written": (folder, "gallery_files", 3),
+    "the gallery is not written": (folder, "map_gallery_files", 3),
     "all is written": (folder.TrainingRun, "save", 15),
     "the generation is not named": (RunFolder, "_rotate", 15),
 }

@@ -11,13 +11,13 @@ import pytest
 from cli_tables import embasis
 from embasis import config
 from embasis.benchmark import paper_tables, published
-from embasis.benchmark.compare import class_accuracy, score_of
+from embasis.benchmark.compare import class_accuracy, score_run
 from embasis.benchmark.paper_tables import paper_markdown, paper_table
 from embasis.benchmark.published import PublishedRow, PublishedTable
+from embasis.benchmark.scores import RunScore
 from embasis.config import load
 from embasis.data.segmentation.street_layouts import SYNTHIA_13, SYNTHIA_16, class_names
 from embasis.errors import ConfigError
-from embasis.report.tables import RunScore
 from embasis.storage import read_stored_table
 from embasis.types import Evaluation, RoundRecord
 
@@ -26,7 +26,7 @@ OFFICE_KEYS = ("amazon→webcam", "dslr→webcam", "webcam→dslr", "amazon→ds
 
 
 def table_of(dataset: str) -> PublishedTable:
-    table = published.published(dataset)
+    table = published.find_published(dataset)
     assert table is not None
     return table
 
@@ -62,17 +62,17 @@ def tiny(**changes: object) -> PublishedTable:
 
 @pytest.fixture
 def tiny_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paper_tables, "published", lambda dataset: tiny() if dataset == "set" else None)
+    monkeypatch.setattr(paper_tables, "find_published", lambda dataset: tiny() if dataset == "set" else None)
 
 
 # --- the file
 
 
 def test_there_is_one_table_for_each_results_table_of_the_paper() -> None:
-    assert tuple(published.read_all()) == DATASETS
+    assert tuple(published.read_published()) == DATASETS
     assert [len(table_of(name).rows) for name in DATASETS] == [9, 10, 10, 9]
     assert [len(table_of(name).columns) for name in DATASETS] == [6, 12, 19, 16]
-    assert published.published("digits") is None
+    assert published.find_published("digits") is None
 
 
 @pytest.mark.parametrize("dataset", DATASETS)
@@ -132,8 +132,8 @@ def test_every_row_from_elsewhere_says_where_it_was_read_and_how_it_was_checked(
 
 
 def test_without_the_file_there_are_no_published_tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(published, "PLACES", (tmp_path / "published.toml",))
-    assert published.published("office31") is None
+    monkeypatch.setattr(published, "PUBLISHED_FILES", (tmp_path / "published.toml",))
+    assert published.find_published("office31") is None
 
 
 # --- the layout
@@ -188,7 +188,7 @@ def test_the_same_as_markdown() -> None:
 
 def test_columns_of_classes_show_the_deviation_below_and_abbreviate(monkeypatch: pytest.MonkeyPatch) -> None:
     table = tiny(kind="classes", columns=("Horse", "Bus"), short=("Hors", "Bus"), keys=("horse", "bus"), elsewhere=())
-    monkeypatch.setattr(paper_tables, "published", lambda dataset: table)
+    monkeypatch.setattr(paper_tables, "find_published", lambda dataset: table)
     names = ("bus", "cat", "horse")
     rows = [
         dataclasses.replace(run("set", "", "em_basis", 0, 0.9), class_names=names, class_accuracy=(0.5, None, 0.75)),
@@ -295,7 +295,7 @@ def test_the_accuracy_of_a_class_is_the_share_of_its_rows_on_the_diagonal() -> N
     judged = Evaluation(8, 5 / 8, 5 / 8, 0.5, 0.1, 0.5, None, 1.0, 0.5, confusion, (), ())
     assert class_accuracy(judged) == (0.75, None, 0.5)
     record = RoundRecord(1, "ok", 0.1, 8, 8, (4, 2, 2), (4, 2, 2), 0.0, {}, evaluation=judged)
-    row = score_of("set", "a→b", "cbst", 0, record, 2.0, ("x", "y", "z"))
+    row = score_run("set", "a→b", "cbst", 0, record, 2.0, ("x", "y", "z"))
     assert row.cells() == {
         "dataset": "set", "pair": "a→b", "method": "cbst", "seed": 0, "accuracy": 0.625, "mean_class_accuracy": 0.625,
         "ece": 0.1, "nll": 0.5, "auroc": None, "trusted_share": 1.0, "trusted_precision": 0.5, "network_accuracy": 0.5,
@@ -307,7 +307,7 @@ def test_the_accuracy_of_a_class_is_the_share_of_its_rows_on_the_diagonal() -> N
 def test_compare_prints_the_layout_after_its_own_table_and_writes_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paper_tables, "published", lambda name: tiny(dataset="blobs") if name == "blobs" else None)
+    monkeypatch.setattr(paper_tables, "find_published", lambda name: tiny(dataset="blobs") if name == "blobs" else None)
     words = ("compare", "blobs", "--methods", "source_only", "--seeds", 1, "count=30", "rounds=1", "-o", tmp_path / "o")
     result = embasis(*words)
     assert result.exit_code == 0, result.output

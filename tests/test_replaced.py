@@ -24,7 +24,7 @@ from embasis.data.segmentation.folders import load_maps
 from embasis.data.segmentation.samples import MapTruth
 from embasis.data.workers.loading import Reader
 from embasis.errors import InputDataError
-from embasis.runs.thumbnails import pixels_of
+from embasis.runs.thumbnails import pixel_reader
 from embasis.storage.class_folder import ExportedImage, write_class_folder
 from embasis.types import MapPlan, MapPreparation, RejectedFile
 from image_runs import DEPTHS, WORDS, begun, picture, read, settings, sides
@@ -209,7 +209,7 @@ def test_the_report_shows_no_picture_that_was_put_in_its_place(kind: str, tmp_pa
     problem, front = begun(sides(tmp_path), settings(tmp_path / "cache"))
     ready = read(problem, front)
     row = list(ready.row_names or ()).index("0ä 0.png")
-    pixels = pixels_of(ready, front)
+    pixels = pixel_reader(ready, front)
     assert pixels is not None
     assert pixels(row) is not None
     REPLACED[kind][0](tmp_path / "paintings/0ä 0.png")

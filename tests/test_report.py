@@ -20,25 +20,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embasis.errors import CorruptError, InputDataError
-from embasis.report.drawing import steps, tick_labels
-from embasis.report.figures import Field, Line, lines
-from embasis.report.heat import DARK_SHADE, shade
-from embasis.report.page import comparison_page, run_page
-from embasis.report.panels_of_classes import balance
-from embasis.report.records import RunView, record_from_json, record_to_json, visible
-from embasis.report.tables import (
-    METRICS,
-    RunScore,
-    Stat,
-    as_csv,
-    as_latex,
-    as_markdown,
-    as_text,
-    caption,
-    summarise,
-)
-from embasis.types import Evaluation, RoundRecord
+from embasis.benchmark.scores import SCORE_COLUMNS, RunScore, Stat, averaging_note, summarise_runs
+from embasis.benchmark.tables import comparison_page, csv_table, latex_table, markdown_table, text_table
+from embasis.errors import CorruptError, InputDataError, visible
+from embasis.report.charts import LineChart, Series, draw_lines
+from embasis.report.class_charts import balance_panel
+from embasis.report.page import run_page
+from embasis.report.run_view import RunView
+from embasis.report.svg import DARK_SHADE, choose_ticks, shade, tick_labels
+from embasis.types import Evaluation, RoundRecord, record_from_json, record_to_json
 
 BENIGN = ("cat", "dog", "owl")
 HOSTILE = (
@@ -190,7 +180,7 @@ def test_pairs_are_averaged_within_a_seed_before_the_deviation() -> None:
     rows = [
         score(seed=s, pair=p, accuracy=a) for s, p, a in ((0, "a", 0.6), (0, "b", 1.0), (1, "a", 0.7), (1, "b", 0.7))
     ]
-    (summary,) = summarise(rows)
+    (summary,) = summarise_runs(rows)
     assert summary.stats["accuracy"].mean == pytest.approx(0.75)
     assert summary.stats["accuracy"].std == pytest.approx(math.sqrt(0.005))  # of 0.8 and 0.7
     assert summary.averaged == "mean ± std over 2 seeds; each seed averages 2 pairs"
@@ -198,28 +188,28 @@ def test_pairs_are_averaged_within_a_seed_before_the_deviation() -> None:
 
 def test_the_caption_says_exactly_what_is_averaged() -> None:
     twelve = [score(seed=s, pair=str(p)) for s in range(5) for p in range(12)]
-    assert caption(summarise(twelve)) == "mean ± std over 5 seeds; each seed averages 12 pairs."
-    assert caption(summarise(twelve[:-2])) == "mean ± std over 5 seeds; each seed averages 10 to 12 pairs."
-    assert caption(summarise(twelve[:12])) == "one seed; mean over 12 pairs."
-    assert caption(summarise(twelve[:1])) == "one run."
-    assert caption(summarise([score(seed=0), score(seed=1)])) == "mean ± std over 2 seeds."
-    mixed = summarise([score(seed=0), score(seed=1), score(method="other")])
-    assert caption(mixed) == "em on set: mean ± std over 2 seeds. other on set: one run."
+    assert averaging_note(summarise_runs(twelve)) == "mean ± std over 5 seeds; each seed averages 12 pairs."
+    assert averaging_note(summarise_runs(twelve[:-2])) == "mean ± std over 5 seeds; each seed averages 10 to 12 pairs."
+    assert averaging_note(summarise_runs(twelve[:12])) == "one seed; mean over 12 pairs."
+    assert averaging_note(summarise_runs(twelve[:1])) == "one run."
+    assert averaging_note(summarise_runs([score(seed=0), score(seed=1)])) == "mean ± std over 2 seeds."
+    mixed = summarise_runs([score(seed=0), score(seed=1), score(method="other")])
+    assert averaging_note(mixed) == "em on set: mean ± std over 2 seeds. other on set: one run."
 
 
 def test_values_that_do_not_exist_are_left_out_and_counted() -> None:
     rows = [score(seed=0, auroc=None), score(seed=0, pair="b", auroc=0.6), score(seed=1, auroc=None)]
-    (summary,) = summarise(rows)
+    (summary,) = summarise_runs(rows)
     assert summary.stats["auroc"] == Stat(0.6, None, 1)
-    assert caption([summary]).endswith("AUROC: over the seeds in which it exists.")
-    (nothing,) = summarise([score(trusted_precision=None)])
+    assert averaging_note([summary]).endswith("AUROC: over the seeds in which it exists.")
+    (nothing,) = summarise_runs([score(trusted_precision=None)])
     assert nothing.stats["trusted_precision"] == Stat(None, None, 0)
-    assert "–" in as_text([nothing])
+    assert "–" in text_table([nothing])
 
 
 def test_the_same_run_twice_is_refused() -> None:
     with pytest.raises(InputDataError, match=r"^rows must be unique, got two of em on set / a, seed 0$"):
-        summarise([score(), score()])
+        summarise_runs([score(), score()])
 
 
 def many(seeds: int = 5) -> list[RunScore]:
@@ -233,7 +223,7 @@ def many(seeds: int = 5) -> list[RunScore]:
 
 
 def test_the_text_table_fits_80_columns_keeps_the_order_and_marks_the_best() -> None:
-    lines = as_text(summarise(many())).splitlines()
+    lines = text_table(summarise_runs(many())).splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[2].split() == ["method", "acc", "class", "ECE", "NLL", "AUROC", "trust", "prec", "sec"]
     assert [line.split()[0] for line in lines[3:13:2]][::4] == ["source_only", "em_basis"]
@@ -243,24 +233,24 @@ def test_the_text_table_fits_80_columns_keeps_the_order_and_marks_the_best() -> 
 
 
 def test_with_one_seed_there_is_no_deviation() -> None:
-    summaries = summarise(many(1))
-    assert "±" not in as_text(summaries) + as_markdown(summaries) + as_latex(summaries)
+    summaries = summarise_runs(many(1))
+    assert "±" not in text_table(summaries) + markdown_table(summaries) + latex_table(summaries)
 
 
 def test_the_markdown_table_reads_back() -> None:
-    summaries = summarise(many())
-    table = as_markdown(summaries).split("\n\n")[0].splitlines()
+    summaries = summarise_runs(many())
+    table = markdown_table(summaries).split("\n\n")[0].splitlines()
     cells = [[c.strip() for c in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table]
-    assert {len(row) for row in cells} == {2 + len(METRICS)}
+    assert {len(row) for row in cells} == {2 + len(SCORE_COLUMNS)}
     assert [re.sub(r"\\(.)", r"\1", row[1]) for row in cells[2:]] == [s.method for s in summaries]
     assert cells[-1][2] == "**0.882 ± 0.002**"
 
 
 def test_the_csv_reads_back_at_full_precision_and_holds_no_formula() -> None:
-    summaries = summarise(many())
-    rows = list(csv.DictReader(io.StringIO(as_csv(summaries))))
-    assert len(rows) == len(summaries) * len(METRICS)
-    for row, (s, metric) in zip(rows, ((s, m) for s in summaries for m in METRICS), strict=True):
+    summaries = summarise_runs(many())
+    rows = list(csv.DictReader(io.StringIO(csv_table(summaries))))
+    assert len(rows) == len(summaries) * len(SCORE_COLUMNS)
+    for row, (s, metric) in zip(rows, ((s, m) for s in summaries for m in SCORE_COLUMNS), strict=True):
         assert row["method"].removeprefix("'") == s.method
         assert row["method"][0] not in "=+-@"
         assert (row["metric"], float(row["mean"]), int(row["n"])) == (metric, s.stats[metric].mean, 5)
@@ -269,12 +259,12 @@ def test_the_csv_reads_back_at_full_precision_and_holds_no_formula() -> None:
 
 @pytest.mark.parametrize("name", ["=a", "+a", "-a", "@a", "\uff1da", "\uff0ba", "\uff0da", "\uff20a", "'a"])
 def test_a_name_that_looks_like_a_formula_gets_an_apostrophe(name: str) -> None:
-    row = next(csv.DictReader(io.StringIO(as_csv(summarise([score(name)])))))
+    row = next(csv.DictReader(io.StringIO(csv_table(summarise_runs([score(name)])))))
     assert row["method"] == f"'{name}"
 
 
 def test_latex_escapes_names() -> None:
-    latex = as_latex(summarise([score("50%_a&b\\x")]))
+    latex = latex_table(summarise_runs([score("50%_a&b\\x")]))
     assert r"50\%\_a\&b\textbackslash{}x & \textbf{0.900}" in latex
 
 
@@ -318,14 +308,14 @@ def test_hostile_names_change_text_and_never_the_elements(names: tuple[str, ...]
 def test_hostile_methods_sets_and_titles_do_not_change_a_comparison() -> None:
     def page(names: list[str]) -> str:
         rows = [score(name, dataset=dataset) for dataset in names[:2] for name in names]
-        return comparison_page(names[0], summarise(rows))
+        return comparison_page(names[0], summarise_runs(rows))
 
     hostile = [name for names in HOSTILE for name in names]
     assert Tree(page(hostile)).tags == Tree(page([f"name {i}" for i in range(len(hostile))])).tags
 
 
 def fresh() -> list[str]:
-    summaries = summarise(many())
+    summaries = summarise_runs(many())
     return [run_page(view()), run_page(view(truth=False)), comparison_page("all", summaries, [view()])]
 
 
@@ -416,7 +406,7 @@ def test_a_run_without_rounds_labels_or_times_still_has_a_page() -> None:
     page = run_page(empty)
     assert "No round has finished yet." in page
     assert "interrupted" in page
-    assert comparison_page("runs", summarise([score()]), [empty])
+    assert comparison_page("runs", summarise_runs([score()]), [empty])
 
 
 def test_a_view_whose_rounds_count_other_classes_is_refused() -> None:
@@ -476,7 +466,7 @@ def test_plotting_and_templates_are_loaded_only_when_needed() -> None:
 
 def test_long_names_are_cut_in_pictures_and_whole_in_their_marks() -> None:
     names = tuple(f"{i} " + "W" * 60 for i in range(3))
-    picture = balance(dataclasses.replace(view(), classes=names)).pictures[0]
+    picture = balance_panel(dataclasses.replace(view(), classes=names)).pictures[0]
     assert f">{names[1][:15]}…</text>" in picture
     assert f"<title>{names[1]}, round 2: 33.3%, 4 labels</title>" in picture
     assert names[1] + "</text>" not in picture
@@ -485,7 +475,7 @@ def test_long_names_are_cut_in_pictures_and_whole_in_their_marks() -> None:
 def test_many_classes_are_one_image_with_marks_on_the_largest() -> None:
     classes = tuple(f"class {i}" for i in range(60))
     wide = dataclasses.replace(record(truth=False), class_counts=(1,) * 59 + (7,), trusted_counts=(1,) * 60)
-    picture = balance(dataclasses.replace(view(), rounds=(wide,), classes=classes)).pictures[0]
+    picture = balance_panel(dataclasses.replace(view(), rounds=(wide,), classes=classes)).pictures[0]
     assert ">class 7</text>" not in picture
     assert picture.count("data:image/png;base64,") == 1
     assert "<title>class 59, round 0: 10.6%, 7 labels</title>" in picture
@@ -493,8 +483,9 @@ def test_many_classes_are_one_image_with_marks_on_the_largest() -> None:
 
 
 def test_marks_stand_where_their_values_are() -> None:
-    picture = lines(
-        [Line("a", [(0, 0.0), (1, 1.0), (2, None), (3, 0.5)], ["0", "1", "-", "0.5"])], Field("label", "x", y=(0, 1))
+    picture = draw_lines(
+        [Series("a", [(0, 0.0), (1, 1.0), (2, None), (3, 0.5)], ["0", "1", "-", "0.5"])],
+        LineChart("label", "x", y=(0, 1)),
     )
     marks = [part for part in ElementTree.fromstring(picture).iter("circle") if part.findtext("title")]
     assert [mark.findtext("title") for mark in marks] == ["0", "1", "0.5"]
@@ -514,4 +505,4 @@ def test_marks_stand_where_their_values_are() -> None:
     ],
 )
 def test_axes_have_round_numbers(low: float, high: float, found: list[str]) -> None:
-    assert tick_labels(steps(low, high)) == found
+    assert tick_labels(choose_ticks(low, high)) == found

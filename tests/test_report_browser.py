@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from browser import PHONE, WIDE, chromium, opened
-from embasis.report.page import comparison_page, run_page
-from embasis.report.records import Component, Item, RunView
-from embasis.report.tables import summarise
+from embasis.benchmark.scores import summarise_runs
+from embasis.benchmark.tables import comparison_page
+from embasis.report.page import run_page
+from embasis.report.run_view import Component, RowExample, RunView
 from test_report import evaluation, many, record, view
 from test_report_maps import on_maps, png
 
@@ -32,7 +33,7 @@ def judged(number: int) -> Any:
 def with_pictures() -> RunView:
     kinds = ("surest", "least sure")
     items = tuple(
-        Item(f"{c}/{i}.png", kinds[i % 2], c, 0.9, i > 2, "dog", png(shade=40 * i))
+        RowExample(f"{c}/{i}.png", kinds[i % 2], c, 0.9, i > 2, "dog", png(shade=40 * i))
         for c in ("cat", "dog")
         for i in range(6)
     )
@@ -51,7 +52,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "pictures": run_page(with_pictures()),
         "maps": run_page(on_maps()),
         "without truth": run_page(view(truth=False)),
-        "comparison": comparison_page("all", summarise(many()), [view()]),
+        "comparison": comparison_page("all", summarise_runs(many()), [view()]),
     }
     for name, page in found.items():
         (home / f"{name}.html").write_text(page)
@@ -71,7 +72,7 @@ NAMES = ("vectors", "pictures", "maps", "without truth", "comparison")
 def test_a_page_opens_without_an_error_and_asks_for_nothing(browser: Any, pages: dict[str, Path], name: str) -> None:
     with opened(browser, pages[name]) as tab:
         tab.page.wait_for_timeout(200)
-        assert tab.said == []
+        assert tab.caption == []
         assert [url for url in tab.asked if not url.startswith("data:image/")] == [pages[name].as_uri()]
         broken = tab.page.evaluate("[...document.images].filter(i => i.complete && !i.naturalWidth).length")
         assert broken == 0

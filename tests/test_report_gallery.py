@@ -16,12 +16,12 @@ from PIL import Image
 
 from embasis.config import load
 from embasis.errors import CorruptError
-from embasis.report.gallery import EACH, basis, shelves
+from embasis.report.gallery import THUMBNAILS_EACH, basis_section, thumbnail_rows
 from embasis.report.page import run_page
-from embasis.report.records import Component, Item
+from embasis.report.run_view import Component, RowExample
 from embasis.runs import thumbnails
-from embasis.runs.thumbnails import chosen, pixels_of, row_gallery, small, stored_gallery
-from embasis.runs.view import view_of
+from embasis.runs.thumbnails import choose_examples, encode_thumbnail, make_row_gallery, pixel_reader, read_row_gallery
+from embasis.runs.view import read_run_view
 from embasis.storage import SealedFiles, read_newest, read_stored_table
 from folder_runs import go
 from image_runs import settings, sides, whole_run
@@ -51,12 +51,14 @@ def labels(doubts: list[float], names: list[str]) -> dict[str, list[object]]:
 
 
 def test_the_surest_and_the_least_sure_of_each_label_come_first_and_no_row_twice() -> None:
-    found = list(chosen(labels([0.3, 0.1, 0.9, 0.2, 0.6], ["cat", "cat", "cat", "dog", "cat"]), ("cat", "dog", "owl")))
+    found = list(
+        choose_examples(labels([0.3, 0.1, 0.9, 0.2, 0.6], ["cat", "cat", "cat", "dog", "cat"]), ("cat", "dog", "owl"))
+    )
     assert found == [(1, "surest"), (2, "least sure"), (3, "surest"), (0, "surest"), (4, "least sure")]
 
 
 def test_at_most_eight_of_each_label_and_kind() -> None:
-    found = list(chosen(labels([i / 100 for i in range(100)], ["cat"] * 100), ("cat",)))
+    found = list(choose_examples(labels([i / 100 for i in range(100)], ["cat"] * 100), ("cat",)))
     assert [row for row, kind in found if kind == "surest"] == [*range(8)]
     assert [row for row, kind in found if kind == "least sure"] == [*range(99, 91, -1)]
 
@@ -64,7 +66,7 @@ def test_at_most_eight_of_each_label_and_kind() -> None:
 def test_labels_of_older_runs_are_ranked_by_their_probability() -> None:
     old = labels([0.3, 0.1, 0.9], ["cat"] * 3)
     del old["uncertainty"]
-    assert next(chosen(old, ("cat",))) == (1, "surest")
+    assert next(choose_examples(old, ("cat",))) == (1, "surest")
 
 
 # the pictures
@@ -72,14 +74,14 @@ def test_labels_of_older_runs_are_ranked_by_their_probability() -> None:
 
 def test_tiny_pictures_stay_as_they_are() -> None:
     pixels = torch.randint(0, 256, (3, 8, 9), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    again = opened(small(pixels))
+    again = opened(encode_thumbnail(pixels))
     assert again.format == "PNG"
     assert np.array_equal(np.asarray(again), pixels.permute(1, 2, 0).numpy())
 
 
 @pytest.mark.parametrize(("size", "found"), [((300, 150), (96, 48)), ((40, 4000), (1, 96)), ((96, 96), (96, 96))])
 def test_large_pictures_are_small_jpegs_without_other_data(size: tuple[int, int], found: tuple[int, int]) -> None:
-    data = small(torch.full((3, *size), 130, dtype=torch.uint8))
+    data = encode_thumbnail(torch.full((3, *size), 130, dtype=torch.uint8))
     again = opened(data)
     assert (again.format, again.size) == ("JPEG", found[::-1])
     assert not again.getexif()
@@ -89,7 +91,7 @@ def test_large_pictures_are_small_jpegs_without_other_data(size: tuple[int, int]
 
 def test_arrays_are_shown_from_their_darkest_to_their_brightest_value() -> None:
     problem = little_digits()
-    read = pixels_of(problem, None)
+    read = pixel_reader(problem, None)
     assert read is not None
     x = problem.unlabelled.inputs(torch.arange(300))
     brightest = int(x.flatten(1).amax(1).argmax())
@@ -99,7 +101,7 @@ def test_arrays_are_shown_from_their_darkest_to_their_brightest_value() -> None:
 
 
 def test_vectors_and_label_maps_have_no_such_pictures() -> None:
-    assert pixels_of(toy(), None) is None
+    assert pixel_reader(toy(), None) is None
 
 
 # in the run folder
@@ -117,7 +119,7 @@ def digit_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_on_arrays_of_pictures_shows_them_with_their_true_classes(digit_run: Path) -> None:
-    found, problem = view_of(digit_run), little_digits()
+    found, problem = read_run_view(digit_run), little_digits()
     table = read_stored_table(digit_run / "labels" / "round-001.parquet")
     assert problem.hidden_labels is not None
     for item in found.items:
@@ -127,7 +129,7 @@ def test_a_run_on_arrays_of_pictures_shows_them_with_their_true_classes(digit_ru
         assert item.truth == problem.schema.names[int(problem.hidden_labels[row])]
         assert opened(item.picture).size == (8, 8)
     doubt = dict(zip(map(str, table["id"]), table["uncertainty"], strict=True))
-    for shelf in shelves(found):
+    for shelf in thumbnail_rows(found):
         rows = [number for number, name in enumerate(table["label"]) if name == shelf.label]
         ranked = sorted(table["uncertainty"][row] for row in rows)
         mine = [item for item in found.items if item.label == shelf.label]
@@ -137,7 +139,7 @@ def test_a_run_on_arrays_of_pictures_shows_them_with_their_true_classes(digit_ru
 
 def test_its_page_shows_every_picture_lazily_and_tells_what_is_wrong(digit_run: Path) -> None:
     html = (digit_run / "report.html").read_text()
-    found = view_of(digit_run)
+    found = read_run_view(digit_run)
     near = sum(len(component.nearest) for component in found.basis)
     assert html.count('loading="lazy" decoding="async"') == len(found.items) + near
     item = next(item for item in found.items if item.truth != item.label)
@@ -152,7 +154,7 @@ def test_image_files_are_decoded_and_encoded_anew(tmp_path: Path) -> None:
     run = whole_run(tmp_path / "run", home, settings(tmp_path / "cache"))
     newest = read_newest(tmp_path / "run")
     files = SealedFiles(tmp_path / "run", newest.sealed)
-    found, pictures = stored_gallery(files, 1, files.seal("labels/round-001.parquet"))
+    found, pictures = read_row_gallery(files, 1, files.seal("labels/round-001.parquet"))
     assert {item.name for item in found} <= {*(run.problem.row_names or ())}
     assert len(found) == 18  # all of them: each label has at most sixteen
     assert all(item.truth is None for item in found)
@@ -167,7 +169,7 @@ def test_a_file_that_has_gone_is_left_out(tmp_path: Path) -> None:
     run = whole_run(tmp_path / "run", home, settings(tmp_path / "cache"))
     gone = home / "paintings" / "0ä 0.png"
     gone.unlink()
-    again = row_gallery(
+    again = make_row_gallery(
         run.problem, run.front, read_stored_table(tmp_path / "run" / "labels" / "round-001.parquet"), ()
     )
     assert again is not None
@@ -180,9 +182,9 @@ def test_pictures_stay_within_the_budget_and_leave_room_for_the_basis(monkeypatc
     names = [problem.schema.names[i % 10] for i in range(300)]
     table = labels([i / 300 for i in range(300)], names)
     near = Component((("0", 1.0),), 1.0, (("299", None), ("298", None)))
-    monkeypatch.setattr(thumbnails, "BYTES", 3000)
-    monkeypatch.setattr(thumbnails, "BASIS_BYTES", 1000)
-    found = row_gallery(problem, None, table, [near])
+    monkeypatch.setattr(thumbnails, "MOST_PICTURE_BYTES", 3000)
+    monkeypatch.setattr(thumbnails, "MOST_BASIS_BYTES", 1000)
+    found = make_row_gallery(problem, None, table, [near])
     assert found is not None
     sizes = {name: len(base64.b64decode(data)) for name, data in found["pictures"].items()}
     shown = sum(sizes[item["name"]] for item in found["items"])
@@ -198,18 +200,18 @@ def test_a_damaged_gallery_is_refused_by_its_name(tmp_path: Path, text: str) -> 
     (tmp_path / "gallery").mkdir()
     (tmp_path / "gallery" / "rows.json").write_text(text)
     with pytest.raises(CorruptError, match=r"rows\.json is not a gallery"):
-        stored_gallery(SealedFiles(tmp_path, None), 0, None)
+        read_row_gallery(SealedFiles(tmp_path, None), 0, None)
     (tmp_path / "gallery" / "rows-000.json").write_bytes(sealed(json.loads(text) or {}))
     with pytest.raises(CorruptError, match=r"rows-000\.json is not a gallery"):
-        stored_gallery(SealedFiles(tmp_path, {}), 0, None)
+        read_row_gallery(SealedFiles(tmp_path, {}), 0, None)
 
 
 def test_a_gallery_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
     (tmp_path / "gallery").mkdir()
     with (tmp_path / "gallery" / "rows-000.json").open("wb") as file:
-        file.truncate(thumbnails.LARGEST + 1)
+        file.truncate(thumbnails.LARGEST_GALLERY_FILE + 1)
     with pytest.raises(CorruptError, match=r"rows-000\.json: 12,000,001 of 12,000,000 bytes$"):
-        stored_gallery(SealedFiles(tmp_path, {}), 0, None)
+        read_row_gallery(SealedFiles(tmp_path, {}), 0, None)
 
 
 def test_a_gallery_of_other_labels_is_refused(tmp_path: Path) -> None:
@@ -218,7 +220,7 @@ def test_a_gallery_of_other_labels_is_refused(tmp_path: Path) -> None:
     path.write_bytes(sealed({"items": [], "pictures": {}, "labels": "of another run"}))
     rule = f"{path} shows other labels than those of the run; the fit command that made the run makes it again"
     with pytest.raises(CorruptError, match=f"^{re.escape(rule)}$"):
-        stored_gallery(SealedFiles(tmp_path, {}), 0, "of this run")
+        read_row_gallery(SealedFiles(tmp_path, {}), 0, "of this run")
 
 
 # the page
@@ -236,7 +238,7 @@ def test_a_page_of_ten_thousand_pictures_is_smaller_than_ten_megabytes() -> None
     names = tuple(f"class {i}" for i in range(60))
     grain = [thumb(number) for number in range(10)]
     items = tuple(
-        Item(f"{i}.jpg", ("surest", "least sure")[i % 2], names[i // 2 % 60], 0.9, True, None, grain[i % 10])
+        RowExample(f"{i}.jpg", ("surest", "least sure")[i % 2], names[i // 2 % 60], 0.9, True, None, grain[i % 10])
         for i in range(10_000)
     )
     near = tuple((f"{i}.jpg", grain[i]) for i in range(5))
@@ -256,19 +258,19 @@ def test_a_page_of_ten_thousand_pictures_is_smaller_than_ten_megabytes() -> None
     found = dataclasses.replace(view(), classes=names, rounds=rounds, labels=table, items=items, basis=parts)
     page = run_page(found).encode()
     assert len(page) < 10_000_000
-    shown = [thumb for shelf in shelves(found) for _, thumbs in shelf.kinds for thumb in thumbs]
-    assert 400 < len(shown) <= 60 * 2 * EACH
-    assert all(len(thumbs) <= EACH for shelf in shelves(found) for _, thumbs in shelf.kinds)
+    shown = [thumb for shelf in thumbnail_rows(found) for _, thumbs in shelf.kinds for thumb in thumbs]
+    assert 400 < len(shown) <= 60 * 2 * THUMBNAILS_EACH
+    assert all(len(thumbs) <= THUMBNAILS_EACH for shelf in thumbnail_rows(found) for _, thumbs in shelf.kinds)
 
 
 def test_what_is_no_picture_is_not_shown() -> None:
     bad = [
-        Item(str(i), "surest", "cat", 0.9, True, None, data)
+        RowExample(str(i), "surest", "cat", 0.9, True, None, data)
         for i, data in enumerate((b"", b"<svg onload=x>", b"GIF89a"))
     ]
-    assert shelves(dataclasses.replace(view(), items=tuple(bad))) == []
+    assert thumbnail_rows(dataclasses.replace(view(), items=tuple(bad))) == []
     component = Component((("cat", 1.0),), 1.0, (("a", b"<svg>"), ("b", png())))
-    found = basis(dataclasses.replace(view(), basis=(component,)))
+    found = basis_section(dataclasses.replace(view(), basis=(component,)))
     assert found is not None
     assert len(found.peaks[0].thumbs) == 1
 
@@ -277,7 +279,7 @@ def test_the_basis_of_label_maps_is_shown_without_rows() -> None:
     parts = tuple(
         Component(((name, 0.9), ("dog", 0.1)), share) for name, share in zip(BENIGN, (0.5, 0.2, 0.3), strict=True)
     )
-    found = basis(dataclasses.replace(on_maps(), basis=parts))
+    found = basis_section(dataclasses.replace(on_maps(), basis=parts))
     assert found is not None
     assert found.peaks == ()
     assert found.table.header == ["component", "class", "probability", "next classes", "share"]
@@ -292,7 +294,7 @@ def test_the_basis_of_label_maps_is_shown_without_rows() -> None:
 
 def test_many_components_are_shown_by_the_largest() -> None:
     parts = tuple(Component((("cat", 0.9),), (i + 1) / 3321, (("row", None),)) for i in range(81))
-    found = basis(dataclasses.replace(view(), basis=parts))
+    found = basis_section(dataclasses.replace(view(), basis=parts))
     assert found is not None
     assert len(found.peaks) == 60
     assert found.peaks[0].share == "2.4%"
@@ -301,7 +303,7 @@ def test_many_components_are_shown_by_the_largest() -> None:
 
 
 def test_names_of_rows_stand_where_there_are_no_pictures() -> None:
-    found = basis(
+    found = basis_section(
         dataclasses.replace(view(), basis=(Component((("cat", 0.9),), 1.0, (("row 7", None), ("row 9", None))),))
     )
     assert found is not None

@@ -8,9 +8,10 @@ import re
 
 import pytest
 
-from embasis.report.page import comparison_page, run_page
-from embasis.report.records import Component, Item, RunView
-from embasis.report.tables import summarise
+from embasis.benchmark.scores import summarise_runs
+from embasis.benchmark.tables import comparison_page
+from embasis.report.page import run_page
+from embasis.report.run_view import Component, RowExample, RunView
 from test_report import Tree, record, score
 from test_report_maps import on_maps, png
 
@@ -45,7 +46,9 @@ INVISIBLE = "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\
 def view(name: str) -> RunView:
     """A run that says this name wherever a name can stand: classes, files, pictures, notes, settings, stages."""
     classes = (name, f"{name} 2", "owl")
-    items = tuple(Item(f"{name}/{i}.png", "surest", classes[i % 3], 0.9, i > 1, classes[0], png()) for i in range(4))
+    items = tuple(
+        RowExample(f"{name}/{i}.png", "surest", classes[i % 3], 0.9, i > 1, classes[0], png()) for i in range(4)
+    )
     basis = (
         Component(((name, 0.9), (classes[1], 0.1)), 0.7, ((name, png()), ("b", None))),
         Component(((name, 1.0),), 0.3),
@@ -95,9 +98,9 @@ def test_all_names_at_once_never_change_the_elements_of_label_maps_and_compariso
     usual, classes = Tree(run_page(on_maps())).tags, ("a " + name, "b " + name, "c")
     assert Tree(run_page(on_maps(classes, (name, name)))).tags == usual
     rows = [score(method, dataset=dataset) for dataset in ("x", "y") for method in ("m", "n")]
-    usual = Tree(comparison_page("all", summarise(rows))).tags
+    usual = Tree(comparison_page("all", summarise_runs(rows))).tags
     rows = [score(method, dataset=dataset) for dataset in ("x" + name, "y") for method in ("m" + name, "n")]
-    assert Tree(comparison_page(name, summarise(rows))).tags == usual
+    assert Tree(comparison_page(name, summarise_runs(rows))).tags == usual
 
 
 def test_the_text_of_a_name_is_on_the_page_as_it_is() -> None:

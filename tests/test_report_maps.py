@@ -13,14 +13,15 @@ import zlib
 
 import pytest
 
+from embasis.benchmark.scores import LEGEND, RunScore, summarise_runs
+from embasis.benchmark.tables import comparison_page, csv_table, latex_table, markdown_table, text_table
 from embasis.errors import CorruptError
-from embasis.report import sections
-from embasis.report.gallery import SIGNATURE, gallery
-from embasis.report.page import comparison_page, own_hash, run_page
-from embasis.report.panels import round_series
-from embasis.report.records import RunView, Shown, record_from_json, record_to_json
-from embasis.report.tables import LEGEND, RunScore, as_csv, as_latex, as_markdown, as_text, summarise
-from embasis.types import Evaluation
+from embasis.report import summary
+from embasis.report.charts import round_series
+from embasis.report.gallery import PNG_START, map_gallery
+from embasis.report.page import policy_hash, run_page
+from embasis.report.run_view import MapExample, RunView
+from embasis.types import Evaluation, record_from_json, record_to_json
 from test_report import BENIGN, HOSTILE, Tree, evaluation, record, score, view
 
 COLOURS = ((128, 64, 128), (255, 0, 0), (0, 0, 142))
@@ -35,11 +36,13 @@ def png(width: int = 4, height: int = 2, shade: int = 0) -> bytes:
         (b"IEND", b""),
     )
     packed = (struct.pack(">I", len(d)) + n + d + struct.pack(">I", zlib.crc32(n + d)) for n, d in chunks)
-    return SIGNATURE + b"".join(packed)
+    return PNG_START + b"".join(packed)
 
 
-def shown(name: str = "aachen/1.png", why: str = "least sure", truth: bool = True) -> Shown:
-    return Shown(name, why, png(shade=1), png(shade=2), png(shade=3), png(shade=4), png(shade=5) if truth else None)
+def shown(name: str = "aachen/1.png", why: str = "least sure", truth: bool = True) -> MapExample:
+    return MapExample(
+        name, why, png(shade=1), png(shade=2), png(shade=3), png(shade=4), png(shade=5) if truth else None
+    )
 
 
 def judged(accuracy: float = 0.75) -> Evaluation:
@@ -101,7 +104,7 @@ def test_a_palette_has_a_colour_for_each_class() -> None:
 
 
 def test_the_best_of_maps_is_that_of_the_highest_mean_iou() -> None:
-    lines = as_text(summarise([mapped("cbst", iou=0.4, accuracy=0.95), mapped("em", iou=0.5)])).splitlines()
+    lines = text_table(summarise_runs([mapped("cbst", iou=0.4, accuracy=0.95), mapped("em", iou=0.5)])).splitlines()
     assert lines[2].split() == ["method", "mIoU", "acc", "ECE", "NLL", "AUROC", "trust", "prec", "sec"]
     assert lines[3].split()[:3] == ["cbst", "0.400", "0.950"]
     assert lines[4].split()[:3] == ["em", "*0.500", "0.900"]
@@ -111,22 +114,22 @@ def test_the_best_of_maps_is_that_of_the_highest_mean_iou() -> None:
 def test_the_text_table_of_maps_fits_80_columns() -> None:
     names = ("source_only", "em_basis_without_uncertainty")
     rows = [mapped(m, s, 0.5 + 0.01 * s, seconds=12345.6, starred_iou=0.6) for m in names for s in range(2)]
-    lines = as_text(summarise(rows)).splitlines()
+    lines = text_table(summarise_runs(rows)).splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[2].split()[:4] == ["method", "mIoU", "mIoU*", "acc"]
 
 
 def test_a_table_of_both_kinds_of_data_leaves_no_cell_out() -> None:
-    both = summarise([score("em"), mapped("em", starred_iou=0.6)])
-    markdown = as_markdown(both).splitlines()
+    both = summarise_runs([score("em"), mapped("em", starred_iou=0.6)])
+    markdown = markdown_table(both).splitlines()
     assert markdown[0].startswith("| data set | method | mIoU | mIoU\\* | acc | class |")
     assert markdown[2].startswith("| set | em | – | – | **0.900** |")
     assert markdown[3].startswith("| streets | em | **0.500** | 0.600 | 0.900 |")
     assert {line.count("|") for line in markdown[:4]} == {14}
-    latex = as_latex(both)
+    latex = latex_table(both)
     assert r"\begin{tabular}{llrrrrrrrrrrr}" in latex
     assert r"streets & em & \textbf{0.500} & 0.600 & 0.900" in latex
-    rows = list(csv.DictReader(io.StringIO(as_csv(both))))
+    rows = list(csv.DictReader(io.StringIO(csv_table(both))))
     assert [(r["metric"], r["mean"]) for r in rows if r["dataset"] == "streets"][:2] == [
         ("mean_iou", "0.5"),
         ("starred_iou", "0.6"),
@@ -136,8 +139,8 @@ def test_a_table_of_both_kinds_of_data_leaves_no_cell_out() -> None:
 def test_the_legend_says_what_mean_iou_is() -> None:
     words = "mIoU: mean over classes of intersection over union, from one confusion matrix of the whole set"
     assert words in LEGEND
-    assert words in comparison_page("all", summarise([mapped()]))
-    assert "mIoU" not in comparison_page("all", summarise([score()]), [view()])
+    assert words in comparison_page("all", summarise_runs([mapped()]))
+    assert "mIoU" not in comparison_page("all", summarise_runs([score()]), [view()])
 
 
 def test_the_cells_of_a_run_on_maps_hold_the_iou_of_each_class() -> None:
@@ -150,11 +153,11 @@ def test_the_cells_of_a_run_on_maps_hold_the_iou_of_each_class() -> None:
 
 
 def test_a_comparison_of_maps_draws_mean_iou() -> None:
-    found = comparison_page("all", summarise([mapped("cbst", iou=0.4), mapped("em", iou=0.5)]), [on_maps()])
+    found = comparison_page("all", summarise_runs([mapped("cbst", iou=0.4), mapped("em", iou=0.5)]), [on_maps()])
     assert "mean IoU on streets: cbst 0.400; em 0.500." in found
     assert "Bold: highest mean IoU." in found
     assert '<th scope="col">mean IoU</th><th scope="col">accuracy</th>' in found
-    both = comparison_page("all", summarise([mapped(), score()]))
+    both = comparison_page("all", summarise_runs([mapped(), score()]))
     assert ">mean IoU</text>" in both
     assert ">accuracy</text>" in both
 
@@ -163,14 +166,14 @@ def test_a_comparison_of_maps_draws_mean_iou() -> None:
 
 
 def test_the_page_counts_sites_and_pixels() -> None:
-    assert sections.run_lead(on_maps()) == (
+    assert summary.run_lead(on_maps()) == (
         "12 unlabelled sites in 1,500 pictures, 3 classes, 2 rounds, with true labels to check against."
     )
-    assert sections.run_lead(dataclasses.replace(on_maps(), pictures=0)).startswith("12 unlabelled sites, 3 classes")
-    assert ("unlabelled sites", "12") in sections.input_summary(on_maps())
-    assert ("unlabelled pictures", "1,500") in sections.input_summary(on_maps())
+    assert summary.run_lead(dataclasses.replace(on_maps(), pictures=0)).startswith("12 unlabelled sites, 3 classes")
+    assert ("unlabelled sites", "12") in summary.input_summary(on_maps())
+    assert ("unlabelled pictures", "1,500") in summary.input_summary(on_maps())
     lost = dataclasses.replace(record(3), class_counts=(12, 0, 0))
-    assert "Round 3: no site is labelled dog, owl." in sections.run_warnings(
+    assert "Round 3: no site is labelled dog, owl." in summary.run_warnings(
         dataclasses.replace(on_maps(), rounds=(lost,))
     )
     assert "A larger mark stands for more pixels." in page()
@@ -180,7 +183,7 @@ def test_the_page_counts_sites_and_pixels() -> None:
 
 
 def test_mean_iou_comes_first_and_pixel_accuracy_next() -> None:
-    cards = sections.run_cards(on_maps())
+    cards = summary.run_cards(on_maps())
     assert [(c.name, c.value, c.hint) for c in cards[:2]] == [
         ("Mean IoU", "0.350", "0.250 in round 0"),
         ("Pixel accuracy", "0.600", "0.500 in round 0"),
@@ -189,7 +192,7 @@ def test_mean_iou_comes_first_and_pixel_accuracy_next() -> None:
 
 
 def test_the_table_of_rounds_has_mean_iou() -> None:
-    table = sections.round_table(on_maps())
+    table = summary.round_table(on_maps())
     assert {len(row) for row in table.rows} == {len(table.header)}
     column = table.header.index("mean IoU")
     assert table.header[column + 1] == "pixel accuracy"
@@ -199,7 +202,7 @@ def test_the_table_of_rounds_has_mean_iou() -> None:
 
 
 def test_the_table_of_classes_has_iou_and_calibration() -> None:
-    table = sections.class_table(on_maps())
+    table = summary.class_table(on_maps())
     assert table.header[3:] == ["IoU", "true pixels", "found (recall)", "right (precision)", "calibration error"]
     assert [(row[0], row[3], row[-1]) for row in table.rows] == [
         ("cat", "0.610", "0.110"),
@@ -210,8 +213,8 @@ def test_the_table_of_classes_has_iou_and_calibration() -> None:
 
 def test_an_evaluation_of_an_older_release_leaves_dashes() -> None:
     old = dataclasses.replace(view(), palette=COLOURS)
-    assert [row[3] for row in sections.class_table(old).rows] == ["–"] * 3
-    assert sections.run_cards(old)[0].value == "–"
+    assert [row[3] for row in summary.class_table(old).rows] == ["–"] * 3
+    assert summary.run_cards(old)[0].value == "–"
 
 
 def test_progress_draws_mean_iou_of_labels_and_test_set() -> None:
@@ -222,9 +225,9 @@ def test_progress_draws_mean_iou_of_labels_and_test_set() -> None:
 
 def test_without_true_labels_there_is_a_page_too() -> None:
     found = on_maps(truth=False)
-    assert [card.name for card in sections.run_cards(found)] == ["Trusted labels", "Round kept", "Time"]
-    assert "mean IoU" not in sections.round_table(found).header
-    assert sections.class_table(found).header == ["class", "labels", "trusted"]
+    assert [card.name for card in summary.run_cards(found)] == ["Trusted labels", "Round kept", "Time"]
+    assert "mean IoU" not in summary.round_table(found).header
+    assert summary.class_table(found).header == ["class", "labels", "trusted"]
     assert "<h2>Pictures</h2>" in run_page(dataclasses.replace(found, rounds=found.rounds[:1]))
 
 
@@ -249,7 +252,7 @@ def test_each_picture_is_shown_with_its_maps() -> None:
 
 
 def test_the_legend_names_each_colour() -> None:
-    found = gallery(on_maps())
+    found = map_gallery(on_maps())
     assert found is not None
     assert [name for name, _ in found.legend] == list(BENIGN)
     squares = [base64.b64decode(uri.partition(",")[2]).decode() for _, uri in found.legend]
@@ -257,14 +260,14 @@ def test_the_legend_names_each_colour() -> None:
     assert [f"<bdi>{name}</bdi></li>" in page() for name in BENIGN] == [True] * 3
 
 
-@pytest.mark.parametrize("data", [b"", b"<svg onload=x>", b"GIF89a", SIGNATURE, SIGNATURE + b"x" * 40, b" " + png()])
+@pytest.mark.parametrize("data", [b"", b"<svg onload=x>", b"GIF89a", PNG_START, PNG_START + b"x" * 40, b" " + png()])
 def test_what_is_no_png_is_left_out(data: bytes) -> None:
     one = dataclasses.replace(shown(), labels=data)
-    found = gallery(bare(gallery=(one,)))
+    found = map_gallery(bare(gallery=(one,)))
     assert found is not None
     assert [tile.name for tile in found.strips[0].tiles] == ["picture", "variance", "trusted", "true labels"]
-    nothing = Shown("a", "b", data, data, data, data)
-    assert gallery(bare(gallery=(nothing,))) is None
+    nothing = MapExample("a", "b", data, data, data, data)
+    assert map_gallery(bare(gallery=(nothing,))) is None
     assert "<h2>Pictures</h2>" not in run_page(bare(gallery=(nothing,)))
 
 
@@ -286,7 +289,7 @@ def test_the_page_has_its_own_style_and_loads_nothing() -> None:
     tree = Tree(page())
     policy = next(value for tag, name, value in tree.values if tag == "meta" and value.startswith("default-src"))
     assert policy == (
-        f"default-src 'none'; style-src '{own_hash(tree.style)}'; script-src '{own_hash(tree.script)}'; "
+        f"default-src 'none'; style-src '{policy_hash(tree.style)}'; script-src '{policy_hash(tree.script)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     assert not [name for _, name, _ in tree.values if name == "style" or name.startswith("on")]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from embasis.report.page import run_page
-from embasis.runs.view import view_of
+from embasis.runs.view import read_run_view
 from embasis.storage import read_stored_table
 from folder_runs import config, go
 from page_reader import Page
@@ -53,7 +53,7 @@ def short(value: float | None) -> str:
 
 
 def test_the_page_that_the_folder_gives_again_is_the_same(run: Path) -> None:
-    assert run_page(view_of(run)) == (run / "report.html").read_text()
+    assert run_page(read_run_view(run)) == (run / "report.html").read_text()
 
 
 def test_cards_are_of_the_kept_round(page: Page, rounds: list[dict[str, Any]], timings: list[dict[str, Any]]) -> None:
@@ -113,7 +113,7 @@ def test_the_table_of_calibration_and_ranking(page: Page, rounds: list[dict[str,
 
 
 def test_the_table_of_classes(page: Page, rounds: list[dict[str, Any]], run: Path) -> None:
-    kept, names = rounds[KEPT], view_of(run).classes
+    kept, names = rounds[KEPT], read_run_view(run).classes
     matrix = kept["evaluation"]["confusion"]
     for c, row in enumerate(page.table("Classes")):
         true, labelled = sum(matrix[c]), sum(line[c] for line in matrix)
@@ -262,7 +262,7 @@ def test_class_balance(page: Page, rounds: list[dict[str, Any]]) -> None:
 
 
 def test_confusion(page: Page, rounds: list[dict[str, Any]], run: Path) -> None:
-    matrix, names = rounds[KEPT]["evaluation"]["confusion"], view_of(run).classes
+    matrix, names = rounds[KEPT]["evaluation"]["confusion"], read_run_view(run).classes
     marks, rows = page.picture("Confusion matrix"), page.table("The numbers of: Which classes are confused?")
     cells = {(names[i], names[j]): n for i, line in enumerate(matrix) for j, n in enumerate(line)}
     assert {(r["true class"], r["labelled"]): int(r["rows"].replace(",", "")) for r in rows} == {
@@ -331,4 +331,4 @@ def test_numbers_in_sentences_are_in_the_tables_or_the_folder(page: Page, run: P
         f"{rows} unlabelled rows, {classes} classes, {rounds} rounds, with true labels to check against." in page.text
     )
     assert page.pairs["unlabelled rows"] == rows
-    assert page.pairs[f"{classes} classes"] == ", ".join(view_of(run).classes)
+    assert page.pairs[f"{classes} classes"] == ", ".join(read_run_view(run).classes)

@@ -22,7 +22,7 @@ from embasis.engine.self_train import train_rounds
 from embasis.errors import ConfigError
 from embasis.functional.validation import neighbourhood_density
 from embasis.methods.selectors import SelectNone
-from embasis.runs.view import view_of
+from embasis.runs.view import read_run_view
 from embasis.storage import read_newest, read_stored_table
 from embasis.types import LabelDistribution, Plan, Problem
 from embasis.types.methods import CHOICES
@@ -244,7 +244,7 @@ def test_a_folder_keeps_and_reports_the_chosen_round(tmp_path: Path, monkeypatch
         go(tmp_path / f"cut{stop}", config(*words()), stop_after=stop)
         go(tmp_path / f"cut{stop}", config(*words()))
         assert digests(tmp_path / f"cut{stop}") == digests(tmp_path / "whole")
-    view = view_of(tmp_path / "whole")
+    view = read_run_view(tmp_path / "whole")
     assert view.best_round == 1
     assert view.kept is view.rounds[1]
     assert whole.model is not None
@@ -336,7 +336,7 @@ def test_a_folder_of_label_maps_shows_and_predicts_by_the_round_that_is_kept(
     galleries = [sorted((path / "gallery" / "round-000").iterdir()) for path in (short, run)]
     assert [file.name for file in galleries[0]] == [file.name for file in galleries[1]]
     assert all(one.read_bytes() == two.read_bytes() for one, two in zip(*galleries, strict=True))
-    assert view_of(run).best_round == 0
+    assert read_run_view(run).best_round == 0
     tensors = [read_newest(path).tensors for path in (short, run)]
     names = [name for name in tensors[0] if name.startswith(("network/", "labeller/", "selector/"))]
     assert all(torch.equal(tensors[0][name], tensors[1][name]) for name in names)

@@ -16,10 +16,9 @@ from embasis.data.datasets.synthetic_digits import blobs, digits
 from embasis.engine.labels import RowLabels
 from embasis.engine.self_train import begin, train_rounds
 from embasis.engine.state import TrainState
-from embasis.report.records import record_from_json, record_to_json
 from embasis.runs.model import Model, model_of_run
 from embasis.runs.parts import RunParts, build
-from embasis.types import Arrays, Problem, RoundRecord
+from embasis.types import Arrays, Problem, RoundRecord, record_from_json, record_to_json
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "linear": {"plan": {"source_epochs": 2, "epochs": 1}},

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from benchmarks.method.tables import Table
-from embasis.report.tables import escaped
+from embasis.benchmark.tables import escape_markdown
 
 STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em;color:#1a1a1a}"
@@ -24,13 +24,17 @@ def as_markdown(found: Sequence[Table]) -> str:
 def markdown_lines(table: Table) -> list[str]:
     """One table."""
     rule = ["---", *["---:"] * (len(table.head) - 1)]
-    lines = [[escaped(text) for text in table.head], rule, *([escaped(text) for text in row] for row in table.rows)]
+    lines = [
+        [escape_markdown(text) for text in table.head],
+        rule,
+        *([escape_markdown(text) for text in row] for row in table.rows),
+    ]
     return [
-        f"### {escaped(table.title)}",
+        f"### {escape_markdown(table.title)}",
         "",
         *(f"| {' | '.join(line)} |" for line in lines),
         "",
-        escaped(table.note),
+        escape_markdown(table.note),
         "",
     ]
 

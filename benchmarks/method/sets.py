@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from embasis.benchmark.compare import one_problem
+from embasis.benchmark.compare import load_problem
 from embasis.data import DATASETS
 from embasis.data.datasets.domain_sets import PAIRS, where
 from embasis.errors import ConfigError, InputDataError, known, require
@@ -58,7 +58,7 @@ class StudySet:
         if lacking:
             return f"no file {lacking[0].name} in {lacking[0].parent}; set --root or EMBASIS_DATA"
         try:
-            one_problem(self.dataset, 0, root, self.pairs()[0])
+            load_problem(self.dataset, 0, root, self.pairs()[0])
         except InputDataError as error:
             return str(error)
         return None

@@ -15,7 +15,8 @@ from typing import Any
 from benchmarks.method.candidates import DEFAULT, FACTORS, SOURCE, all_candidates, cell_name
 from benchmarks.method.effects import Levels, main_effects, mean_error, paired_error
 from benchmarks.method.rows import Row, unpacked
-from embasis.report.tables import METRICS, RunScore, cell, summarise
+from embasis.benchmark.scores import SCORE_COLUMNS, RunScore, summarise_runs
+from embasis.benchmark.tables import format_stat
 
 NONE = "–"
 Key = tuple[str, int]
@@ -71,14 +72,16 @@ def plus_minus(found: tuple[float, float | None], sign: str = "+") -> str:
 
 def score(row: Row) -> RunScore:
     """The row as the package's tables take it."""
-    figures: dict[str, Any] = {name: row.get(name) for name in ("mean_iou", *METRICS)} | {"seconds": row["cpu_seconds"]}
+    figures: dict[str, Any] = {name: row.get(name) for name in ("mean_iou", *SCORE_COLUMNS)} | {
+        "seconds": row["cpu_seconds"]
+    }
     return RunScore(row["set"], row["pair"], row["variant"], row["seed"], **figures)
 
 
 def means(rows: Sequence[Row], stage: str, metrics: Sequence[str]) -> list[tuple[str, ...]]:
     """Name and figures of each candidate of a stage."""
-    found = summarise(score(row) for row in rows if row["stage"] == stage)
-    return [(each.method, *(cell(metric, each.stats[metric]) for metric in metrics)) for each in found]
+    found = summarise_runs(score(row) for row in rows if row["stage"] == stage)
+    return [(each.method, *(format_stat(metric, each.stats[metric]) for metric in metrics)) for each in found]
 
 
 def scope(rows: Sequence[Row]) -> str:
@@ -118,8 +121,8 @@ def standing(groups: dict[str, list[Row]]) -> Table:
 
 def by_method(name: str, rows: Sequence[Row]) -> Table:
     """All figures of the methods and peers on a set."""
-    metrics = (*(["mean_iou"] if any(row.get("mean_iou") is not None for row in rows) else []), *METRICS)
-    heads = ("method", *(METRICS.get(metric, "mIoU") for metric in metrics))
+    metrics = (*(["mean_iou"] if any(row.get("mean_iou") is not None for row in rows) else []), *SCORE_COLUMNS)
+    heads = ("method", *(SCORE_COLUMNS.get(metric, "mIoU") for metric in metrics))
     note = (
         f"{scope(rows)}. A peer trusts nothing; its AUROC is that of 1 − its largest probability. sec: processor time."
     )

@@ -17,7 +17,8 @@ from benchmarks.method.candidates import Candidate
 from benchmarks.method.peers import PEERS, Vectors
 from benchmarks.method.rows import Row, keep, packed, read_rows, unit_file
 from benchmarks.method.sets import StudySet
-from embasis.benchmark.compare import Outcome, one_problem, read, run_one, score_of, train_source
+from embasis.benchmark.compare import Outcome, load_problem, read_features, run_one, score_run, train_source
+from embasis.benchmark.scores import RunScore
 from embasis.config import Config
 from embasis.engine.evaluate import evaluate
 from embasis.engine.labels import BoundSelector, RowLabels, label_rows
@@ -27,7 +28,6 @@ from embasis.functional.ranking import auroc, exact_counts
 from embasis.inputs.image_inputs import ImageInputs, is_images, open_image_inputs
 from embasis.methods.baselines import SoftmaxLabeller
 from embasis.methods.selectors import SelectNone
-from embasis.report.tables import RunScore
 from embasis.runs.parts import RunParts, build
 from embasis.types import Features, Problem, RoundRecord, Samples
 
@@ -101,11 +101,11 @@ def work(unit: Unit, folder: Path, root: str | None) -> tuple[int, list[str]]:
 
 def ready(unit: Unit, root: str | None) -> tuple[Problem, ImageInputs | None]:
     """The data of a unit, features in place of images."""
-    _, problem = one_problem(unit.set.dataset, unit.seed, root, unit.pair)
+    _, problem = load_problem(unit.set.dataset, unit.seed, root, unit.pair)
     if not is_images(problem):
         return problem, None
     front = open_image_inputs(msgspec.structs.replace(ROWS.config(unit.set, root), seed=unit.seed))
-    return read(problem, front), front
+    return read_features(problem, front), front
 
 
 def run(
@@ -194,7 +194,7 @@ def run_peer(candidate: Candidate, built: RunParts, label: tuple[str, str, str, 
     evaluation = evaluate(verdict.parts(), truth, len(built.problem.schema))
     record = RoundRecord(0, "ok", 0.0, len(ids), 0, (), (), 0.0, {}, evaluation=evaluation)
     right = (distribution.label == truth)[truth >= 0]
-    return score_of(*label, record, seconds), {
+    return score_run(*label, record, seconds), {
         "cpu_seconds": cpu,
         "rows": len(right),
         "right": packed(right.numpy()),

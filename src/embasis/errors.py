@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
@@ -17,6 +18,8 @@ LONGEST_TEXT, LONGEST_WORD = 1500, 300
 """Characters of what others say (click, the system), and of one word (a path, say) of a message."""
 LONGEST_SENTENCE = 10_000
 """Characters of a message of ours: room for a list of all settings."""
+_JOINERS = "\u200c\u200d"  # Persian and Indic words, and emoji, need them
+_NOT_XML = "\ufffe\uffff"
 
 
 class EmbasisError(Exception):
@@ -136,3 +139,18 @@ def shortened(text: str, most: int = LONGEST_TEXT) -> str:
         return text
     first, last = most * 2 // 3, most // 3
     return f"{text[:first]}… ({len(text) - first - last:,} characters left out) …{text[-last:]}"
+
+
+def visible(text: str) -> str:
+    r"""Text in which control, bidi and other invisible characters show as escapes: ESC becomes \x1b."""
+    return "".join(character if _is_harmless(character) else _escape(character) for character in text)
+
+
+def _is_harmless(character: str) -> bool:
+    if character in _JOINERS:
+        return True
+    return unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in _NOT_XML
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

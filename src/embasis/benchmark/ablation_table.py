@@ -21,18 +21,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from embasis.report.parts import Table
-from embasis.report.scores import PLUS_MINUS, RunScore, Stat, Summary, caption, columns, headline, summarise
-from embasis.report.tables import NONE, WIDTH, cell, escaped, number
+from embasis.benchmark.scores import (
+    PLUS_MINUS,
+    RunScore,
+    Stat,
+    Summary,
+    averaging_note,
+    headline,
+    summarise_runs,
+    table_columns,
+)
+from embasis.benchmark.tables import TABLE_WIDTH, escape_markdown, format_metric, format_stat
+from embasis.report.summary import DASH, PageTable
 
-LOWER = ("ece",)
+LOWER_IS_BETTER = ("ece",)
 """Measures that are better when they are lower."""
-PLAIN = "em_basis"
+DEFAULT_RUNS = "em_basis"
 """The method, and the name of the runs with its default."""
 
 
 @dataclass(frozen=True)
-class Part:
+class AblatedPart:
     """A part of the method: what it does, and the change that turns it off, or on where it is off by default."""
 
     about: str
@@ -40,24 +49,24 @@ class Part:
     """Of the method's parts (methods/parts.py)."""
     adds: bool = False
     """It is off by default."""
-    method: str = PLAIN
+    method: str = DEFAULT_RUNS
     needs: str = ""
     """What the labeller must have learned by default, or else the part is not used on the data."""
 
     @property
-    def words(self) -> str:
+    def change_text(self) -> str:
         """What was changed, as fields of parts."""
         names = {path: path.removeprefix("labeller.").removeprefix("selector.") for path in self.changes}
-        found = [f"{names[path]}={value_text(value)}" for path, value in self.changes.items()]
+        found = [f"{names[path]}={format_setting(value)}" for path, value in self.changes.items()]
         return " ".join(found) or f"method={self.method}"
 
 
-def value_text(value: Any) -> str:
+def format_setting(value: Any) -> str:
     """As settings are written."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def run_name(name: str, part: Part) -> str:
+def run_name(name: str, part: AblatedPart) -> str:
     """The name of the runs with that part changed."""
     return f"{'with' if part.adds else 'without'} {name}"
 
@@ -71,19 +80,19 @@ class Worth:
     n: int
 
     @property
-    def verdict(self) -> str:
+    def effect(self) -> str:
         """In words."""
-        return NONE if self.mean is None else verdict(self.mean, self.error)
+        return DASH if self.mean is None else classify_effect(self.mean, self.error)
 
     @property
-    def shown(self) -> str:
+    def text(self) -> str:
         """`+0.012*`: the star says that it is more than two standard errors from 0."""
         if self.mean is None:
-            return NONE
-        return (f"{self.mean:+.3f}" if self.mean else "0.000") + ("*" if self.verdict in ("helps", "hurts") else "")
+            return DASH
+        return (f"{self.mean:+.3f}" if self.mean else "0.000") + ("*" if self.effect in ("helps", "hurts") else "")
 
 
-def verdict(mean: float, error: float | None) -> str:
+def classify_effect(mean: float, error: float | None) -> str:
     """Whether a part helps: |mean| > 2 error."""
     if error is None:
         return "one run"
@@ -93,20 +102,20 @@ def verdict(mean: float, error: float | None) -> str:
     return "helps" if mean > 0 else "hurts"
 
 
-def worth(plain: Sequence[RunScore], changed: Sequence[RunScore], measure: str, adds: bool) -> Worth:
+def measure_worth(plain: Sequence[RunScore], changed: Sequence[RunScore], measure: str, adds: bool) -> Worth:
     """What the part is worth, from the runs by default and those with it changed."""
     by_run = {(row.pair, row.seed): getattr(row, measure) for row in plain}
-    sign = (1 if adds else -1) * (-1 if measure in LOWER else 1)
+    sign = (1 if adds else -1) * (-1 if measure in LOWER_IS_BETTER else 1)
     found: dict[tuple[str, int], float] = {}
     for row in changed:
         before, after = by_run.get((row.pair, row.seed)), getattr(row, measure)
         if before is not None and after is not None:
             found[row.pair, row.seed] = sign * (after - before) + 0.0  # no −0
-    errors = [error for place in (0, 1) if (error := standard_error(averages(found, place))) is not None]
+    errors = [error for place in (0, 1) if (error := standard_error(group_means(found, place))) is not None]
     return Worth(Stat.of([*found.values()]).mean, max(errors, default=None), len(found))
 
 
-def averages(found: Mapping[tuple[str, int], float], place: int) -> list[float]:
+def group_means(found: Mapping[tuple[str, int], float], place: int) -> list[float]:
     """One mean for each pair (place 0) or each seed (1)."""
     groups: dict[Any, list[float]] = {}
     for key, value in found.items():
@@ -121,11 +130,11 @@ def standard_error(values: Sequence[float]) -> float | None:
 
 
 @dataclass(frozen=True)
-class Line:
+class AblationLine:
     """One part: the runs without it (or with it, where it is off by default), and what it is worth."""
 
     name: str
-    part: Part
+    part: AblatedPart
     summary: Summary
     worth: dict[str, Worth]
     """by measure"""
@@ -136,7 +145,7 @@ class Ablation:
     """The runs by default, then the parts by falling worth."""
 
     plain: Summary
-    lines: tuple[Line, ...]
+    lines: tuple[AblationLine, ...]
     unused: tuple[str, ...]
     """Parts that are not used on this data set."""
 
@@ -148,30 +157,30 @@ class Ablation:
     @property
     def measures(self) -> dict[str, str]:
         """What is measured, with its heading: accuracy, or the mean IoU of label maps; calibration; ranking."""
-        heads = columns(self.summaries)
+        heads = table_columns(self.summaries)
         return {name: heads[name] for name in (headline(self.summaries), "ece", "auroc")}
 
 
-def ablation(rows: Sequence[RunScore], parts: Mapping[str, Part]) -> Ablation:
+def summarise_ablation(rows: Sequence[RunScore], parts: Mapping[str, AblatedPart]) -> Ablation:
     """What the runs of one data set say about these parts."""
-    summaries = {summary.method: summary for summary in summarise(rows)}
-    plain = [row for row in rows if row.method == PLAIN]
-    measure, lines = headline([*summaries.values()]), list[Line]()
+    summaries = {summary.method: summary for summary in summarise_runs(rows)}
+    plain = [row for row in rows if row.method == DEFAULT_RUNS]
+    measure, lines = headline([*summaries.values()]), list[AblationLine]()
     for name, part in parts.items():
         changed = [row for row in rows if row.method == run_name(name, part)]
         if changed:
-            found = {field: worth(plain, changed, field, part.adds) for field in (measure, "ece", "auroc")}
-            lines.append(Line(name, part, summaries[run_name(name, part)], found))
+            found = {field: measure_worth(plain, changed, field, part.adds) for field in (measure, "ece", "auroc")}
+            lines.append(AblationLine(name, part, summaries[run_name(name, part)], found))
     there = {line.name for line in lines}
     lines.sort(key=lambda line: -(line.worth[measure].mean or 0.0))
-    return Ablation(summaries[PLAIN], tuple(lines), tuple(name for name in parts if name not in there))
+    return Ablation(summaries[DEFAULT_RUNS], tuple(lines), tuple(name for name in parts if name not in there))
 
 
-def note(found: Ablation) -> str:
+def ablation_note(found: Ablation) -> str:
     """What the numbers are."""
     first = next(iter(found.measures.values()))
-    text = f"{caption(found.summaries)} worth: how much better the same runs are with the part than without it; ECE: "
-    text += "how much lower. "
+    text = averaging_note(found.summaries)
+    text += " worth: how much better the same runs are with the part than without it; ECE: how much lower. "
     several = found.plain.seeds > 1 and found.plain.pairs[1] > 1
     if any(value.error is not None for line in found.lines for value in line.worth.values()):
         text += f"{PLUS_MINUS} there: standard error{', over pairs or over seeds, the larger' if several else ''}. "
@@ -181,84 +190,103 @@ def note(found: Ablation) -> str:
     return text + (f" Not used on this data set, so left out: {', '.join(found.unused)}." if found.unused else "")
 
 
-def as_text(found: Ablation) -> str:
+def ablation_text(found: Ablation) -> str:
     """A table for the terminal: below each run stands what was changed, below each number its deviation or error."""
     heads, stat = [*found.measures.values()], headline(found.summaries)
     plain = found.plain.stats[stat]
     cells = [
         ["", heads[0], *(f"{head} " for head in heads), "verdict"],
-        [PLAIN, number(stat, plain.mean), *[""] * len(heads), ""],
+        [DEFAULT_RUNS, format_metric(stat, plain.mean), *[""] * len(heads), ""],
     ]
     if plain.std is not None:
-        cells.append(["", PLUS_MINUS + number(stat, plain.std), *[""] * len(heads), ""])
+        cells.append(["", PLUS_MINUS + format_metric(stat, plain.std), *[""] * len(heads), ""])
     for line in found.lines:
         own = line.summary.stats[stat]
         worths = [line.worth[measure] for measure in found.measures]
-        shown = [value.shown if value.shown.endswith("*") else f"{value.shown} " for value in worths]
+        shown = [value.text if value.text.endswith("*") else f"{value.text} " for value in worths]
         errors = ["" if value.error is None else f"{PLUS_MINUS}{value.error:.3f} " for value in worths]
-        deviation = "" if own.std is None else PLUS_MINUS + number(stat, own.std)
-        cells.append([line.summary.method, number(stat, own.mean), *shown, worths[0].verdict])
-        cells.append([f"  {line.part.words}", deviation, *errors, ""])
+        deviation = "" if own.std is None else PLUS_MINUS + format_metric(stat, own.std)
+        cells.append([line.summary.method, format_metric(stat, own.mean), *shown, worths[0].effect])
+        cells.append([f"  {line.part.change_text}", deviation, *errors, ""])
     widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
-    title = f"{found.plain.dataset}: what each part of {PLAIN} is worth"
+    title = f"{found.plain.dataset}: what each part of {DEFAULT_RUNS} is worth"
     over = "worth of the part".rjust(sum(widths[:5]) + 4)
     text = [title, "-" * (sum(widths) + len(widths) + 1), over if found.lines else ""]
     for row in cells:
         numbers = [value.rjust(width) for value, width in zip(row[1:-1], widths[1:-1], strict=True)]
         text.append(" ".join([row[0].ljust(widths[0]), *numbers, f" {row[-1]}"]).rstrip())
-    return "\n".join([*filter(None, text), "", *textwrap.wrap(note(found), WIDTH), ""])
+    return "\n".join([*filter(None, text), "", *textwrap.wrap(ablation_note(found), TABLE_WIDTH), ""])
 
 
-HEADER = ("part", "by default", "changed to")
-COLUMNS = (
+ABLATION_HEADER = ("part", "by default", "changed to")
+ABLATION_COLUMNS = (
     "part", "by_default", "changed_to", "metric", "mean", "std", "worth", "standard_error", "runs", "verdict"
 )  # fmt: skip
 
 
-def grid(found: Ablation) -> tuple[list[str], list[list[str]]]:
+def ablation_grid(found: Ablation) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the whole table."""
     measures, stat = found.measures, headline(found.summaries)
-    header = [*HEADER, measures[stat], *(f"worth in {head}" for head in measures.values()), "verdict", "what it does"]
-    rows = [[PLAIN, "", "", cell(stat, found.plain.stats[stat]), *[""] * (len(measures) + 2)]]
+    header = [
+        *ABLATION_HEADER,
+        measures[stat],
+        *(f"worth in {head}" for head in measures.values()),
+        "verdict",
+        "what it does",
+    ]
+    rows = [[DEFAULT_RUNS, "", "", format_stat(stat, found.plain.stats[stat]), *[""] * (len(measures) + 2)]]
     for line in found.lines:
         values = [line.worth[measure] for measure in measures]
         shown = [
-            value.shown if value.error is None else f"{value.shown} {PLUS_MINUS} {value.error:.3f}" for value in values
+            value.text if value.error is None else f"{value.text} {PLUS_MINUS} {value.error:.3f}" for value in values
         ]
-        row = [line.name, "off" if line.part.adds else "on", line.part.words, cell(stat, line.summary.stats[stat])]
-        rows.append([*row, *shown, values[0].verdict, line.part.about])
+        row = [
+            line.name,
+            "off" if line.part.adds else "on",
+            line.part.change_text,
+            format_stat(stat, line.summary.stats[stat]),
+        ]
+        rows.append([*row, *shown, values[0].effect, line.part.about])
     return header, rows
 
 
-def as_markdown(found: Ablation) -> str:
+def ablation_markdown(found: Ablation) -> str:
     """A Markdown table."""
-    header, rows = grid(found)
+    header, rows = ablation_grid(found)
     rule = ["---"] * 3 + ["---:"] * (1 + len(found.measures)) + ["---"] * 2
-    lines = [header, rule, *([escaped(value) for value in row] for row in rows)]
+    lines = [header, rule, *([escape_markdown(value) for value in row] for row in rows)]
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return f"{table}\n\n{escaped(note(found))}\n"
+    return f"{table}\n\n{escape_markdown(ablation_note(found))}\n"
 
 
-def as_table(found: Ablation) -> Table:
+def ablation_page_table(found: Ablation) -> PageTable:
     """The same for the page, with what the parts do below it; what helps is bold."""
-    header, rows = grid(found)
+    header, rows = ablation_grid(found)
     bold = frozenset(place for place, row in enumerate(rows) if row[-2] == "helps")
     about = " ".join(f"{line.name}: {line.part.about}." for line in found.lines)
-    below = f"{note(found)} Bold: it helps. {about}"
-    return Table("What each part is worth", header[:-1], [row[:-1] for row in rows], below, bold)
+    below = f"{ablation_note(found)} Bold: it helps. {about}"
+    return PageTable("What each part is worth", header[:-1], [row[:-1] for row in rows], below, bold)
 
 
-def as_columns(found: Ablation) -> dict[str, list[Any]]:
+def ablation_columns(found: Ablation) -> dict[str, list[Any]]:
     """One row for each part and measure, at full precision; the default first."""
     rows = list[dict[str, Any]]()
     for measure in found.measures:
         own = found.plain.stats[measure]
-        rows.append(dict(zip(COLUMNS, (PLAIN, "", "", measure, own.mean, own.std, None, None, own.n, ""), strict=True)))
+        rows.append(
+            dict(
+                zip(
+                    ABLATION_COLUMNS,
+                    (DEFAULT_RUNS, "", "", measure, own.mean, own.std, None, None, own.n, ""),
+                    strict=True,
+                )
+            )
+        )
     for line in found.lines:
-        part = (line.name, "off" if line.part.adds else "on", line.part.words)
+        part = (line.name, "off" if line.part.adds else "on", line.part.change_text)
         for measure, value in line.worth.items():
             own = line.summary.stats[measure]
-            numbers = (own.mean, own.std, value.mean, value.error, value.n, value.verdict)
-            rows.append(dict(zip(COLUMNS, (*part, measure, *numbers), strict=True)))
+            numbers = (own.mean, own.std, value.mean, value.error, value.n, value.effect)
+            rows.append(dict(zip(ABLATION_COLUMNS, (*part, measure, *numbers), strict=True)))
     dataset = {"dataset": [found.plain.dataset] * len(rows)}
-    return dataset | {name: [row[name] for row in rows] for name in COLUMNS}
+    return dataset | {name: [row[name] for row in rows] for name in ABLATION_COLUMNS}

@@ -13,6 +13,7 @@ import msgspec
 from torch import nn
 
 from embasis import config as settings
+from embasis.benchmark.scores import RunScore
 from embasis.config import Config
 from embasis.data.datasets.domain_sets import PAIRS
 from embasis.data.datasets.street_sets import STARRED
@@ -24,7 +25,6 @@ from embasis.engine.state import TrainState
 from embasis.engine.train import train_round
 from embasis.errors import ConfigError, InputDataError, known, quoted, require
 from embasis.inputs.image_inputs import ImageInputs, is_images, open_image_inputs
-from embasis.report.tables import RunScore
 from embasis.runs.parts import RunParts, build
 from embasis.types import Evaluation, Problem, RoundRecord
 
@@ -56,7 +56,7 @@ class Variant:
     """What the first variant's labeller must have learned; else this one would not differ from it and is left out."""
 
 
-def compare(
+def run_comparison(
     dataset: str,
     methods: Sequence[str],
     seeds: Sequence[int],
@@ -80,9 +80,9 @@ def run_variants(
         require(key in names, f"unknown method setting {quoted(key)}; known: {known(names) or 'none'}", ConfigError)
     for seed in seeds:
         front: ImageInputs | None = None
-        for pair, found in problems(dataset, seed, root, config.data):
+        for pair, found in iter_problems(dataset, seed, root, config.data):
             front = front or open_image_inputs(msgspec.structs.replace(config, seed=seed)) if is_images(found) else None
-            problem = found if front is None else read(found, front)
+            problem = found if front is None else read_features(found, front)
             sources: dict[bool, tuple[nn.Module, TrainState, float]] = {}
             learned: frozenset[str] | None = None
             for variant in variants:
@@ -97,7 +97,7 @@ def run_variants(
                 yield outcome
 
 
-def read(problem: Problem, front: ImageInputs) -> Problem:
+def read_features(problem: Problem, front: ImageInputs) -> Problem:
     """The problem with its images read, from the feature cache where they were read before."""
     seen = max(total for _, total in front.cache_features(problem))
     ready = front.feature_problem(problem)
@@ -110,13 +110,13 @@ def known_settings(method: str) -> tuple[str, ...]:
     return settings.settings_of(settings.entry_of("method", method))
 
 
-def problems(dataset: str, seed: int, root: str | None, given: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
+def iter_problems(dataset: str, seed: int, root: str | None, given: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
     """All pairs of a data set by name, or the one that is given; a data set that is drawn is drawn with the seed."""
     if dataset not in PAIRS or {"source", "target"} & {*given}:
-        yield one_problem(dataset, seed, root, given)
+        yield load_problem(dataset, seed, root, given)
         return
     for source, target in PAIRS[dataset]:
-        yield one_problem(dataset, seed, root, {**given, "source": source, "target": target})
+        yield load_problem(dataset, seed, root, {**given, "source": source, "target": target})
 
 
 def count_pairs(dataset: str, given: Mapping[str, Any]) -> int:
@@ -124,7 +124,7 @@ def count_pairs(dataset: str, given: Mapping[str, Any]) -> int:
     return 1 if dataset not in PAIRS or {"source", "target"} & {*given} else len(PAIRS[dataset])
 
 
-def one_problem(dataset: str, seed: int, root: str | None, given: Mapping[str, Any]) -> tuple[str, Problem]:
+def load_problem(dataset: str, seed: int, root: str | None, given: Mapping[str, Any]) -> tuple[str, Problem]:
     """A data set with these settings, checked, and the name of its pair; a pair that is not given is its default."""
     entry = settings.entry_of("data", dataset)
     names = tuple(inspect.signature(entry).parameters)
@@ -168,7 +168,7 @@ def run_one(
     seconds = before + time.perf_counter() - start
     assert progress is not None
     kept = records[progress.best_round] if progress.status == "collapsed" else progress.final_record
-    score = score_of(dataset, pair, method, seed, kept, seconds, built.problem.schema.names)
+    score = score_run(dataset, pair, method, seed, kept, seconds, built.problem.schema.names)
     return Outcome(score, tuple(records), built, kept.round, frozenset(progress.labeller), progress)
 
 
@@ -184,7 +184,7 @@ def train_source(built: RunParts) -> tuple[nn.Module, TrainState, float]:
     return network, progress, time.perf_counter() - start
 
 
-def score_of(
+def score_run(
     dataset: str,
     pair: str,
     method: str,

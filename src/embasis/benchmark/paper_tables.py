@@ -13,57 +13,67 @@ import math
 import textwrap
 from collections.abc import Callable, Sequence
 
-from embasis.benchmark.published import PublishedRow, PublishedTable, published
-from embasis.report.records import visible
-from embasis.report.scores import PLUS_MINUS, RunScore, Stat
-from embasis.report.tables import NONE, WIDTH, escaped
+from embasis.benchmark.published import PublishedRow, PublishedTable, find_published
+from embasis.benchmark.scores import PLUS_MINUS, RunScore, Stat
+from embasis.benchmark.tables import TABLE_WIDTH, escape_markdown
+from embasis.errors import visible
+from embasis.report.summary import DASH
 
-APART = "published, not run by us:"
-ELSEWHERE = "published elsewhere, not run by us:"
-OURS = {"pairs": "accuracy over all images of the target", "classes": "the last column is the mean over classes"}
+PUBLISHED_HEADING = "published, not run by us:"
+ELSEWHERE_HEADING = "published elsewhere, not run by us:"
+OUR_MEASURES = {
+    "pairs": "accuracy over all images of the target",
+    "classes": "the last column is the mean over classes",
+}
 """What our rows show, by kind of table."""
-OURS_IOU = "IoU of each class from one confusion matrix of all pixels; mIoU is the mean over classes"
+OUR_IOU = "IoU of each class from one confusion matrix of all pixels; mIoU is the mean over classes"
 
 
 def paper_table(dataset: str, rows: Sequence[RunScore]) -> str | None:
     """The table for a terminal, None where the paper has none for this data set that these rows could fill."""
-    table = _fitting(dataset, rows)
+    table = _matching_table(dataset, rows)
     if table is None:
         return None
-    inline, ours = table.kind == "pairs", _ours(table, rows)
+    inline, ours = table.kind == "pairs", _our_stats(table, rows)
     lines = [["method", *table.short, *table.means]]
-    marks = {len(lines): f"ours, {_seeds(table, rows)}:"} if ours else {}
+    marks = {len(lines): f"ours, {_seed_text(table, rows)}:"} if ours else {}
     for method, stats in ours.items():
         lines += _stat_lines(visible(method), stats, inline)
-    for words, group in ((APART, table.rows), (ELSEWHERE, table.elsewhere)):
+    for words, group in ((PUBLISHED_HEADING, table.rows), (ELSEWHERE_HEADING, table.elsewhere)):
         marks |= {len(lines): words} if group else {}
-        lines += [[row.name, *_cells(row, inline, f"{{}}{PLUS_MINUS}{{}}")] for row in group]
+        lines += [[row.name, *_published_cells(row, inline, f"{{}}{PLUS_MINUS}{{}}")] for row in group]
     return "\n".join(
-        [f"{table.title}, as in the paper: {_measure(table)}", *_blocks(lines, marks), "", *_notes(table), ""]
+        [
+            f"{table.title}, as in the paper: {_measure(table)}",
+            *_split_blocks(lines, marks),
+            "",
+            *_terminal_notes(table),
+            "",
+        ]
     )
 
 
 def paper_markdown(dataset: str, rows: Sequence[RunScore]) -> str | None:
     """The same as Markdown: one table of ours, one of what is published."""
-    table = _fitting(dataset, rows)
+    table = _matching_table(dataset, rows)
     if table is None:
         return None
     header = ["method", *(name.replace("*", "\\*") for name in (*table.columns, *table.means))]
-    ours = [[escaped(name), *(_stat(s, f"{{}} {PLUS_MINUS} {{}}") for s in stats)]
-            for name, stats in _ours(table, rows).items()]  # fmt: skip
-    theirs = [[escaped(row.name), *_cells(row, True, f"{{}} {PLUS_MINUS} {{}}")]
+    ours = [[escape_markdown(name), *(_format_cell(s, f"{{}} {PLUS_MINUS} {{}}") for s in stats)]
+            for name, stats in _our_stats(table, rows).items()]  # fmt: skip
+    theirs = [[escape_markdown(row.name), *_published_cells(row, True, f"{{}} {PLUS_MINUS} {{}}")]
               for row in (*table.rows, *table.elsewhere)]  # fmt: skip
     parts = [f"### {table.title}, as in the paper: {_measure(table)}"]
     if ours:
-        parts += [f"Ours, {_seeds(table, rows)}; {_says(table)}:", _markdown(header, ours)]
-    called = [f"Columns: {names}."] if _is_iou(table) and (names := _called(table)) else []
-    notes = "\n".join(f"- {escaped(note)}" for note in [*called, *_sources(table), *_checks(table)])
-    return "\n\n".join([*parts, "Published, not run by us:", _markdown(header, theirs), notes]) + "\n"
+        parts += [f"Ours, {_seed_text(table, rows)}; {_our_measure(table)}:", _markdown_lines(header, ours)]
+    called = [f"Columns: {names}."] if _is_iou(table) and (names := _heading_names(table)) else []
+    notes = "\n".join(f"- {escape_markdown(note)}" for note in [*called, *_sources(table), *_check_notes(table)])
+    return "\n\n".join([*parts, "Published, not run by us:", _markdown_lines(header, theirs), notes]) + "\n"
 
 
-def _fitting(dataset: str, rows: Sequence[RunScore]) -> PublishedTable | None:
+def _matching_table(dataset: str, rows: Sequence[RunScore]) -> PublishedTable | None:
     """The published table; one of IoU only if some run of ours has it."""
-    table = published(dataset)
+    table = find_published(dataset)
     if table is None or not _is_iou(table) or any(row.dataset == dataset and row.class_iou for row in rows):
         return table
     return None
@@ -73,15 +83,15 @@ def _is_iou(table: PublishedTable) -> bool:
     return table.measure.startswith("IoU")
 
 
-def _says(table: PublishedTable) -> str:
-    return OURS_IOU if _is_iou(table) else OURS[table.kind]
+def _our_measure(table: PublishedTable) -> str:
+    return OUR_IOU if _is_iou(table) else OUR_MEASURES[table.kind]
 
 
 def _measure(table: PublishedTable) -> str:
     return table.measure.partition(";")[0]
 
 
-def _ours(table: PublishedTable, rows: Sequence[RunScore]) -> dict[str, list[Stat]]:
+def _our_stats(table: PublishedTable, rows: Sequence[RunScore]) -> dict[str, list[Stat]]:
     """A method's stat of each column, then those of the means."""
     found = {}
     for method, seeds in _by_seed(table, rows).items():
@@ -115,59 +125,67 @@ def _by_seed(table: PublishedTable, rows: Sequence[RunScore]) -> dict[str, list[
     return {method: list(seeds.values()) for method, seeds in found.items()}
 
 
-def _seeds(table: PublishedTable, rows: Sequence[RunScore]) -> str:
+def _seed_text(table: PublishedTable, rows: Sequence[RunScore]) -> str:
     counts = sorted({len(seeds) for seeds in _by_seed(table, rows).values()})
     if counts == [1]:
         return "one seed"
     return f"mean {PLUS_MINUS} std over {' to '.join(dict.fromkeys(map(str, (counts[0], counts[-1]))))} seeds"
 
 
-def _number(value: float | None) -> str:
+def _format_percent(value: float | None) -> str:
     """One decimal; 100 has none, so that columns of classes stay narrow."""
-    return NONE if value is None else f"{value:.1f}".replace("100.0", "100")
+    return DASH if value is None else f"{value:.1f}".replace("100.0", "100")
 
 
-def _stat(stat: Stat, form: str) -> str:
-    return _number(stat.mean) if stat.std is None else form.format(_number(stat.mean), _number(stat.std))
+def _format_cell(stat: Stat, form: str) -> str:
+    return (
+        _format_percent(stat.mean)
+        if stat.std is None
+        else form.format(_format_percent(stat.mean), _format_percent(stat.std))
+    )
 
 
 def _stat_lines(name: str, stats: Sequence[Stat], inline: bool) -> list[list[str]]:
     """± beside the mean, or below it where columns are narrow."""
     if inline:
-        return [[name, *(_stat(stat, f"{{}}{PLUS_MINUS}{{}}") for stat in stats)]]
-    below = ["" if stat.std is None else PLUS_MINUS + _number(stat.std) for stat in stats]
-    return [[name, *(_number(stat.mean) for stat in stats)], *([["", *below]] if any(below) else [])]
+        return [[name, *(_format_cell(stat, f"{{}}{PLUS_MINUS}{{}}") for stat in stats)]]
+    below = ["" if stat.std is None else PLUS_MINUS + _format_percent(stat.std) for stat in stats]
+    return [[name, *(_format_percent(stat.mean) for stat in stats)], *([["", *below]] if any(below) else [])]
 
 
-def _cells(row: PublishedRow, inline: bool, form: str) -> list[str]:
+def _published_cells(row: PublishedRow, inline: bool, form: str) -> list[str]:
     spread = row.spread if inline and row.spread else (None,) * len(row.values)
-    cells = [_number(v) if s is None else form.format(_number(v), _number(s))
+    cells = [_format_percent(v) if s is None else form.format(_format_percent(v), _format_percent(s))
              for v, s in zip(row.values, spread, strict=True)]  # fmt: skip
-    return [*cells, *map(_number, row.means)]
+    return [*cells, *map(_format_percent, row.means)]
 
 
-def _blocks(lines: list[list[str]], marks: dict[int, str]) -> list[str]:
+def _split_blocks(lines: list[list[str]], marks: dict[int, str]) -> list[str]:
     """The table in as few blocks of columns as fit; a block leaves out the rows that have nothing in it."""
     widths = [max(map(len, column)) + 1 for column in zip(*lines, strict=True)]
-    room, count = WIDTH + 1 - widths[0], len(widths) - 1
+    room, count = TABLE_WIDTH + 1 - widths[0], len(widths) - 1
     parts = 1
-    while parts < count and any(sum(widths[i] for i in part) > room for part in _parts(count, parts)):
+    while parts < count and any(sum(widths[i] for i in part) > room for part in _column_blocks(count, parts)):
         parts += 1
     if parts == 1:
-        return _drawn(lines, marks)
+        return _align_lines(lines, marks)
     drawn: list[str] = []
-    for part in _parts(count, parts):
-        drawn += ["", *_drawn(*_block(lines, marks, part))] if drawn else _drawn(*_block(lines, marks, part))
+    for part in _column_blocks(count, parts):
+        drawn += (
+            ["", *_align_lines(*_take_block(lines, marks, part))]
+            if drawn
+            else _align_lines(*_take_block(lines, marks, part))
+        )
     return drawn
 
 
-def _parts(count: int, parts: int) -> list[range]:
+def _column_blocks(count: int, parts: int) -> list[range]:
     """Numbers 1 … count in runs of nearly the same length."""
     ends = [1 + count * part // parts for part in range(parts + 1)]
     return [range(start, end) for start, end in itertools.pairwise(ends)]
 
 
-def _block(lines: list[list[str]], marks: dict[int, str], part: range) -> tuple[list[list[str]], dict[int, str]]:
+def _take_block(lines: list[list[str]], marks: dict[int, str], part: range) -> tuple[list[list[str]], dict[int, str]]:
     """Some columns of the table, with the words before its rows."""
     kept: list[list[str]] = []
     said: dict[int, str] = {}
@@ -175,15 +193,15 @@ def _block(lines: list[list[str]], marks: dict[int, str], part: range) -> tuple[
         if number in marks:
             said[len(kept)] = marks[number]
         cells = [line[i] for i in part]
-        if number == 0 or any(cell not in ("", NONE) for cell in cells):
+        if number == 0 or any(cell not in ("", DASH) for cell in cells):
             kept.append([line[0], *cells])
     return kept, {number: words for number, words in said.items() if number < len(kept)}
 
 
-def _drawn(lines: list[list[str]], marks: dict[int, str]) -> list[str]:
+def _align_lines(lines: list[list[str]], marks: dict[int, str]) -> list[str]:
     """Columns side by side; `marks` are lines of words before the line of that number."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    drawn = ["-" * min(WIDTH, sum(widths) + len(widths) - 1)]
+    drawn = ["-" * min(TABLE_WIDTH, sum(widths) + len(widths) - 1)]
     for number, line in enumerate(lines):
         drawn += [marks[number]] if number in marks else []
         pad: list[Callable[[str, int], str]] = [str.ljust, *[str.rjust] * (len(line) - 1)]
@@ -191,15 +209,15 @@ def _drawn(lines: list[list[str]], marks: dict[int, str]) -> list[str]:
     return drawn
 
 
-def _notes(table: PublishedTable) -> list[str]:
+def _terminal_notes(table: PublishedTable) -> list[str]:
     """What the columns and rows are, and where they come from, in lines of the terminal's width."""
-    called = _called(table)
-    notes = [f"Ours: {_says(table)}.", *([f"Columns: {called}."] if called else []), *_sources(table)]
-    return [line for note in notes for line in textwrap.wrap(note, WIDTH, break_long_words=False,
+    called = _heading_names(table)
+    notes = [f"Ours: {_our_measure(table)}.", *([f"Columns: {called}."] if called else []), *_sources(table)]
+    return [line for note in notes for line in textwrap.wrap(note, TABLE_WIDTH, break_long_words=False,
                                                              break_on_hyphens=False)]  # fmt: skip
 
 
-def _called(table: PublishedTable) -> str:
+def _heading_names(table: PublishedTable) -> str:
     """What headings stand for: the printed ones or, where these are short themselves, our names of the classes."""
     full = table.keys if _is_iou(table) else table.columns
     pairs = list(zip(table.short, full, strict=True))
@@ -215,10 +233,10 @@ def _sources(table: PublishedTable) -> list[str]:
     return [f"Published: {table.source}. {table.averaged}.", *others]
 
 
-def _checks(table: PublishedTable) -> list[str]:
+def _check_notes(table: PublishedTable) -> list[str]:
     return [f"{row.name}: {row.check}." for row in table.rows if row.check]
 
 
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _markdown_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     rule = ["---", *["---:"] * (len(header) - 1)]
     return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *rows))

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PACKAGE = Path(__file__).parent.parent
-PLACES = (PACKAGE / "published.toml", PACKAGE.parent.parent / "benchmarks" / "published.toml")
+PACKAGE_FOLDER = Path(__file__).parent.parent
+PUBLISHED_FILES = (PACKAGE_FOLDER / "published.toml", PACKAGE_FOLDER.parent.parent / "benchmarks" / "published.toml")
 
 
 @dataclass(frozen=True)
@@ -68,29 +68,29 @@ class PublishedTable:
     elsewhere: tuple[PublishedRow, ...]
 
 
-def published(dataset: str) -> PublishedTable | None:
+def find_published(dataset: str) -> PublishedTable | None:
     """The published table of a data set, None where there is none."""
-    found = read_all().get(dataset)
-    return None if found is None else _table(dataset, found)
+    found = read_published().get(dataset)
+    return None if found is None else _parse_table(dataset, found)
 
 
-def read_all() -> dict[str, Any]:
+def read_published() -> dict[str, Any]:
     """All tables of the file by data set; none if the file is missing, as no result of ours depends on it."""
-    place = next((path for path in PLACES if path.is_file()), None)
+    place = next((path for path in PUBLISHED_FILES if path.is_file()), None)
     return {} if place is None else tomllib.loads(place.read_text(encoding="utf-8"))
 
 
-def _table(dataset: str, raw: dict[str, Any]) -> PublishedTable:
+def _parse_table(dataset: str, raw: dict[str, Any]) -> PublishedTable:
     fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()}
     fields = {"short": fields["columns"], "without": ()} | fields
-    rows, elsewhere = (tuple(map(_row, fields.pop(name, ()))) for name in ("row", "elsewhere"))
+    rows, elsewhere = (tuple(map(_parse_row, fields.pop(name, ()))) for name in ("row", "elsewhere"))
     return PublishedTable(dataset=dataset, rows=rows, elsewhere=elsewhere, **fields)
 
 
-def _row(raw: dict[str, Any]) -> PublishedRow:
-    numbers = {name: tuple(map(_number, raw.get(name, ()))) for name in ("values", "means", "spread")}
+def _parse_row(raw: dict[str, Any]) -> PublishedRow:
+    numbers = {name: tuple(map(_parse_number, raw.get(name, ()))) for name in ("values", "means", "spread")}
     return PublishedRow(**{**raw, **numbers})
 
 
-def _number(printed: float | str) -> float | None:
+def _parse_number(printed: float | str) -> float | None:
     return None if printed == "-" else float(printed)

@@ -7,15 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from embasis import config as settings
-from embasis.benchmark.ablate import ablate, chosen
-from embasis.benchmark.ablation_table import Ablation, ablation, as_columns, as_markdown, as_table, as_text
+from embasis.benchmark.ablate import run_ablation, select_parts
+from embasis.benchmark.ablation_table import (
+    Ablation,
+    ablation_columns,
+    ablation_markdown,
+    ablation_page_table,
+    ablation_text,
+    summarise_ablation,
+)
 from embasis.benchmark.compare import count_pairs
+from embasis.benchmark.scores import RunScore, averaging_note
+from embasis.benchmark.tables import comparison_page
 from embasis.cli.compare import describe_score, require_folder, runs_csv, write_files
 from embasis.cli.console import echo, progress_bar
 from embasis.cli.image_options import read_beforehand
 from embasis.data.datasets.domain_sets import where
-from embasis.report.page import comparison_page
-from embasis.report.tables import RunScore, caption
 from embasis.storage import encode_table
 
 
@@ -30,7 +37,7 @@ def ablate_parts(
     preset: str | None,
 ) -> None:
     """Run em_basis whole and with one part changed at a time, print the table, and write it if a folder is named."""
-    parts = chosen(None if only is None else only.split(","))
+    parts = select_parts(None if only is None else only.split(","))
     tables: dict[str, Any] = {
         "data": {"dataset": dataset},
         "method": {"name": "em_basis"},
@@ -42,11 +49,11 @@ def ablate_parts(
     rows: list[RunScore] = []
     read_beforehand(dataset, config, root)
     with progress_bar("em_basis, seed 0", total) as show:
-        for outcome in ablate(dataset, parts, range(seeds), config, root):
+        for outcome in run_ablation(dataset, parts, range(seeds), config, root):
             rows.append(outcome.score)
             show(len(rows), describe_score(outcome.score))
-    result = ablation(rows, parts)
-    echo(as_text(result))
+    result = summarise_ablation(rows, parts)
+    echo(ablation_text(result))
     if output is not None:
         write_files(Path(output), ablation_files(result, rows))
         echo(f"wrote ablate.csv, ablate.md, runs.csv and report.html in {output}")
@@ -56,10 +63,10 @@ def ablation_files(result: Ablation, rows: Sequence[RunScore]) -> dict[str, str 
     """The tables and the page of an ablation, by file name."""
     title = f"What each part of em_basis is worth on {result.plain.dataset}"
     count = len(result.lines)
-    lead = f"{count} part{'' if count == 1 else 's'}, changed one at a time; {caption(result.summaries)}"
+    lead = f"{count} part{'' if count == 1 else 's'}, changed one at a time; {averaging_note(result.summaries)}"
     return {
-        "ablate.csv": encode_table(as_columns(result), ".csv"),
-        "ablate.md": as_markdown(result),
+        "ablate.csv": encode_table(ablation_columns(result), ".csv"),
+        "ablate.md": ablation_markdown(result),
         "runs.csv": runs_csv(rows),
-        "report.html": comparison_page(title, result.summaries, lead=lead, first=[as_table(result)]),
+        "report.html": comparison_page(title, result.summaries, lead=lead, first=[ablation_page_table(result)]),
     }

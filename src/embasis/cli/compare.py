@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from embasis import config as settings
-from embasis.benchmark.compare import compare, count_pairs
+from embasis.benchmark.compare import count_pairs, run_comparison
 from embasis.benchmark.paper_tables import paper_markdown, paper_table
+from embasis.benchmark.scores import RunScore, summarise_runs
+from embasis.benchmark.tables import comparison_page, csv_table, markdown_table, text_table
 from embasis.cli.console import OTHER_FOLDER, echo, progress_bar
 from embasis.cli.image_options import read_beforehand
 from embasis.data.datasets.domain_sets import where
 from embasis.errors import ConfigError, require
-from embasis.report.page import comparison_page
-from embasis.report.tables import RunScore, as_csv, as_markdown, as_text, summarise
 from embasis.resources import require_writable
 from embasis.storage import atomic, encode_table, refuse_lost_link, require_apart
 
@@ -43,10 +43,10 @@ def compare_methods(
     rows: list[RunScore] = []
     read_beforehand(dataset, config, root)
     with progress_bar(f"{names[0]}, seed 0", total) as show:
-        for outcome in compare(dataset, names, range(seeds), config, root):
+        for outcome in run_comparison(dataset, names, range(seeds), config, root):
             rows.append(outcome.score)
             show(len(rows), describe_score(outcome.score))
-    echo(as_text(summarise(rows)))
+    echo(text_table(summarise_runs(rows)))
     if (layout := paper_table(dataset, rows)) is not None:
         echo(layout)
     if output is not None:
@@ -61,11 +61,11 @@ def describe_score(score: RunScore) -> str:
 
 def comparison_files(title: str, rows: Sequence[RunScore], runs: Sequence[Any] = ()) -> dict[str, str | bytes]:
     """The tables and the page of a comparison, by file name."""
-    summaries = summarise(rows)
+    summaries = summarise_runs(rows)
     layouts = [paper_markdown(dataset, rows) for dataset in dict.fromkeys(row.dataset for row in rows)]
     return {
-        "compare.csv": as_csv(summaries),
-        "compare.md": "\n".join([as_markdown(summaries), *(layout for layout in layouts if layout is not None)]),
+        "compare.csv": csv_table(summaries),
+        "compare.md": "\n".join([markdown_table(summaries), *(layout for layout in layouts if layout is not None)]),
         "runs.csv": runs_csv(rows),
         "report.html": comparison_page(title, summaries, runs),
     }

@@ -14,8 +14,8 @@ from typing import Any, TextIO
 
 import click
 
-from embasis.errors import ConfigError, EmbasisError, EmbasisWarning, Interrupted, require, shortened
-from embasis.report.records import public, visible
+from embasis.errors import ConfigError, EmbasisError, EmbasisWarning, Interrupted, require, shortened, visible
+from embasis.report.run_view import public
 from embasis.resources import MORE_THREADS, lacks_memory, lacks_threads
 
 DEBUG, STOOD = "embasis.debug", "embasis.stood"

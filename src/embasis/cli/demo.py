@@ -13,7 +13,9 @@ import msgspec
 import torch
 
 from embasis import config as settings
-from embasis.benchmark.compare import Outcome, compare, one_problem, score_of
+from embasis.benchmark.compare import Outcome, load_problem, run_comparison, score_run
+from embasis.benchmark.scores import summarise_runs
+from embasis.benchmark.tables import text_table
 from embasis.cli.compare import comparison_files, require_folder, write_files
 from embasis.cli.console import echo, progress_bar
 from embasis.cli.main import FIVE_METHODS
@@ -21,11 +23,10 @@ from embasis.cli.training_loop import train
 from embasis.config import Config
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, InputDataError
-from embasis.report.records import RunView
-from embasis.report.tables import as_text, summarise
+from embasis.report.run_view import RunView
 from embasis.runs.environment import environment
 from embasis.runs.run import TrainingRun
-from embasis.runs.view import view_of
+from embasis.runs.view import read_run_view
 from embasis.types import Problem
 
 TASKS: dict[str, tuple[str, tuple[str, ...], dict[str, Any], str]] = {
@@ -57,21 +58,21 @@ def run_demo(task: str, output: str | None, seed: int) -> None:
     echo(words)
     rows, views = [], list[Any]()
     with one_thread(), progress_bar(others[0], len(others)) as show:
-        for done, outcome in enumerate(compare(task, others, [seed], methodless(config)), 1):
+        for done, outcome in enumerate(run_comparison(task, others, [seed], methodless(config)), 1):
             rows.append(outcome.score)
             views.append(view(outcome))
             score = outcome.score
             figure = f"accuracy {score.accuracy:.3f}" if score.mean_iou is None else f"mIoU {score.mean_iou:.3f}"
             echo(f"{score.method}: {figure}, {score.seconds:.0f} s")
             show(done, names[done])
-    _, problem = one_problem(task, seed, None, {})
+    _, problem = load_problem(task, seed, None, {})
     with one_thread():
         run, progress = train_somewhere(problem, config, out, mine)
     seconds = sum(float(row["seconds"]) for row in run.timings)
-    rows.append(score_of(task, "", mine, seed, progress.final_record, seconds, problem.schema.names))
-    views.append(view_of(run.folder.path))
+    rows.append(score_run(task, "", mine, seed, progress.final_record, seconds, problem.schema.names))
+    views.append(read_run_view(run.folder.path))
     write_files(out, comparison_files(f"{COUNTED[len(names)]} methods on {task}", rows, views))
-    echo(f"\n{as_text(summarise(rows))}")
+    echo(f"\n{text_table(summarise_runs(rows))}")
     echo(f"the run of {mine}: {run.folder.path}, with a page of its own")
     echo(f"report: {(out / 'report.html').resolve().as_uri()}")
 

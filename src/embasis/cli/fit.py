@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from embasis import config as settings
-from embasis.benchmark.compare import one_problem
+from embasis.benchmark.compare import load_problem
 from embasis.cli.console import counted, echo, typed
 from embasis.cli.image_options import is_image_side, named, options_of, refuse_images
 from embasis.cli.mapping import load_mapped
@@ -100,7 +100,7 @@ def load_data(config: Config) -> tuple[Problem, Config]:
     if "dataset" in data and "labelled" not in data:
         rule = "corrections are for data of your own, LABELLED and UNLABELLED, not for a named data set"
         require("corrections" not in data, rule, ConfigError)
-        _, problem = one_problem(str(data["dataset"]), config.seed, None, data)
+        _, problem = load_problem(str(data["dataset"]), config.seed, None, data)
         problem = without_folders(problem, where(data.pop("root", None)))
         return problem, msgspec.structs.replace(config, data=data)
     names = (*TABLES, "label", "id", "classes", "corrections", *IMAGE_DATA)

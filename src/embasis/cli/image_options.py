@@ -6,7 +6,7 @@ import os
 from typing import Any, Protocol
 
 from embasis import config as settings
-from embasis.benchmark.compare import problems
+from embasis.benchmark.compare import iter_problems
 from embasis.cli.console import echo, progress_bar
 from embasis.config import Config
 from embasis.data.images.files import ImageFile
@@ -66,7 +66,7 @@ def read_beforehand(dataset: str, config: Config, root: str | None) -> None:
     """Fill the feature cache with all images of a data set, with a bar, so that a comparison can begin at once."""
     front: ImageInputs | None = None
     with progress_bar("reading images", 1) as show:
-        for pair, problem in problems(dataset, config.seed, root, config.data):
+        for pair, problem in iter_problems(dataset, config.seed, root, config.data):
             if not is_images(problem):
                 return
             front = front or open_image_inputs(config)

@@ -12,8 +12,8 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
+from embasis.benchmark.scores import LEGEND
 from embasis.cli.console import echo
-from embasis.report.tables import LEGEND
 
 PACKAGE = Path(__file__).parents[1]
 REGISTRIES = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from embasis.cli.console import echo
 from embasis.errors import ResourceError
 from embasis.report.page import run_page
-from embasis.runs.view import view_of
+from embasis.runs.view import read_run_view
 from embasis.storage import write_output
 from embasis.types import SELECTION_SCORE, Evaluation, RoundRecord
 
@@ -16,7 +16,7 @@ LAST_ROUNDS = 10
 
 def rewrite_report(run: str, output: str | None) -> None:
     """Print the last rounds and write the page, into the run folder unless another file is named."""
-    view = view_of(Path(run))
+    view = read_run_view(Path(run))
     path = Path(run) / "report.html" if output is None else Path(output)
     for record in view.rounds[-LAST_ROUNDS:]:
         echo(format_round(record))

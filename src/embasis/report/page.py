@@ -10,100 +10,96 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
-from embasis.report import comparison, sections
-from embasis.report import panels as figured
-from embasis.report.gallery import basis, gallery, shelves
-from embasis.report.panels_of_classes import cost
-from embasis.report.parts import Table
-from embasis.report.records import RunView, public
-from embasis.report.tables import Summary
+from embasis.report import summary
+from embasis.report.charts import run_panels
+from embasis.report.class_charts import cost_panel
+from embasis.report.gallery import BasisSection, MapGallery, ThumbnailRow, basis_section, map_gallery, thumbnail_rows
+from embasis.report.run_view import RunView, public
+from embasis.report.summary import Card, PageTable, Panel
+
+STYLES = ("page.css", "figures.css", "gallery.css")
+
+
+@dataclass(frozen=True)
+class Page:
+    """The sections of a page in their order; those without content are left out."""
+
+    title: str
+    lead: str
+    status: str = ""
+    cards: Sequence[Card] = ()
+    warnings: Sequence[str] = ()
+    given: Sequence[tuple[str, str]] = ()
+    """what went in: name and value"""
+    tables: Sequence[PageTable] = ()
+    """before the figures"""
+    panels: Sequence[Panel] = ()
+    gallery: MapGallery | None = None
+    thumbnail_rows: Sequence[ThumbnailRow] = ()
+    basis: BasisSection | None = None
+    more: Sequence[PageTable] = ()
+    """tables after the figures"""
+    cost: Sequence[tuple[Panel, PageTable]] = ()
+    settings: Sequence[tuple[str, Sequence[tuple[str, str]]]] = ()
 
 
 def run_page(view: RunView) -> str:
     """The report of one run."""
     tables = (
-        sections.round_table(view),
-        sections.quality_table(view),
-        sections.class_table(view),
-        sections.chosen_table(view),
-        sections.refused_table(view),
+        summary.round_table(view),
+        summary.quality_table(view),
+        summary.class_table(view),
+        summary.labeller_table(view),
+        summary.rejected_table(view),
     )
-    return _render(
-        title=sections.run_title(view),
-        lead=sections.run_lead(view),
+    page = Page(
+        title=summary.run_title(view),
+        lead=summary.run_lead(view),
         status=view.status,
-        cards=sections.run_cards(view),
-        warnings=sections.run_warnings(view),
-        given=sections.input_summary(view),
-        tables=[],
-        panels=figured.run_panels(view),
+        cards=summary.run_cards(view),
+        warnings=summary.run_warnings(view),
+        given=summary.input_summary(view),
+        panels=run_panels(view),
+        gallery=map_gallery(view),
+        thumbnail_rows=thumbnail_rows(view),
+        basis=basis_section(view),
         more=[table for table in tables if table.rows],
-        facts=sections.run_facts(view),
-        gallery=gallery(view),
-        shelves=shelves(view),
-        basis=basis(view),
-        cost=[(cost(view), sections.cost_table(view))] if view.timings else [],
+        cost=[(cost_panel(view), summary.cost_table(view))] if view.timings else [],
+        settings=summary.settings_tables(view),
     )
+    return render_page(page)
 
 
-def comparison_page(
-    title: str,
-    summaries: Sequence[Summary],
-    runs: Sequence[RunView] = (),
-    lead: str = "",
-    first: Sequence[Table] = (),
-) -> str:
-    """The report of several methods; `runs` adds what each run did round by round, `first` tables before the others."""
-    return _render(
-        title=title,
-        lead=lead or comparison.comparison_lead(summaries),
-        status="",
-        cards=[],
-        warnings=[],
-        given=[],
-        tables=[*first, *comparison.comparison_tables(summaries)],
-        panels=comparison.comparison_panels(summaries, runs),
-        more=[comparison.runs_table(runs)] if runs else [],
-        facts=[],
-        gallery=None,
-        shelves=[],
-        basis=None,
-        cost=[],
-    )
-
-
-def _render(**context: Any) -> str:
+def render_page(page: Page) -> str:
+    """The page as HTML."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, finalize=_finalize)
-    style = "".join(_packaged(name) for name in ("page.css", "figures.css", "gallery.css"))
-    script = _packaged("page.js")
-    return environment.from_string(_packaged("page.html.jinja")).render(
+    def clean(value: Any) -> Any:
+        """Strings lose invisible characters and home folders; markup of our own stays."""
+        return public(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, finalize=clean)
+    style, script = "".join(map(_read_asset, STYLES)), _read_asset("page.js")
+    return environment.from_string(_read_asset("page.html.jinja")).render(
         style=Markup(style),
-        style_hash=Markup(own_hash(style)),
+        style_hash=Markup(policy_hash(style)),
         script=Markup(script),
-        script_hash=Markup(own_hash(script)),
-        **context,
+        script_hash=Markup(policy_hash(script)),
+        **vars(page),
     )
 
 
-def own_hash(text: str) -> str:
+def policy_hash(text: str) -> str:
     """The hash of a style sheet or script, as a Content-Security-Policy names it."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _finalize(value: Any) -> Any:
-    """Strings lose invisible characters and home folders; markup of our own stays."""
-    from markupsafe import Markup
-
-    return public(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
 @cache
-def _packaged(name: str) -> str:
+def _read_asset(name: str) -> str:
     return resources.files("embasis.report").joinpath(name).read_text(encoding="utf-8")

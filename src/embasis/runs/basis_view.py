@@ -11,13 +11,13 @@ from typing import Any
 
 from embasis.engine.basis_summary import BasisSummary
 from embasis.errors import CorruptError
-from embasis.report.records import Component
+from embasis.report.run_view import Component
 from embasis.storage import SealedFiles
 from embasis.types import Problem
 
-CLASSES = 3
+BASIS_CLASSES = 3
 """The likeliest classes of a component that are written down."""
-LARGEST = 2**24
+LARGEST_BASIS_FILE = 2**24
 """Bytes of such a file that are read."""
 
 
@@ -31,7 +31,7 @@ def row_ids(problem: Problem) -> list[str]:
     return [str(name) for name in problem.row_names or problem.unlabelled.ids.tolist()]
 
 
-def basis_facts(summary: BasisSummary, problem: Problem) -> dict[str, Any]:
+def pack_basis(summary: BasisSummary, problem: Problem) -> dict[str, Any]:
     """The components as they are written."""
     wanted = {int(number) for number in summary.nearest.flatten()}
     called = {
@@ -47,7 +47,8 @@ def basis_facts(summary: BasisSummary, problem: Problem) -> dict[str, Any]:
         "components": [
             {
                 "classes": [
-                    [problem.schema.names[c], p] for p, c in zip(values[:CLASSES], order[:CLASSES], strict=True)
+                    [problem.schema.names[c], p]
+                    for p, c in zip(values[:BASIS_CLASSES], order[:BASIS_CLASSES], strict=True)
                 ],
                 "share": share,
                 "nearest": [called[number] for number in near],
@@ -57,18 +58,18 @@ def basis_facts(summary: BasisSummary, problem: Problem) -> dict[str, Any]:
     }
 
 
-def basis_of(files: SealedFiles, number: int, pictures: Mapping[str, bytes]) -> tuple[Component, ...]:
+def read_basis(files: SealedFiles, number: int, pictures: Mapping[str, bytes]) -> tuple[Component, ...]:
     """The components of a round of a run folder, with small pictures of their nearest rows; none where none are."""
     name = basis_name(number)
     if name not in files or not (files.path / name).exists():  # a user may have deleted it
         return ()
     try:
-        return tuple(component(row, pictures) for row in files.json(name, LARGEST)["components"])
+        return tuple(parse_component(row, pictures) for row in files.json(name, LARGEST_BASIS_FILE)["components"])
     except (ValueError, TypeError, KeyError) as error:
         raise CorruptError(f"{files.path / name} is not a basis: {error}") from error
 
 
-def component(row: Mapping[str, Any], pictures: Mapping[str, bytes]) -> Component:
+def parse_component(row: Mapping[str, Any], pictures: Mapping[str, bytes]) -> Component:
     """One component as the report sees it."""
     names: Sequence[str] = [str(name) for name in row["nearest"]]
     return Component(

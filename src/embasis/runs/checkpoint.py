@@ -11,12 +11,11 @@ from torch import Tensor
 from embasis.engine.batch import device_of
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, CorruptError, require
-from embasis.report.records import record_from_json, record_to_json
 from embasis.runs.environment import environment
 from embasis.runs.model import BACKBONE
 from embasis.runs.parts import RunParts
 from embasis.storage import Generation, RunFolder
-from embasis.types import Problem
+from embasis.types import Problem, record_from_json, record_to_json
 
 
 def pack_state(

@@ -26,13 +26,13 @@ from embasis.engine.labels import BoundSelector, MapLabels, label_maps, label_ro
 from embasis.engine.sampling import sample_features
 from embasis.engine.state import TrainState, below
 from embasis.errors import CheckpointError, CorruptError
-from embasis.report.records import record_to_json
-from embasis.runs.basis_view import basis_facts
+from embasis.runs.basis_view import pack_basis
 from embasis.runs.checkpoint import rows_name
 from embasis.runs.model import BACKBONE, label_columns
 from embasis.storage import SealedFiles, open_stored_maps
 from embasis.storage.atomic import encode_json, read_bytes
 from embasis.storage.tables import encode_table
+from embasis.types import record_to_json
 
 if TYPE_CHECKING:
     from embasis.runs.run import TrainingRun
@@ -177,7 +177,7 @@ def basis_bytes(run: TrainingRun, state: TrainState, number: int) -> bytes | Non
     built = run.prepare()
     seen = sample_features(state.network, built.problem.unlabelled, built.plan, False, number)
     look = summarise_basis(built.method.labeller, seen.chunks, state.labeller, built.maps is not None)
-    return None if look is None else encode_json(basis_facts(look, run.problem), "basis")
+    return None if look is None else encode_json(pack_basis(look, run.problem), "basis")
 
 
 def write_maps_again(run: TrainingRun, state: TrainState, number: int) -> None:

@@ -25,12 +25,11 @@ from embasis.engine.state import TrainState
 from embasis.errors import CheckpointError, ConfigError, EmbasisError, ReportError, ResourceError, require
 from embasis.inputs.image_inputs import ImageInputs
 from embasis.report.page import run_page
-from embasis.report.records import record_to_json
-from embasis.runs.basis_view import basis_facts, basis_name, basis_of
+from embasis.runs.basis_view import basis_name, pack_basis, read_basis
 from embasis.runs.checkpoint import backbone_of, begin_folder, environment_of, pack_state, rows_name, unpack_state
 from embasis.runs.checkpoint_schema import check_facts, read_environment, read_run
 from embasis.runs.fingerprint import Marks, fingerprint, marks_of, rows_of
-from embasis.runs.gallery import gallery_files, map_row_names
+from embasis.runs.gallery import map_gallery_files, map_row_names
 from embasis.runs.map_output import write_maps
 from embasis.runs.model import Model, label_columns, model_of_run
 from embasis.runs.parts import RunParts, build
@@ -44,10 +43,10 @@ from embasis.runs.resume import (
     refuse_changed_data,
     refuse_other_kind,
 )
-from embasis.runs.thumbnails import row_gallery, row_gallery_name
-from embasis.runs.view import kept_round, labels_name, labels_of, shown_round, view_of
+from embasis.runs.thumbnails import make_row_gallery, row_gallery_name
+from embasis.runs.view import kept_round, labels_name, read_labels, read_run_view, shown_round
 from embasis.storage import Generation, RunFolder, SealedFiles
-from embasis.types import Problem, RejectedFile
+from embasis.types import Problem, RejectedFile, record_to_json
 
 Changed = tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]
 
@@ -201,7 +200,7 @@ class TrainingRun:
         else:
             self.write_labels(record.round, verdict)
         if event.basis is not None:
-            self.folder.write_json(basis_name(record.round), basis_facts(event.basis, self.problem))
+            self.folder.write_json(basis_name(record.round), pack_basis(event.basis, self.problem))
         self.folder.write_jsonl("rounds.jsonl", [record_to_json(row) for row in event.state.records])
         self.folder.write_jsonl("timings.jsonl", self.timings)
         self._write_ledger(record.trusted)
@@ -227,7 +226,7 @@ class TrainingRun:
         if not is_kept:
             return
         variance = {str(line["id"]): float(line["mean_variance"]) for line in written}
-        for name, data in gallery_files(self.problem, verdict, built.maps.table, variance, number).items():
+        for name, data in map_gallery_files(self.problem, verdict, built.maps.table, variance, number).items():
             self.folder.write_bytes(name, data)
 
     def _write_report(self, progress: TrainState) -> None:
@@ -237,11 +236,11 @@ class TrainingRun:
             self._write_ledger(progress.records[min(progress.model_round, len(progress.records) - 1)].trusted)
             newest = read_run(path)
             facts, files, number = newest.facts, SealedFiles(path, newest.sealed), shown_round(newest.facts)
-            labels, basis = labels_of(files, number), basis_of(files, kept_round(facts), {})
-            if (pictures := row_gallery(self.problem, self.front, labels, basis)) is not None:
+            labels, basis = read_labels(files, number), read_basis(files, kept_round(facts), {})
+            if (pictures := make_row_gallery(self.problem, self.front, labels, basis)) is not None:
                 origin = {"labels": files.seal(labels_name(number))}
                 self.folder.write_sealed_json(row_gallery_name(number), {**pictures, **origin})
-            self.folder.write_text("report.html", run_page(view_of(path)))
+            self.folder.write_text("report.html", run_page(read_run_view(path)))
         except ResourceError as error:
             rest = "model and labels are kept; the same command, or embasis report, writes the report again"
             raise ReportError(f"{str(error).partition('; ')[0]}; {rest}") from error

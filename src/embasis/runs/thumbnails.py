@@ -30,29 +30,29 @@ from embasis.data.images.decode import UnreadableImage, decode
 from embasis.data.workers.protocol import read_checked, request_for
 from embasis.errors import CorruptError, require
 from embasis.inputs.image_inputs import ImageInputs
-from embasis.report.gallery import BASIS_BYTES, BYTES, COMPONENTS, EACH
-from embasis.report.records import Component, Item
+from embasis.report.gallery import MOST_BASIS_BYTES, MOST_COMPONENTS, MOST_PICTURE_BYTES, THUMBNAILS_EACH
+from embasis.report.run_view import Component, RowExample
 from embasis.runs.basis_view import row_ids
 from embasis.storage import SealedFiles, encode_rgb_png, read_sealed_json
 from embasis.types import Arrays, Problem
 
-OLD_GALLERY = "gallery/rows.json"
+OLD_ROW_GALLERY = "gallery/rows.json"
 """Of runs by 0.1.0, not sealed."""
-SIDE, TINY = 96, 32
-MOST = 800
-QUALITY = 80
-LARGEST = 2 * BYTES
+THUMBNAIL_SIDE, PNG_SIDE = 96, 32
+MOST_EXAMPLES = 800
+JPEG_QUALITY = 80
+LARGEST_GALLERY_FILE = 2 * MOST_PICTURE_BYTES
 """Bytes of such a file that are read."""
-KINDS = ("surest", "least sure")
+EXAMPLE_KINDS = ("surest", "least sure")
 
-Pixels = Callable[[int], Tensor | None]
+PixelReader = Callable[[int], Tensor | None]
 """uint8 (3, H, W) of a row; None when it cannot be read any more."""
 
 
-def pixels_of(problem: Problem, front: ImageInputs | None) -> Pixels | None:
+def pixel_reader(problem: Problem, front: ImageInputs | None) -> PixelReader | None:
     """How the pictures of the unlabelled rows are had; None where rows are no pictures."""
     if front is not None and front.unlabelled:
-        return lambda row: decoded(lambda: read_checked(request_for(front.unlabelled[row])))
+        return lambda row: read_pixels(lambda: read_checked(request_for(front.unlabelled[row])))
     side = problem.unlabelled
     if not isinstance(side, Arrays) or side.x.ndim != 4 or side.x.shape[1] not in (1, 3) or not side.x.numel():
         return None
@@ -61,7 +61,7 @@ def pixels_of(problem: Problem, front: ImageInputs | None) -> Pixels | None:
     return lambda row: ((side.x[row] - low) * span).round().to(torch.uint8).expand(3, -1, -1)
 
 
-def decoded(read: Callable[[], bytes]) -> Tensor | None:
+def read_pixels(read: Callable[[], bytes]) -> Tensor | None:
     """The pixels, or None: whoever reads a file for training says what is wrong with it."""
     try:
         return decode(read())
@@ -69,66 +69,66 @@ def decoded(read: Callable[[], bytes]) -> Tensor | None:
         return None
 
 
-def small(pixels: Tensor) -> bytes:
+def encode_thumbnail(pixels: Tensor) -> bytes:
     """A copy with a long side of at most SIDE: PNG where it is tiny, since it is shown enlarged, else JPEG."""
     height, width = pixels.shape[1:]
-    factor = SIDE / max(height, width)
+    factor = THUMBNAIL_SIDE / max(height, width)
     if factor < 1:
         size = (max(1, round(height * factor)), max(1, round(width * factor)))
         pixels = F.interpolate(pixels.unsqueeze(0).float(), size, mode="bilinear", antialias=True)[0]
         pixels = pixels.round().clamp(0, 255).to(torch.uint8)
-    return encode_rgb_png(pixels.contiguous()) if max(pixels.shape[1:]) <= TINY else jpeg(pixels)
+    return encode_rgb_png(pixels.contiguous()) if max(pixels.shape[1:]) <= PNG_SIDE else encode_jpeg(pixels)
 
 
-def jpeg(pixels: Tensor) -> bytes:
+def encode_jpeg(pixels: Tensor) -> bytes:
     """JPEG of uint8 (3, H, W), without any other data."""
     from PIL import Image
 
     out = io.BytesIO()
-    Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy()).save(out, "JPEG", quality=QUALITY)
+    Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy()).save(out, "JPEG", quality=JPEG_QUALITY)
     return out.getvalue()
 
 
-def chosen(labels: Mapping[str, Sequence[Any]], classes: Sequence[str]) -> Iterator[tuple[int, str]]:
+def choose_examples(labels: Mapping[str, Sequence[Any]], classes: Sequence[str]) -> Iterator[tuple[int, str]]:
     """(row, kind), the best of every class and kind first, then the second ones …; no row twice."""
     doubt = labels.get("uncertainty") or [1 - p for p in labels["probability"]]
     rows: dict[str, list[int]] = {name: [] for name in classes}
     for row in sorted(range(len(doubt)), key=lambda row: (doubt[row], row)):
         rows.setdefault(labels["label"][row], []).append(row)
-    for rank in range(EACH):
+    for rank in range(THUMBNAILS_EACH):
         for found in rows.values():
             if rank < (len(found) + 1) // 2:
-                yield found[rank], KINDS[0]
+                yield found[rank], EXAMPLE_KINDS[0]
             if rank < len(found) // 2:
-                yield found[-1 - rank], KINDS[1]
+                yield found[-1 - rank], EXAMPLE_KINDS[1]
 
 
-def row_gallery(
+def make_row_gallery(
     problem: Problem, front: ImageInputs | None, labels: Mapping[str, Sequence[Any]] | None, basis: Sequence[Component]
 ) -> dict[str, Any] | None:
     """What is written as gallery/rows.json; None where rows are no pictures."""
-    read = pixels_of(problem, front)
+    read = pixel_reader(problem, front)
     if read is None or not labels or not labels["id"]:
         return None
-    names, pictures, items = row_ids(problem), Pictures(read), list[dict[str, Any]]()
+    names, pictures, items = row_ids(problem), ThumbnailSet(read), list[dict[str, Any]]()
     hidden = problem.hidden_labels if isinstance(problem.hidden_labels, Tensor) else None
-    for row, why in chosen(labels, problem.schema.names):
-        if len(items) < MOST and pictures.add(names[row], row, BYTES - BASIS_BYTES):
+    for row, why in choose_examples(labels, problem.schema.names):
+        if len(items) < MOST_EXAMPLES and pictures.add(names[row], row, MOST_PICTURE_BYTES - MOST_BASIS_BYTES):
             true = -1 if hidden is None else int(hidden[row])
             line = {key: labels[key][row] for key in ("label", "probability", "trusted")}
             truth = problem.schema.names[true] if true >= 0 else None
             items.append({"name": names[row], "why": why, "true": truth, **line})
     place = {name: row for row, name in enumerate(names)}
-    for component in sorted(basis, key=lambda found: -found.share)[:COMPONENTS]:
+    for component in sorted(basis, key=lambda found: -found.share)[:MOST_COMPONENTS]:
         for name in (name for name, _ in component.nearest if name in place):
-            pictures.add(name, place[name], BYTES)
+            pictures.add(name, place[name], MOST_PICTURE_BYTES)
     return {"items": items, "pictures": pictures.encoded()}
 
 
-class Pictures:
+class ThumbnailSet:
     """Small pictures by name, up to a number of bytes."""
 
-    def __init__(self, read: Pixels) -> None:
+    def __init__(self, read: PixelReader) -> None:
         self.read, self.found, self.bytes = read, dict[str, bytes](), 0
 
     def add(self, name: str, row: int, most: int) -> bool:
@@ -136,7 +136,7 @@ class Pictures:
         if name in self.found or self.bytes >= most:
             return name in self.found
         pixels = self.read(row)
-        if pixels is None or self.bytes + len(data := small(pixels)) > most:
+        if pixels is None or self.bytes + len(data := encode_thumbnail(pixels)) > most:
             return False
         self.found[name], self.bytes = data, self.bytes + len(data)
         return True
@@ -151,31 +151,37 @@ def row_gallery_name(number: int) -> str:
     return f"gallery/rows-{number:03d}.json"
 
 
-def stored_gallery(files: SealedFiles, number: int, labels: str | None) -> tuple[tuple[Item, ...], dict[str, bytes]]:
+def read_row_gallery(
+    files: SealedFiles, number: int, labels: str | None
+) -> tuple[tuple[RowExample, ...], dict[str, bytes]]:
     """The items that show a round's labels, which have that hash, and all small pictures; none where none are."""
     file = files.path / row_gallery_name(number)
     if not os.path.lexists(file):
-        old = files.path / OLD_GALLERY
-        return parse_gallery(files.json(OLD_GALLERY, LARGEST), old) if OLD_GALLERY in files else ((), {})
-    facts = read_sealed_json(file, LARGEST)
+        old = files.path / OLD_ROW_GALLERY
+        return (
+            parse_row_gallery(files.json(OLD_ROW_GALLERY, LARGEST_GALLERY_FILE), old)
+            if OLD_ROW_GALLERY in files
+            else ((), {})
+        )
+    facts = read_sealed_json(file, LARGEST_GALLERY_FILE)
     rule = f"{file} shows other labels than those of the run; the fit command that made the run makes it again"
     require(facts.get("labels") == labels, rule, CorruptError)
-    return parse_gallery(facts, file)
+    return parse_row_gallery(facts, file)
 
 
-def parse_gallery(facts: Any, file: Path) -> tuple[tuple[Item, ...], dict[str, bytes]]:
+def parse_row_gallery(facts: Any, file: Path) -> tuple[tuple[RowExample, ...], dict[str, bytes]]:
     """The items and pictures of a gallery that was read from that file."""
     try:
         pictures = {str(name): base64.b64decode(data, validate=True) for name, data in facts["pictures"].items()}
-        return tuple(item(row, pictures) for row in facts["items"]), pictures
+        return tuple(parse_row_example(row, pictures) for row in facts["items"]), pictures
     except (ValueError, TypeError, KeyError, AttributeError, binascii.Error) as error:
         raise CorruptError(f"{file} is not a gallery: {error}") from error
 
 
-def item(row: Mapping[str, Any], pictures: Mapping[str, bytes]) -> Item:
+def parse_row_example(row: Mapping[str, Any], pictures: Mapping[str, bytes]) -> RowExample:
     """One row of the gallery."""
     name, true = str(row["name"]), row["true"]
-    return Item(
+    return RowExample(
         name,
         str(row["why"]),
         str(row["label"]),

@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from embasis.errors import CorruptError, require
-from embasis.report.records import RunView, record_from_json
-from embasis.runs.basis_view import basis_of
+from embasis.report.run_view import RunView
+from embasis.runs.basis_view import read_basis
 from embasis.runs.checkpoint_schema import read_environment, read_refused, read_run
-from embasis.runs.gallery import gallery_of, palette_of
-from embasis.runs.thumbnails import stored_gallery
+from embasis.runs.gallery import read_map_gallery, read_palette
+from embasis.runs.thumbnails import read_row_gallery
 from embasis.storage import SealedFiles
-from embasis.types import SELECTION_SCORE
+from embasis.types import SELECTION_SCORE, record_from_json
 
 
-def view_of(path: Path) -> RunView:
+def read_run_view(path: Path) -> RunView:
     """Everything that the page shows; CorruptError when a byte of it is not as the run wrote it."""
     newest = read_run(path)
     facts, files = newest.facts, SealedFiles(path, newest.sealed)
@@ -24,23 +24,23 @@ def view_of(path: Path) -> RunView:
     require(scored, f"{path}: the run's facts are damaged: a round has no score {SELECTION_SCORE!r}", CorruptError)
     number = kept_round(facts)
     shown = shown_round(facts)
-    items, pictures = stored_gallery(files, shown, files.seal(labels_name(shown)))
+    items, pictures = read_row_gallery(files, shown, files.seal(labels_name(shown)))
     return RunView(
         config=facts["config"],
         environment=read_environment(path, facts),
         rounds=rounds,
         timings=facts["timings"],
-        labels=labels_of(files, shown),
+        labels=read_labels(files, shown),
         status=str(facts["progress"]["status"]),
         best_round=number,
         classes=tuple(facts["classes"]),
         notes=tuple(str(note) for note in facts.get("notes", ())),
         corrected=int(facts.get("corrected", 0)),
-        gallery=gallery_of(files, shown),
-        palette=palette_of(facts),
+        gallery=read_map_gallery(files, shown),
+        palette=read_palette(facts),
         pictures=int((facts.get("maps") or {}).get("pictures", 0)),
         items=items,
-        basis=basis_of(files, number, pictures),
+        basis=read_basis(files, number, pictures),
         refused=read_refused(path, facts),
     )
 
@@ -50,7 +50,7 @@ def labels_name(number: int) -> str:
     return f"labels/round-{number:03d}.parquet"
 
 
-def labels_of(files: SealedFiles, number: int) -> dict[str, list[Any]] | None:
+def read_labels(files: SealedFiles, number: int) -> dict[str, list[Any]] | None:
     """The columns of a round's labels; None for label maps, and before the first round has ended."""
     name = labels_name(number)
     return files.table(name) if name in files else None

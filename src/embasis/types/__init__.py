@@ -23,6 +23,7 @@ from embasis.types.methods import (
     Selector,
 )
 from embasis.types.problem import Arrays, Fine, Problem, RowSamples, Samples, fine_of
+from embasis.types.record_json import record_from_json, record_to_json
 from embasis.types.records import (
     Evaluation,
     RoundRecord,
@@ -82,4 +83,6 @@ __all__ = [
     "TrainingTargets",
     "View",
     "fine_of",
+    "record_from_json",
+    "record_to_json",
 ]

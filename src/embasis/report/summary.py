@@ -1,20 +1,86 @@
-"""What stands on the page of a run beside its figures: sentences, cards and tables."""
+"""What stands on the page of a run beside its figures: sentences, cards and tables, and numbers as text."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from embasis.report.parts import Card, Table, duration, percent, short, three
-from embasis.report.records import RunView
-from embasis.report.tables import NONE
+from embasis.report.run_view import RunView
 
 if TYPE_CHECKING:
     from embasis.types import Evaluation, RoundRecord
 
+DASH = "–"
+"""For a value that does not exist."""
+MOST_TABLE_ROWS = 200
+
+"""A table behind a figure shows at most so many rows."""
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """A heading, its rows as text, a sentence below; `best` are the rows in bold."""
+
+    name: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+    best: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Card:
+    """One key figure."""
+
+    name: str
+    value: str
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A figure: its pictures as SVG, each of which says in words what is to be seen, and the table of its numbers."""
+
+    title: str
+    pictures: Sequence[str]
+    caption: str
+    table: PageTable
+    wide: bool = False
+
+
+def format_score(value: float | None) -> str:
+    """Three decimals, a dash for None."""
+    return DASH if value is None else f"{value:.3f}"
+
+
+def format_number(value: float | None) -> str:
+    """Four digits, a dash for None."""
+    return DASH if value is None else f"{value:.4g}"
+
+
+def format_share(part: float, whole: float) -> str:
+    """A share with one decimal, a dash for a share of nothing."""
+    return f"{part / whole:.1%}" if whole else DASH
+
+
+def format_seconds(seconds: float) -> str:
+    """A time for reading."""
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def numbers_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> PageTable:
+    """The numbers behind a figure, the first of them."""
+    note = f"The first {MOST_TABLE_ROWS} of {len(rows):,} rows." if len(rows) > MOST_TABLE_ROWS else ""
+    return PageTable(f"The numbers of: {title}" if title else "The numbers", header, rows[:MOST_TABLE_ROWS], note)
+
+
 _PRIVATE = ("host", "hostname", "node", "user", "username", "home", "cwd", "argv", "executable")
-_ASKED = (
+
+_INPUT_SETTINGS = (
     "dataset",
     "data",
     "labelled",
@@ -28,40 +94,44 @@ _ASKED = (
     "seed",
 )
 
-_PARTS = ((0, "reliability"), (1, "resolution"), (2, "uncertainty"))
-_OF_QUALITY = (
+_BRIER_PARTS = ((0, "reliability"), (1, "resolution"), (2, "uncertainty"))
+
+_QUALITY_NOTE = (
     "ECE, Brier and AURC: smaller is better; AUPR: larger is better. "
     "Kept at 95%: the largest share of labels, surest first, of which 95% are right."
 )
-MOST_REFUSED = 50
+
+MOST_REJECTED = 50
+
 """Files that a page names."""
-_OF_MAPS = "Labels and trusted count sites, one for each cell of the network's output; the rest is over pixels."
+
+_MAPS_NOTE = "Labels and trusted count sites, one for each cell of the network's output; the rest is over pixels."
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+def flatten_settings(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     """Nested settings as (dotted key, text); absolute paths lose their folders, private facts are left out."""
     rows: list[tuple[str, str]] = []
     for key, value in values.items():
         if str(key).lower() in _PRIVATE:
             continue
         if isinstance(value, Mapping):
-            rows += flat(value, f"{prefix}{key}.")
+            rows += flatten_settings(value, f"{prefix}{key}.")
         elif isinstance(value, list | tuple):
-            rows.append((f"{prefix}{key}", ", ".join(_leaf(item) for item in value) or NONE))
+            rows.append((f"{prefix}{key}", ", ".join(_format_setting(item) for item in value) or DASH))
         else:
-            rows.append((f"{prefix}{key}", _leaf(value)))
+            rows.append((f"{prefix}{key}", _format_setting(value)))
     return rows
 
 
-def _leaf(value: Any) -> str:
-    text = NONE if value is None else str(value)
+def _format_setting(value: Any) -> str:
+    text = DASH if value is None else str(value)
     if re.match(r"[/~][^/\s]*/|[A-Za-z]:\\", text):
         return "…/" + re.split(r"[/\\]", text.rstrip("/\\"))[-1]
     return text
 
 
-def _setting(view: RunView, name: str) -> str | None:
-    found = dict(flat(view.config))
+def _find_setting(view: RunView, name: str) -> str | None:
+    found = dict(flatten_settings(view.config))
     exact = [key for key in (name, f"{name}.name") if key in found]
     nested = [key for key in found if key.endswith(f".{name}")]
     return found[[*exact, *nested][0]] if exact or nested else None
@@ -69,16 +139,16 @@ def _setting(view: RunView, name: str) -> str | None:
 
 def run_title(view: RunView) -> str:
     """Method and data of the run, as far as its settings name them."""
-    names = [name for key in ("method", "dataset") if (name := _setting(view, key))]
+    names = [name for key in ("method", "dataset") if (name := _find_setting(view, key))]
     return " on ".join(names) if len(names) == 2 else names[0] if names else "Self-training run"
 
 
-def counted(view: RunView) -> str:
+def label_unit(view: RunView) -> str:
     """What the labels of a run are of: rows, or the sites of pictures."""
     return "sites" if view.on_maps else "rows"
 
 
-def judged(view: RunView) -> str:
+def truth_unit(view: RunView) -> str:
     """What true labels are of: rows, or the pixels of pictures."""
     return "pixels" if view.on_maps else "rows"
 
@@ -89,11 +159,13 @@ def run_lead(view: RunView) -> str:
         return "No round has finished yet."
     last = view.rounds[-1]
     truth = "with true labels to check against" if last.evaluation else "without true labels"
-    what = f"{last.unlabelled:,} unlabelled {counted(view)}" + (f" in {_pictures(view)}" if view.pictures else "")
+    what = f"{last.unlabelled:,} unlabelled {label_unit(view)}" + (
+        f" in {_count_pictures(view)}" if view.pictures else ""
+    )
     return f"{what}, {len(view.classes)} classes, {len(view.rounds) - 1} rounds, {truth}."
 
 
-def _pictures(view: RunView) -> str:
+def _count_pictures(view: RunView) -> str:
     return f"{view.pictures:,} picture{'' if view.pictures == 1 else 's'}"
 
 
@@ -106,19 +178,19 @@ def run_cards(view: RunView) -> list[Card]:
         now, then = record.evaluation, first.evaluation if first is not record else None
 
         def was(name: str) -> str:
-            return f"{three(getattr(then, name))} in round {first.round}" if then else ""
+            return f"{format_score(getattr(then, name))} in round {first.round}" if then else ""
 
         if now is not None:
             if view.on_maps:
-                cards.append(Card("Mean IoU", three(now.mean_iou), was("mean_iou") or "mean over classes"))
+                cards.append(Card("Mean IoU", format_score(now.mean_iou), was("mean_iou") or "mean over classes"))
             name = "Pixel accuracy" if view.on_maps else "Accuracy of the labels"
-            cards.append(Card(name, three(now.accuracy), was("accuracy") or f"{now.rows:,} {judged(view)}"))
-        share = percent(record.trusted, record.unlabelled)
+            cards.append(Card(name, format_score(now.accuracy), was("accuracy") or f"{now.rows:,} {truth_unit(view)}"))
+        share = format_share(record.trusted, record.unlabelled)
         cards.append(Card("Trusted labels", share, f"{record.trusted:,} of {record.unlabelled:,}"))
         if now is not None:
-            right = three(now.trusted_precision)
-            cards.append(Card("Right among the trusted", right, f"{three(now.accuracy)} among all"))
-            cards.append(Card("Calibration error", three(now.ece), was("ece") or "0 is best"))
+            right = format_score(now.trusted_precision)
+            cards.append(Card("Right among the trusted", right, f"{format_score(now.accuracy)} among all"))
+            cards.append(Card("Calibration error", format_score(now.ece), was("ece") or "0 is best"))
         cards += _expected_cards(record)
         if record.test is not None:
             cards += _test_cards(record.test, view)
@@ -126,7 +198,7 @@ def run_cards(view: RunView) -> list[Card]:
         cards.append(Card("Round kept", str(record.round), f"of {view.rounds[-1].round}; {kept}"))
     if view.timings:
         total = sum(float(row["seconds"]) for row in view.timings)
-        cards.append(Card("Time", duration(total), f"{len({row['stage'] for row in view.timings})} stages"))
+        cards.append(Card("Time", format_seconds(total), f"{len({row['stage'] for row in view.timings})} stages"))
     return cards
 
 
@@ -134,7 +206,9 @@ def _expected_cards(record: RoundRecord) -> list[Card]:
     """What can be said of the labels without any true one."""
     expected, temperature = record.facts.get("expected_accuracy"), record.facts.get("temperature")
     found = (
-        [Card("Expected accuracy", three(expected), "estimated without true labels")] if expected is not None else []
+        [Card("Expected accuracy", format_score(expected), "estimated without true labels")]
+        if expected is not None
+        else []
     )
     if temperature is not None:
         direction = "softened" if temperature > 1 else "sharpened" if temperature < 1 else "left as they are"
@@ -144,9 +218,9 @@ def _expected_cards(record: RoundRecord) -> list[Card]:
 
 def _test_cards(test: Evaluation, view: RunView) -> list[Card]:
     if view.on_maps:
-        hint = f"pixel accuracy {three(test.accuracy)}"
-        return [Card("Mean IoU on the test set", three(test.mean_iou), hint)]
-    return [Card("Accuracy on the test set", three(test.accuracy), f"{test.rows:,} rows")]
+        hint = f"pixel accuracy {format_score(test.accuracy)}"
+        return [Card("Mean IoU on the test set", format_score(test.mean_iou), hint)]
+    return [Card("Accuracy on the test set", format_score(test.accuracy), f"{test.rows:,} rows")]
 
 
 def run_warnings(view: RunView) -> list[str]:
@@ -162,24 +236,24 @@ def run_warnings(view: RunView) -> list[str]:
         gone = [name for name, n in zip(view.classes, last.class_counts, strict=False) if n == 0]
         if gone:
             more = f" and {len(gone) - 10} more" if len(gone) > 10 else ""
-            found.append(f"Round {last.round}: no {counted(view)[:-1]} is labelled {', '.join(gone[:10])}{more}.")
+            found.append(f"Round {last.round}: no {label_unit(view)[:-1]} is labelled {', '.join(gone[:10])}{more}.")
     return found
 
 
 def input_summary(view: RunView) -> list[tuple[str, str]]:
     """What the run was given."""
-    rows = [(name, value) for name in _ASKED if (value := _setting(view, name)) is not None]
+    rows = [(name, value) for name in _INPUT_SETTINGS if (value := _find_setting(view, name)) is not None]
     rows += [("corrected by hand, now labelled", f"{view.corrected:,}")] if view.corrected else []
     if view.rounds:
         rows += [("unlabelled pictures", f"{view.pictures:,}")] if view.pictures else []
-        rows.append((f"unlabelled {counted(view)}", f"{view.rounds[-1].unlabelled:,}"))
+        rows.append((f"unlabelled {label_unit(view)}", f"{view.rounds[-1].unlabelled:,}"))
         rows.append(("true labels", "given, for checking only" if view.rounds[-1].evaluation else "none"))
     names = ", ".join(view.classes[:12]) + (f" and {len(view.classes) - 12} more" if len(view.classes) > 12 else "")
     rows.append((f"{len(view.classes)} classes", names))
     return rows
 
 
-def round_table(view: RunView) -> Table:
+def round_table(view: RunView) -> PageTable:
     """One line per round."""
     scores = list(dict.fromkeys(key for record in view.rounds for key in record.scores))
     truth = any(record.evaluation for record in view.rounds)
@@ -188,19 +262,19 @@ def round_table(view: RunView) -> Table:
     header += _measure_names(view) if truth else []
     rows = []
     for record in view.rounds:
-        row = [str(record.round), record.status, f"{record.loss:.4g}", percent(record.trusted, record.unlabelled)]
-        row += [f"{record.changed:.1%}", *(_score(record, name) for name in scores)]
+        row = [str(record.round), record.status, f"{record.loss:.4g}", format_share(record.trusted, record.unlabelled)]
+        row += [f"{record.changed:.1%}", *(_format_round_score(record, name) for name in scores)]
         if truth:
             row += _measures(record.evaluation, view)
         rows.append([*row, *(_test_measures(record.test, view) if test else [])])
     best = frozenset(i for i, record in enumerate(view.rounds) if record.round == view.best_round)
     note = f"Round {view.best_round}, in bold, is the one kept." if best else ""
     tested = ["test mean IoU", "test pixel accuracy"] if view.on_maps else ["test accuracy"]
-    return Table("Round by round", [*header, *(tested if test else [])], rows, note, best)
+    return PageTable("Round by round", [*header, *(tested if test else [])], rows, note, best)
 
 
-def _score(record: RoundRecord, name: str) -> str:
-    return short(record.scores.get(name))
+def _format_round_score(record: RoundRecord, name: str) -> str:
+    return format_number(record.scores.get(name))
 
 
 def _measure_names(view: RunView) -> list[str]:
@@ -210,55 +284,59 @@ def _measure_names(view: RunView) -> list[str]:
 
 def _measures(e: Evaluation | None, view: RunView) -> list[str]:
     if e is None:
-        return [NONE] * len(_measure_names(view))
+        return [DASH] * len(_measure_names(view))
     first = (e.mean_iou, e.accuracy) if view.on_maps else (e.accuracy, e.mean_class_accuracy)
-    return [three(value) for value in (*first, e.network_accuracy, e.ece, e.nll, e.auroc, e.trusted_precision)]
+    return [format_score(value) for value in (*first, e.network_accuracy, e.ece, e.nll, e.auroc, e.trusted_precision)]
 
 
 def _test_measures(e: Evaluation | None, view: RunView) -> list[str]:
-    overlap = [three(e.mean_iou if e else None)] if view.on_maps else []
-    return [*overlap, three(e.accuracy if e else None)]
+    overlap = [format_score(e.mean_iou if e else None)] if view.on_maps else []
+    return [*overlap, format_score(e.accuracy if e else None)]
 
 
-def class_table(view: RunView) -> Table:
+def class_table(view: RunView) -> PageTable:
     """One line per class: its labels in the kept round and, with true labels, how right they are."""
     record = view.kept or (view.rounds[-1] if view.rounds else None)
     if record is None:
-        return Table("Classes", (), ())
+        return PageTable("Classes", (), ())
     truth, rows = record.evaluation, []
     for c, name in enumerate(view.classes):
         row = [name, f"{record.class_counts[c]:,}", f"{record.trusted_counts[c]:,}"]
         if truth:
             true, labelled = sum(truth.confusion[c]), sum(line[c] for line in truth.confusion)
             hit = truth.confusion[c][c]
-            row += [three(_at(truth.class_iou, c))] if view.on_maps else []
-            row += [f"{true:,}", three(hit / true if true else None), three(hit / labelled if labelled else None)]
-            row += [three(_at(truth.class_ece, c))] if view.on_maps else []
+            row += [format_score(_value_at(truth.class_iou, c))] if view.on_maps else []
+            row += [
+                f"{true:,}",
+                format_score(hit / true if true else None),
+                format_score(hit / labelled if labelled else None),
+            ]
+            row += [format_score(_value_at(truth.class_ece, c))] if view.on_maps else []
         rows.append(row)
-    true_names = [f"true {judged(view)}", "found (recall)", "right (precision)"]
+    true_names = [f"true {truth_unit(view)}", "found (recall)", "right (precision)"]
     if view.on_maps:
         true_names = ["IoU", *true_names, "calibration error"]
-    note = f"Round {record.round}." + (f" {_OF_MAPS}" if view.on_maps and truth else "")
-    return Table("Classes", ["class", "labels", "trusted", *(true_names if truth else [])], rows, note)
+    note = f"Round {record.round}." + (f" {_MAPS_NOTE}" if view.on_maps and truth else "")
+    return PageTable("Classes", ["class", "labels", "trusted", *(true_names if truth else [])], rows, note)
 
 
-def _at(values: Sequence[float | None], number: int) -> float | None:
+def _value_at(values: Sequence[float | None], number: int) -> float | None:
     """The value of a class; None where there are none."""
     return values[number] if number < len(values) else None
 
 
-def cost_table(view: RunView) -> Table:
+def cost_table(view: RunView) -> PageTable:
     """Seconds of each stage over all rounds."""
     stages: dict[str, list[float]] = {}
     for row in view.timings:
         stages.setdefault(str(row["stage"]), []).append(float(row["seconds"]))
     total = sum(sum(times) for times in stages.values())
-    rows = [[s, f"{sum(t):.2f}", percent(sum(t), total), str(len(t))] for s, t in stages.items()]
+    rows = [[s, f"{sum(t):.2f}", format_share(sum(t), total), str(len(t))] for s, t in stages.items()]
     rows += [["total", f"{total:.2f}", "", ""]] if rows else []
-    return Table("Cost", ("stage", "seconds", "share", "times run"), rows)
+    return PageTable("Cost", ("stage", "seconds", "share", "times run"), rows)
 
 
-def quality_table(view: RunView) -> Table:
+def quality_table(view: RunView) -> PageTable:
     """One line per round with true labels: calibration, and how well the uncertainty ranks the labels."""
     found = [(record.round, record.evaluation) for record in view.rounds if record.evaluation is not None]
     columns: dict[str, list[float | None]] = {
@@ -266,33 +344,36 @@ def quality_table(view: RunView) -> Table:
         "class-wise ECE": [e.classwise_ece for _, e in found],
         "mean confidence": [e.confidence for _, e in found],
         "Brier": [e.brier for _, e in found],
-        **{f"Brier: {name}": [e.brier_parts[i] if e.brier_parts else None for _, e in found] for i, name in _PARTS},
+        **{
+            f"Brier: {name}": [e.brier_parts[i] if e.brier_parts else None for _, e in found]
+            for i, name in _BRIER_PARTS
+        },
         "AUPR": [e.aupr for _, e in found],
         "AURC": [e.aurc for _, e in found],
     }
     for precision in sorted({precision for _, e in found for precision, _ in e.coverage}):
         columns[f"kept at {precision:.0%}"] = [dict(e.coverage).get(precision) for _, e in found]
     shown = {name: values for name, values in columns.items() if any(value is not None for value in values)}
-    rows = [[str(n), *(three(values[i]) for values in shown.values())] for i, (n, _) in enumerate(found)]
+    rows = [[str(n), *(format_score(values[i]) for values in shown.values())] for i, (n, _) in enumerate(found)]
     best = frozenset(i for i, (n, _) in enumerate(found) if n == view.best_round)
-    return Table("Calibration and ranking", ["round", *shown], rows if shown else [], _OF_QUALITY, best)
+    return PageTable("Calibration and ranking", ["round", *shown], rows if shown else [], _QUALITY_NOTE, best)
 
 
-def chosen_table(view: RunView) -> Table:
+def labeller_table(view: RunView) -> PageTable:
     """One line per round: what the labeller chose for itself."""
     names = list(dict.fromkeys(key for record in view.rounds for key in record.facts))
-    rows = [[str(record.round), *(short(record.facts.get(name)) for name in names)] for record in view.rounds]
-    return Table("What the labeller chose", ["round", *(n.replace("_", " ") for n in names)], rows if names else [])
+    rows = [[str(record.round), *(format_number(record.facts.get(name)) for name in names)] for record in view.rounds]
+    return PageTable("What the labeller chose", ["round", *(n.replace("_", " ") for n in names)], rows if names else [])
 
 
-def refused_table(view: RunView) -> Table:
+def rejected_table(view: RunView) -> PageTable:
     """Files that could not be used."""
     rows = [[str(row.get(name, "")) for name in ("name", "side", "phase", "reason")] for row in view.refused]
-    more = f"The first {MOST_REFUSED} of {len(rows):,}; quarantine.jsonl has all." if len(rows) > MOST_REFUSED else ""
-    return Table("Files that were not used", ("file", "side", "found at", "reason"), rows[:MOST_REFUSED], more)
+    more = f"The first {MOST_REJECTED} of {len(rows):,}; quarantine.jsonl has all." if len(rows) > MOST_REJECTED else ""
+    return PageTable("Files that were not used", ("file", "side", "found at", "reason"), rows[:MOST_REJECTED], more)
 
 
-def run_facts(view: RunView) -> list[tuple[str, list[tuple[str, str]]]]:
+def settings_tables(view: RunView) -> list[tuple[str, list[tuple[str, str]]]]:
     """Settings and environment, without paths and names of the machine."""
-    found = (("Settings", flat(view.config)), ("Environment", flat(view.environment)))
+    found = (("Settings", flatten_settings(view.config)), ("Environment", flatten_settings(view.environment)))
     return [(name, rows) for name, rows in found if rows]

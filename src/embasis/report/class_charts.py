@@ -1,23 +1,65 @@
-"""The figures that show classes, components and stages of a run, with their words."""
+"""The figures that show the classes, components and stages of a run, each with its caption and its numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from embasis.report.drawing import NAMED_CLASSES
-from embasis.report.figures import Strip, strips
-from embasis.report.heat import Heat, heat
-from embasis.report.parts import Panel, duration, numbers_table, percent
-from embasis.report.records import Component, RunView
-from embasis.report.sections import judged
+from embasis.report.run_view import Component, RunView
+from embasis.report.summary import Panel, format_seconds, format_share, numbers_table, truth_unit
+from embasis.report.svg import (
+    LARGE_CHART,
+    NAMED_CLASSES,
+    HeatMap,
+    draw_chart,
+    draw_heat_map,
+    draw_key,
+    draw_mark,
+    draw_text,
+    make_element,
+    shorten_name,
+)
 
-MARKED = 60
+MOST_MARKED_CELLS = 60
+
 """A picture of many classes has a mark on so many cells."""
-MOST_ROUNDS = 24
+
+MOST_TIMED_ROUNDS = 24
+
 """A picture of times shows at most so many rounds, the last ones."""
 
 
-def balance(view: RunView) -> Panel:
+@dataclass(frozen=True)
+class BarRow:
+    """One row of a bar chart: a name, what is written at its end, and parts with their texts."""
+
+    name: str
+    value: str
+    parts: Sequence[tuple[int, float, str]]
+    """(series, length, text)"""
+
+
+def draw_bars(found: Sequence[BarRow], label: str, names: Sequence[str]) -> str:
+    """A bar for each row, below its name; `names` are those of the series."""
+    width = float(LARGE_CHART[0])
+    drawn, tall = draw_key(names, 2, 14, width, 1, filled=True) if len(names) > 1 else ("", 0.0)
+    most = max((sum(length for _, length, _ in row.parts) for row in found), default=0.0) or 1.0
+    body, y = [drawn], tall + (22.0 if tall else 14.0)
+    for row in found:
+        body += [draw_text(2, y, shorten_name(row.name, 40)), draw_text(width - 2, y, row.value, "end quiet")]
+        x, pieces = 2.0, list[str]()
+        for series, length, said in row.parts:
+            wide = (width - 4) * length / most
+            pieces.append(
+                draw_mark("rect", {"x": x, "y": y + 5, "width": max(wide, 1.0), "height": 9}, said, f"b s{series}")
+            )
+            x += wide
+        body.append(make_element("g", {}, "".join(pieces)))
+        y += 36
+    return draw_chart(width, y - 14, label, body)
+
+
+def balance_panel(view: RunView) -> Panel:
     """Class shares over rounds."""
     totals = [max(1, sum(record.class_counts)) for record in view.rounds]
     pairs = list(zip(view.rounds, totals, strict=True))
@@ -33,9 +75,9 @@ def balance(view: RunView) -> Panel:
     last = view.rounds[-1]
     most = max(range(len(view.classes)), key=lambda c: last.class_counts[c])
     label = f"Class shares per round. Largest in round {last.round}: {view.classes[most]}, {rows[most][-1]}."
-    order = sorted(range(len(view.classes)), key=lambda c: -last.class_counts[c])[:MARKED]
-    picture = heat(
-        Heat(
+    order = sorted(range(len(view.classes)), key=lambda c: -last.class_counts[c])[:MOST_MARKED_CELLS]
+    picture = draw_heat_map(
+        HeatMap(
             label,
             view.classes,
             [str(record.round) for record in view.rounds],
@@ -53,13 +95,13 @@ def balance(view: RunView) -> Panel:
     return Panel(title, [picture], text, table)
 
 
-def confusion(view: RunView) -> Panel:
+def confusion_panel(view: RunView) -> Panel:
     """True classes against labels, for the kept round."""
     with_truth = [record for record in view.rounds if record.evaluation is not None]
     record = view.kept if view.kept in with_truth and view.kept is not None else with_truth[-1]
     evaluation = record.evaluation
     assert evaluation is not None
-    counts, unit = evaluation.confusion, judged(view)
+    counts, unit = evaluation.confusion, truth_unit(view)
     cells = [(n, i, j) for i, row in enumerate(counts) for j, n in enumerate(row) if n and i != j]
     cells.sort(key=lambda item: -item[0])
     worst = "No errors."
@@ -67,16 +109,16 @@ def confusion(view: RunView) -> Panel:
         n, i, j = cells[0]
         worst = f"Most frequent error: {view.classes[i]} labelled {view.classes[j]}, {n:,} {unit}."
     shares = [[n / max(sum(row), 1) for n in row] for row in counts]
-    picture = heat(
-        Heat(
+    picture = draw_heat_map(
+        HeatMap(
             f"Confusion matrix. {worst}",
             view.classes,
             view.classes,
             shares,
-            _written(counts, shares, view.on_maps),
-            _told(counts, shares, view.classes, unit),
+            _cell_values(counts, shares, view.on_maps),
+            _cell_texts(counts, shares, view.classes, unit),
             ("true class", "label"),
-            marked=frozenset((i, j) for _, i, j in cells[:MARKED]),
+            marked=frozenset((i, j) for _, i, j in cells[:MOST_MARKED_CELLS]),
         )
     )
     text = f"Round {record.round}. A row is a true class, a column a label; the shade is the share of the true class."
@@ -87,14 +129,14 @@ def confusion(view: RunView) -> Panel:
     return Panel(title, [picture], f"{text} {worst}", table)
 
 
-def _written(counts: Sequence[Sequence[int]], shares: Sequence[Sequence[float]], per_cent: bool) -> list[list[str]]:
+def _cell_values(counts: Sequence[Sequence[int]], shares: Sequence[Sequence[float]], per_cent: bool) -> list[list[str]]:
     """What stands in the cells; nothing in empty ones."""
     if not per_cent:
         return [[str(n) if n else "" for n in row] for row in counts]
     return [[f"{100 * share:.0f}" if share >= 0.005 else "" for share in row] for row in shares]
 
 
-def _told(
+def _cell_texts(
     counts: Sequence[Sequence[int]], shares: Sequence[Sequence[float]], classes: Sequence[str], unit: str
 ) -> list[list[str]]:
     return [
@@ -106,7 +148,7 @@ def _told(
     ]
 
 
-def components(view: RunView) -> str:
+def draw_components(view: RunView) -> str:
     """A bar for each class, a piece for each component for which it is the likeliest."""
     found: dict[str, list[tuple[int, Component]]] = {name: [] for name in view.classes}
     for number, component in enumerate(view.basis):
@@ -114,9 +156,9 @@ def components(view: RunView) -> str:
     sums = {name: sum(component.share for _, component in parts) for name, parts in found.items()}
     largest = set(sorted(found, key=lambda name: -sums[name])[:NAMED_CLASSES])
     shown = [
-        Strip(
+        BarRow(
             name,
-            percent(sums[name], 1) if parts else "no component",
+            format_share(sums[name], 1) if parts else "no component",
             [(1, component.share, _component_text(number, component)) for number, component in parts],
         )
         for name, parts in found.items()
@@ -124,7 +166,7 @@ def components(view: RunView) -> str:
     ]
     most = max(sums, key=lambda name: sums[name])
     label = f"{len(view.basis)} components by their likeliest class. Largest: {most}, {sums[most]:.1%}."
-    return strips(shown, label, [])
+    return draw_bars(shown, label, [])
 
 
 def _component_text(number: int, component: Component) -> str:
@@ -132,7 +174,7 @@ def _component_text(number: int, component: Component) -> str:
     return f"component {number}: {classes}; {component.share:.1%} of the unlabelled side"
 
 
-def cost(view: RunView) -> Panel:
+def cost_panel(view: RunView) -> Panel:
     """Seconds of each stage, round by round."""
     stages = list(dict.fromkeys(str(row["stage"]) for row in view.timings))
     found: dict[int, dict[str, float]] = {}
@@ -141,26 +183,28 @@ def cost(view: RunView) -> Panel:
         times[str(row["stage"])] = times.get(str(row["stage"]), 0.0) + float(row["seconds"])
     total = sum(sum(times.values()) for times in found.values())
     shown = [
-        Strip(
+        BarRow(
             f"round {number}",
-            duration(sum(times.values())),
+            format_seconds(sum(times.values())),
             [
-                (series, times[stage], f"round {number}, {stage}: {duration(times[stage])}")
+                (series, times[stage], f"round {number}, {stage}: {format_seconds(times[stage])}")
                 for series, stage in enumerate(stages, 1)
                 if stage in times
             ],
         )
-        for number, times in sorted(found.items())[-MOST_ROUNDS:]
+        for number, times in sorted(found.items())[-MOST_TIMED_ROUNDS:]
     ]
     sums = {stage: sum(times.get(stage, 0.0) for times in found.values()) for stage in stages}
-    said = "; ".join(f"{stage} {duration(seconds)}, {percent(seconds, total)}" for stage, seconds in sums.items())
+    said = "; ".join(
+        f"{stage} {format_seconds(seconds)}, {format_share(seconds, total)}" for stage, seconds in sums.items()
+    )
     rows = [
         [str(number), stage, f"{times[stage]:.2f}"]
         for number, times in sorted(found.items())
         for stage in stages
         if stage in times
     ]
-    text = f"{duration(total)} in all: {said}."
+    text = f"{format_seconds(total)} in all: {said}."
     title = "Where the time went"
-    picture = strips(shown, f"Times of the rounds. {text}", stages)
+    picture = draw_bars(shown, f"Times of the rounds. {text}", stages)
     return Panel(title, [picture], text, numbers_table(["round", "stage", "seconds"], rows, title))

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from embasis.errors import require
-from embasis.report.records import visible
+from embasis.errors import require, visible
 
-METRICS = {
+SCORE_COLUMNS = {
     "accuracy": "acc",
     "mean_class_accuracy": "class",
     "network_accuracy": "net",
@@ -26,7 +25,7 @@ METRICS = {
     "seconds": "sec",
 }
 """The columns of every table: the field of a RunScore and its short heading."""
-MORE = {
+FILE_COLUMNS = {
     "adaptive_ece": "aECE",
     "classwise_ece": "cECE",
     "brier": "Brier",
@@ -35,7 +34,7 @@ MORE = {
     "coverage_95": "cov95",
 }
 """What only the files of numbers have, so that tables stay narrow; docs/metrics.md says what they are."""
-IOU = {"mean_iou": "mIoU", "starred_iou": "mIoU*"}
+IOU_COLUMNS = {"mean_iou": "mIoU", "starred_iou": "mIoU*"}
 """Columns that stand before them where runs have them: those on label maps."""
 PLUS_MINUS = "\u00b1"
 IOU_LEGEND = (
@@ -87,7 +86,7 @@ class RunScore:
     def cells(self) -> dict[str, Any]:
         """One line of a table of runs: values by their names, then `accuracy of <class>` and `IoU of <class>`."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if not name.startswith("class_")}
-        plain = {name: value for name, value in plain.items() if name not in IOU or value is not None}
+        plain = {name: value for name, value in plain.items() if name not in IOU_COLUMNS or value is not None}
         accuracies = zip(self.class_names, self.class_accuracy, strict=True)
         plain |= {f"accuracy of {name}": accuracy for name, accuracy in accuracies}
         return plain | {f"IoU of {name}": iou for name, iou in self.ious.items()}
@@ -139,7 +138,7 @@ class Summary:
         return over if most == 1 else f"{over}; each seed averages {pairs}"
 
 
-def summarise(rows: Iterable[RunScore]) -> list[Summary]:
+def summarise_runs(rows: Iterable[RunScore]) -> list[Summary]:
     """One summary per data set and method, in the order of their first rows."""
     groups: dict[tuple[str, str], dict[int, dict[str, RunScore]]] = {}
     for row in rows:
@@ -147,13 +146,13 @@ def summarise(rows: Iterable[RunScore]) -> list[Summary]:
         run = f"{visible(row.method)} on {visible(row.dataset)} / {visible(row.pair)}, seed {row.seed}"
         require(row.pair not in pairs, f"rows must be unique, got two of {run}")
         pairs[row.pair] = row
-    return [_summary(dataset, method, seeds) for (dataset, method), seeds in groups.items()]
+    return [_summarise_method(dataset, method, seeds) for (dataset, method), seeds in groups.items()]
 
 
-def _summary(dataset: str, method: str, seeds: dict[int, dict[str, RunScore]]) -> Summary:
+def _summarise_method(dataset: str, method: str, seeds: dict[int, dict[str, RunScore]]) -> Summary:
     counts = [len(pairs) for pairs in seeds.values()]
     stats = {}
-    for metric in (*IOU, *METRICS, *MORE):
+    for metric in (*IOU_COLUMNS, *SCORE_COLUMNS, *FILE_COLUMNS):
         per_seed = []
         for pairs in seeds.values():
             values = [value for row in pairs.values() if (value := getattr(row, metric)) is not None]
@@ -162,7 +161,7 @@ def _summary(dataset: str, method: str, seeds: dict[int, dict[str, RunScore]]) -
     return Summary(dataset, method, len(seeds), (min(counts), max(counts)), stats)
 
 
-def by_dataset(summaries: Iterable[Summary]) -> dict[str, list[Summary]]:
+def group_by_dataset(summaries: Iterable[Summary]) -> dict[str, list[Summary]]:
     """The summaries of each data set, in the given order."""
     groups: dict[str, list[Summary]] = {}
     for summary in summaries:
@@ -170,37 +169,37 @@ def by_dataset(summaries: Iterable[Summary]) -> dict[str, list[Summary]]:
     return groups
 
 
-def columns(summaries: Sequence[Summary]) -> dict[str, str]:
+def table_columns(summaries: Sequence[Summary]) -> dict[str, str]:
     """The columns of a table of these, by field of RunScore, with their headings: IoU only where some run has it."""
-    return {name: text for name, text in IOU.items() if any(s.stats[name].n for s in summaries)} | METRICS
+    return {name: text for name, text in IOU_COLUMNS.items() if any(s.stats[name].n for s in summaries)} | SCORE_COLUMNS
 
 
-def numbers(summaries: Sequence[Summary]) -> tuple[str, ...]:
+def file_columns(summaries: Sequence[Summary]) -> tuple[str, ...]:
     """All fields of RunScore that some run has, for the files of numbers."""
-    return (*columns(summaries), *(name for name in MORE if any(s.stats[name].n for s in summaries)))
+    return (*table_columns(summaries), *(name for name in FILE_COLUMNS if any(s.stats[name].n for s in summaries)))
 
 
 def headline(summaries: Sequence[Summary]) -> str:
     """The field by which methods of one data set are ranked: mean IoU where it exists, else accuracy."""
-    return next(iter(columns(summaries)))
+    return next(iter(table_columns(summaries)))
 
 
-def legend(summaries: Sequence[Summary]) -> str:
+def column_legend(summaries: Sequence[Summary]) -> str:
     """What the columns of a table of these are."""
-    return LEGEND if headline(summaries) in IOU else PLAIN_LEGEND
+    return LEGEND if headline(summaries) in IOU_COLUMNS else PLAIN_LEGEND
 
 
-def best_of(summaries: Sequence[Summary]) -> set[tuple[str, str]]:
+def best_methods(summaries: Sequence[Summary]) -> set[tuple[str, str]]:
     """(data set, method) of the highest mean of each data set's headline; several when they tie as printed."""
     best = set()
-    for dataset, group in by_dataset(summaries).items():
+    for dataset, group in group_by_dataset(summaries).items():
         measure = headline(group)
         printed = {s.method: round(s.stats[measure].mean or 0.0, 3) for s in group}
         best |= {(dataset, method) for method, value in printed.items() if value == max(printed.values())}
     return best
 
 
-def caption(summaries: Sequence[Summary]) -> str:
+def averaging_note(summaries: Sequence[Summary]) -> str:
     """What the numbers are averages of; said per method where methods differ."""
     groups: dict[str, list[str]] = {}
     for summary in summaries:
@@ -209,7 +208,7 @@ def caption(summaries: Sequence[Summary]) -> str:
         text = next(iter(groups)) + "."
     else:
         text = " ".join(f"{', '.join(names)}: {averaged}." for averaged, names in groups.items())
-    heads = columns(summaries)
+    heads = table_columns(summaries)
     partial = [heads[m] for m in heads if any(0 < s.stats[m].n < s.seeds for s in summaries)]
     text += f" {', '.join(partial)}: over the seeds in which it exists." if partial else ""
-    return text + (" acc beside mIoU is pixel accuracy." if headline(summaries) in IOU else "")
+    return text + (" acc beside mIoU is pixel accuracy." if headline(summaries) in IOU_COLUMNS else "")
