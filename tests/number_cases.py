@@ -226,7 +226,7 @@ def trust_holds(case: NumberCase, mean: Tensor, between: Tensor, within: Tensor)
     """P1, P2: weights are bounded; of equal scores the ids decide, whatever the order of rows."""
     weight = losses.inverse_variance((between + within).sum(1))
     yield from finite(weight=weight)
-    if float(weight.min()) < 1 / losses.RATIO - 1e-6 or float(weight.max()) > losses.RATIO + 1e-5:
+    if float(weight.min()) < 1 / losses.WEIGHT_RATIO - 1e-6 or float(weight.max()) > losses.WEIGHT_RATIO + 1e-5:
         yield f"a weight is outside of its range: {float(weight.min())} to {float(weight.max())}"
     score, label = moments.scalar_uncertainty(mean, between, within, "gini"), mean.argmax(1)
     uniform = torch.rand(len(score), generator=torch.Generator().manual_seed(case.seed), dtype=torch.float64)

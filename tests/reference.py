@@ -625,7 +625,7 @@ def training_priors(known, pseudo_label_counts, weight):
     return [(float(share) + weight * (float(count) + 0.5) / total) / (1 + weight) for share, count in pairs]
 
 
-def network_temperature(scores, entropy, weight=None):
+def fit_network_temperature(scores, entropy, weight=None):
     """The largest power on a fine grid of (0, 1] whose mean entropy is at least the one asked for."""
     for power in np.geomspace(1.0, 1e-4, 4000):
         exponents = power * wide(scores)
@@ -686,7 +686,7 @@ def mixtures(mean, between, score, index, share):
     return np.array(means), np.array(betweens), np.array(scores)
 
 
-def enlarged(mean, score, grid, size):
+def enlarge_means(mean, score, grid, size):
     places = [((r + 0.5) / size[0], (c + 0.5) / size[1]) for r in range(size[0]) for c in range(size[1])]
     index, share = corners(np.array(places), grid)
     means, _, scores = mixtures(mean, 0 * wide(mean), score, index, share)
@@ -694,19 +694,19 @@ def enlarged(mean, score, grid, size):
 
 
 def surest(mean, score, grid, size):
-    means, scores = enlarged(mean, score, grid, size)
+    means, scores = enlarge_means(mean, score, grid, size)
     labels = [max(range(len(row)), key=lambda c: row[c]) for row in means]
     values = [row[c] for row, c in zip(means, labels, strict=True)]
     return np.array(labels), np.array(values), np.array([1 - sum(row**2) for row in means]), scores
 
 
-def packed(mean, between):
+def pack_moments(mean, between):
     return np.float16(wide(mean)), np.array(
         [[round(min(max(b, 0), 0.25) * 1020) for b in row] for row in wide(between)]
     )
 
 
-def unpacked(mean, between):
+def unpack_moments(mean, between):
     rows = [row / sum(row) for row in wide(mean)]
     found = [
         [min(b / 1020, m - m * m) for b, m in zip(line, row, strict=True)]

@@ -24,7 +24,7 @@ MODULES = ("np", "numpy", "torch", "pq", "pyarrow", "safetensors")
 FORBIDDEN = {"pickle", "joblib", "dill", "cloudpickle", "shelve", "marshal"}
 
 OTHER_TWINS = {
-    "estimated_shares": "share_objective",
+    "estimate_priors": "share_objective",
     "to_sites": "to_sites",
     "literal_moments": "literal_moments",
     "risk_coverage": "risk_at",

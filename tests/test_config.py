@@ -15,9 +15,8 @@ from embasis.config import Config, load
 from embasis.errors import ConfigError, IncompatibleError
 from embasis.methods import METHODS
 from embasis.methods.em_basis import ClassMeans, EMBasisLabeller, Fusion, LinearHead, Mixture, StageOne
-from embasis.methods.legacy import LEGACY_SETTINGS, MOVED_SETTINGS
 from embasis.methods.losses import MinimumEntropy, PseudoLabelLoss
-from embasis.methods.parts import part_of
+from embasis.methods.parts import LEGACY_SETTINGS, MOVED_SETTINGS, part_of
 from embasis.methods.selectors import ClassBalanced, ConfidenceThreshold
 from embasis.networks import BACKBONES, PRETRAINED, SEGMENTERS
 from embasis.runs.parts import PLANS, build

@@ -519,7 +519,7 @@ def by_hand(
         assert problem.hidden_labels is not None
         truth = problem.hidden_labels[row]
         grid = part.distribution
-        mean, score = reference.enlarged(grid.mean, grid.uncertainty, GRID, size)
+        mean, score = reference.enlarge_means(grid.mean, grid.uncertainty, GRID, size)
         for pixel, right in enumerate(truth.flatten().tolist()):
             if right < 0:
                 continue

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference
-from embasis.functional.class_priors import estimated_shares, swap_priors, training_priors
+from embasis.functional.class_priors import estimate_priors, swap_priors, training_priors
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -21,7 +21,7 @@ def drawn(seed: int, *shape: int) -> torch.Tensor:
 def test_no_other_shares_explain_the_sites_better(seed: int, n: int, c: int, strength: float) -> None:
     likelihood, known, weight = drawn(seed, n, c), drawn(seed + 1, c), drawn(seed + 2, n)
     known = known / known.sum()
-    found = estimated_shares(likelihood, known, strength, weight)
+    found = estimate_priors(likelihood, known, strength, weight)
     assert float(found.sum()) == pytest.approx(1)
     best = reference.share_objective(found.tolist(), likelihood, known, strength, weight)
     for number in range(20):
@@ -36,17 +36,17 @@ def test_the_shares_of_a_side_are_found_from_shares_that_are_wrong() -> None:
     place = 2.0 * label + torch.randn(20_000, generator=draw)
     likelihood = (-0.5 * (place.unsqueeze(1) - 2.0 * torch.arange(3)) ** 2).exp()
     known = torch.tensor([0.1, 0.3, 0.6])
-    assert estimated_shares(likelihood, known, 0.0).tolist() == pytest.approx(true.tolist(), abs=0.02)
-    half = estimated_shares(likelihood, known, 1.0)
+    assert estimate_priors(likelihood, known, 0.0).tolist() == pytest.approx(true.tolist(), abs=0.02)
+    half = estimate_priors(likelihood, known, 1.0)
     assert torch.equal((half > known) == (true > known), torch.ones(3, dtype=torch.bool))
-    assert estimated_shares(likelihood, known, 1e6).tolist() == pytest.approx(known.tolist(), abs=1e-4)
+    assert estimate_priors(likelihood, known, 1e6).tolist() == pytest.approx(known.tolist(), abs=1e-4)
 
 
 def test_a_site_with_a_weight_counts_as_often() -> None:
     likelihood, known = drawn(0, 4, 3), torch.full((3,), 1 / 3)
     often = likelihood.repeat_interleave(torch.tensor([1, 4, 2, 1]), 0)
-    one = estimated_shares(likelihood, known, 0.1, torch.tensor([1.0, 4.0, 2.0, 1.0]))
-    torch.testing.assert_close(one, estimated_shares(often, known, 0.1))
+    one = estimate_priors(likelihood, known, 0.1, torch.tensor([1.0, 4.0, 2.0, 1.0]))
+    torch.testing.assert_close(one, estimate_priors(often, known, 0.1))
 
 
 @given(seed=seeds, n=st.integers(1, 6), c=st.integers(1, 5), power=st.sampled_from([0.0, 0.3, 1.0]))

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference
+from embasis.functional import em
 from embasis.functional.em import (
+    ClassPrior,
     domain_weights,
     effective_components,
     em_statistics,
@@ -71,7 +73,7 @@ def test_one_pass_statistics_equal_the_slow_sums(kernel, weighted, seed, n, k, d
 def test_statistics_with_what_is_said_of_the_sites_equal_the_slow_sums(kernel, seed, n, k, d, c):
     x, mu = unit_rows(draw(seed, n, d)), draw(seed + 1, k, d)
     log_prior, component_class = draw(seed + 2, n, c).log_softmax(1), torch.arange(k) % c
-    stats = em_statistics(x, mu, 3.0, kernel=kernel, log_prior=log_prior, component_class=component_class)
+    stats = em_statistics(x, mu, 3.0, kernel=kernel, prior=ClassPrior(log_prior, component_class))
     mass, total, objective = reference.em_statistics(x, mu, 3.0, None, kernel, log_prior, component_class)
     close(stats.mass, mass, atol=2e-4)
     close(stats.total, total, atol=2e-4)
@@ -84,7 +86,7 @@ def test_a_site_whose_class_is_certain_belongs_to_the_components_of_that_class_a
     log_prior = torch.nn.functional.one_hot(label, 3).float().clamp_min(1e-12).log()
     for c in range(3):
         mine = label == c
-        mass = em_statistics(x[mine], mu, 2.0, log_prior=log_prior[mine], component_class=component_class).mass
+        mass = em_statistics(x[mine], mu, 2.0, prior=ClassPrior(log_prior[mine], component_class)).mass
         assert float(mass[component_class != c].sum()) < 1e-6
         close(mass[component_class == c].sum(), 10.0, atol=1e-4)
 
@@ -93,9 +95,8 @@ def test_a_site_whose_class_is_certain_belongs_to_the_components_of_that_class_a
 def test_a_word_that_likes_all_classes_alike_changes_nothing_but_the_objective(kernel):
     x, mu = unit_rows(draw(0, 50, 4)), draw(1, 6, 4)
     plain = em_statistics(x, mu, 3.0, kernel=kernel)
-    even = em_statistics(
-        x, mu, 3.0, kernel=kernel, log_prior=torch.full((50, 3), -1.5), component_class=torch.arange(6) % 3
-    )
+    prior = ClassPrior(torch.full((50, 3), -1.5), torch.arange(6) % 3)
+    even = em_statistics(x, mu, 3.0, kernel=kernel, prior=prior)
     close(even.mass, plain.mass, atol=1e-5)
     close(even.total, plain.total, atol=1e-5)
     assert float(even.objective) == pytest.approx(float(plain.objective) - 75, abs=1e-3)
@@ -175,7 +176,7 @@ def test_gaussian_em_that_hears_more_than_features_never_lowers_its_likelihood_e
     x, mu = draw(start, 40, 3), draw(start + 1000, 6, 3)
     log_prior, component_class, values = draw(start + 2000, 40, 3).log_softmax(1), torch.arange(6) % 3, []
     for _ in range(15):
-        stats = em_statistics(x, mu, 1.5, kernel="gaussian", log_prior=log_prior, component_class=component_class)
+        stats = em_statistics(x, mu, 1.5, kernel="gaussian", prior=ClassPrior(log_prior, component_class))
         values.append(float(stats.objective))
         mu, _ = m_step(stats, mu)
     assert all(after >= before - 1e-4 for before, after in itertools.pairwise(values)), values
@@ -269,7 +270,10 @@ def test_statistics_of_shards_add_up_to_those_of_the_whole(kernel, seed, cuts, w
 @given(seed=seeds, chunk=st.integers(1, 60))
 def test_the_chunk_size_changes_nothing_beyond_rounding(seed, chunk):
     x, mu, weight = unit_rows(draw(seed, 50, 4)), draw(seed + 1, 6, 4), draw(seed + 2, 50).abs()
-    whole, pieces = em_statistics(x, mu, 7.0, weight, chunk=1024), em_statistics(x, mu, 7.0, weight, chunk=chunk)
+    whole = em_statistics(x, mu, 7.0, weight)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(em, "EM_CHUNK", chunk)
+        pieces = em_statistics(x, mu, 7.0, weight)
     torch.testing.assert_close(pieces.mass, whole.mass, atol=1e-4, rtol=1e-5)
     torch.testing.assert_close(pieces.total, whole.total, atol=1e-4, rtol=1e-5)
     torch.testing.assert_close(pieces.objective, whole.objective, atol=1e-4, rtol=1e-6)

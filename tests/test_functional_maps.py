@@ -127,7 +127,7 @@ def test_a_mixture_of_equal_sites_changes_nothing() -> None:
 
 def test_a_site_alone_is_not_changed_in_any_bit() -> None:
     sites = spread_of(35, 5)
-    mean, between = interpolation.unpacked(*interpolation.packed(sites.mean, sites.between))
+    mean, between = interpolation.unpack_moments(*interpolation.pack_moments(sites.mean, sites.between))
     found = interpolation.mixtures(mean, between, sites.uncertainty, *interpolation.corners(centres(5, 7), (5, 7)))
     assert all(torch.equal(a, b) for a, b in zip(found, (mean, between, sites.uncertainty), strict=True))
 
@@ -153,7 +153,7 @@ def test_enlarging_is_mixing_at_the_centres_of_pixels(
 ) -> None:
     sites = spread_of(height * width, 3, seed)
     grid, size = (height, width), (rows, columns)
-    mean = interpolation.enlarged(sites.mean, grid, size)
+    mean = interpolation.enlarge_means(sites.mean, grid, size)
     _, value, variance, score = interpolation.surest(sites.mean, sites.uncertainty, grid, size)
     index, share = interpolation.corners(centres(rows, columns), grid)
     mixed, _, spread = interpolation.mixtures(sites.mean, sites.between, sites.uncertainty, index, share)
@@ -162,7 +162,7 @@ def test_enlarging_is_mixing_at_the_centres_of_pixels(
     assert close(variance, 1 - mixed.square().sum(1), 1e-5)
     assert close(score, spread, 1e-5)
     # The twin's places lie on centres that are a thousandth away.
-    assert close(mean, reference.enlarged(sites.mean, sites.uncertainty, grid, size)[0], 2e-3)
+    assert close(mean, reference.enlarge_means(sites.mean, sites.uncertainty, grid, size)[0], 2e-3)
     _, slow_value, slow_variance, slow_score = reference.surest(sites.mean, sites.uncertainty, grid, size)
     assert close(value, slow_value, 2e-3)
     assert close(variance, slow_variance, 4e-3)
@@ -184,7 +184,7 @@ def test_the_surest_class_is_the_first_largest_of_the_enlarged_mean_to_the_last_
     monkeypatch.setattr(interpolation, "CACHED", cached)
     for seed in range(5):
         sites = spread_of(24, 19, seed, sharp=4.0)
-        mean = interpolation.enlarged(sites.mean, (4, 6), size)
+        mean = interpolation.enlarge_means(sites.mean, (4, 6), size)
         label, value, _, _ = interpolation.surest(sites.mean, sites.uncertainty, (4, 6), size)
         assert torch.equal(value, mean.amax(1))
         assert torch.equal(label, mean.argmax(1))
@@ -199,7 +199,7 @@ def test_of_equal_classes_the_first_one_is_taken() -> None:
 
 def test_enlarging_to_the_grids_own_size_changes_nothing() -> None:
     sites = spread_of(24, 3)
-    assert torch.equal(interpolation.enlarged(sites.mean, (4, 6), (4, 6)), sites.mean)
+    assert torch.equal(interpolation.enlarge_means(sites.mean, (4, 6), (4, 6)), sites.mean)
     label, value, variance, score = interpolation.surest(sites.mean, sites.uncertainty, (4, 6), (4, 6))
     assert torch.equal(label, sites.mean.argmax(1))
     assert torch.equal(value, sites.mean.amax(1))
@@ -209,7 +209,7 @@ def test_enlarging_to_the_grids_own_size_changes_nothing() -> None:
 
 def test_an_enlarged_map_is_a_distribution_everywhere() -> None:
     sites = spread_of(24, 19)
-    mean = interpolation.enlarged(sites.mean, (4, 6), (50, 70))
+    mean = interpolation.enlarge_means(sites.mean, (4, 6), (50, 70))
     _, _, variance, score = interpolation.surest(sites.mean, sites.uncertainty, (4, 6), (50, 70))
     assert mean.shape == (3500, 19)
     assert close(mean.sum(1), np.ones(3500), 1e-5)
@@ -233,14 +233,14 @@ def test_pixels_beyond_the_outermost_sites_are_as_sure_as_these_to_the_last_bit(
 @given(st.integers(2, 40), SEEDS)
 def test_what_is_packed_comes_back_within_half_a_step(classes: int, seed: int) -> None:
     sites = spread_of(20, classes, seed, sharp=4.0)
-    half, byte = interpolation.packed(sites.mean, sites.between)
-    slow_half, slow_byte = reference.packed(sites.mean, sites.between)
+    half, byte = interpolation.pack_moments(sites.mean, sites.between)
+    slow_half, slow_byte = reference.pack_moments(sites.mean, sites.between)
     assert (half.dtype, byte.dtype) == (torch.float16, torch.uint8)
     assert np.array_equal(half.numpy(), slow_half)
     assert int((byte.int() - torch.from_numpy(slow_byte).int()).abs().max()) <= 1  # a half may round either way
     assert close(byte.float() / 1020, sites.between, 0.5 / 1020 + 1e-6)
-    mean, between = interpolation.unpacked(half, byte)
-    slow_mean, slow_between = reference.unpacked(half, byte)
+    mean, between = interpolation.unpack_moments(half, byte)
+    slow_mean, slow_between = reference.unpack_moments(half, byte)
     assert close(mean, slow_mean)
     assert close(between, slow_between)
     assert close(mean, sites.mean, 2.0**-11 + 2.0**-20)
@@ -255,13 +255,13 @@ def test_what_is_packed_does_not_depend_on_strides() -> None:
     turned = sites.T.contiguous().T
     assert not turned.is_contiguous()
     for left, right in zip(
-        interpolation.packed(sites, sites / 4), interpolation.packed(turned, turned / 4), strict=True
+        interpolation.pack_moments(sites, sites / 4), interpolation.pack_moments(turned, turned / 4), strict=True
     ):
         assert torch.equal(left, right)
         assert left.stride() == right.stride()
     plain, other = (
-        interpolation.unpacked(*interpolation.packed(sites, sites / 4)),
-        interpolation.unpacked(*interpolation.packed(turned, turned / 4)),
+        interpolation.unpack_moments(*interpolation.pack_moments(sites, sites / 4)),
+        interpolation.unpack_moments(*interpolation.pack_moments(turned, turned / 4)),
     )
     assert all(torch.equal(left, right) for left, right in zip(plain, other, strict=True))
 
@@ -270,12 +270,14 @@ def test_certain_sites_are_packed_exactly() -> None:
     mean, between = torch.eye(3), torch.zeros(3, 3)
     assert all(
         torch.equal(a, b)
-        for a, b in zip(interpolation.unpacked(*interpolation.packed(mean, between)), (mean, between), strict=True)
+        for a, b in zip(
+            interpolation.unpack_moments(*interpolation.pack_moments(mean, between)), (mean, between), strict=True
+        )
     )
 
 
 def test_what_cannot_be_a_variance_is_cut_off() -> None:
-    _, byte = interpolation.packed(torch.full((1, 2), 0.5), torch.tensor([[-1e-9, 0.3]]))
+    _, byte = interpolation.pack_moments(torch.full((1, 2), 0.5), torch.tensor([[-1e-9, 0.3]]))
     assert byte.tolist() == [[0, 255]]
 
 

@@ -43,7 +43,7 @@ def test_density_equals_its_slow_twin(seed: int, n: int, c: int, sharp: float) -
 def test_density_is_the_same_whatever_is_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     mean = normal(0, 50, 4).softmax(1)
     whole = neighbourhood_density(mean)
-    monkeypatch.setattr(validation, "BLOCK", 350)
+    monkeypatch.setattr(validation, "HELD_SIMILARITIES", 350)
     assert neighbourhood_density(mean) == pytest.approx(whole, rel=1e-6)
 
 

@@ -92,7 +92,7 @@ def test_of_many_classes_each_has_the_threshold_that_sorting_gives() -> None:
 
 
 def test_a_rank_is_found_in_every_row_of_a_long_table() -> None:
-    count = 2 * selection.ROWS + 1
+    count = 2 * selection.CLASSES_AT_ONCE + 1
     counts = torch.randint(0, 5, (count, 30), generator=torch.Generator().manual_seed(0))
     rank = torch.arange(count) % 20
     found, before = selection.rank_bin(counts, rank)

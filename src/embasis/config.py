@@ -133,7 +133,7 @@ def read_settings(path: str | Path) -> Table:
 
 def upgrade(tables: Mapping[str, Any]) -> Table:
     """The config of a run folder, whichever release wrote it, with the settings of this one."""
-    from embasis.methods.legacy import upgrade_settings
+    from embasis.methods.parts import upgrade_settings
 
     if not isinstance(tables.get("method"), Mapping):
         return dict(tables)
@@ -144,7 +144,7 @@ def upgrade(tables: Mapping[str, Any]) -> Table:
 
 def refuse_moved(key: str) -> None:
     """A ConfigError for a setting of an older release that says where it went."""
-    from embasis.methods.legacy import where_it_went
+    from embasis.methods.parts import where_it_went
 
     if (sentence := where_it_went(key)) is not None:
         raise ConfigError(sentence)

@@ -111,6 +111,19 @@ def require(condition: object, message: str, error: type[EmbasisError] = InputDa
         raise error(message)
 
 
+def check_not_negative(settings: object, *names: str, prefix: str = "") -> None:
+    """A ConfigError for fields below 0, and for those that are no number; `prefix` stands before their names."""
+    for name in names:
+        value = getattr(settings, name)
+        require(value >= 0, f"{prefix}{name} must be at least 0, got {value}", ConfigError)
+
+
+def check_choice(settings: object, name: str, allowed: Iterable[str], prefix: str = "") -> None:
+    """A ConfigError for a field that is none of these words."""
+    value, words = getattr(settings, name), tuple(allowed)
+    require(value in words, f"{prefix}{name} must be one of {', '.join(words)}, got {quoted(value)}", ConfigError)
+
+
 def lookup(table: Mapping[str, Entry], name: str, kind: str) -> Entry:
     """`table[name]`, or a ConfigError that lists what is known."""
     if name not in table:

@@ -90,9 +90,9 @@ class Tally:
 
     def __post_init__(self) -> None:
         self.confusion = torch.zeros(self.classes, self.classes, dtype=torch.int64)
-        self.bins = torch.zeros(self.classes, calibration.BINS, 3, dtype=torch.float64)
+        self.bins = torch.zeros(self.classes, calibration.CONFIDENCE_BINS, 3, dtype=torch.float64)
         self.own = torch.zeros_like(self.bins)
-        self.spread = torch.zeros(ranking.SPREAD, 2, dtype=torch.int64)
+        self.spread = torch.zeros(ranking.SPREAD_BINS, 2, dtype=torch.int64)
 
     def add(self, part: LabelBatch, truth: Tensor) -> None:
         """Take in the sites whose true label is known."""
@@ -154,7 +154,7 @@ class Tally:
             brier_parts=calibration.brier_parts(self.own),
             aupr=ranking.average_precision(ranks),
             aurc=ranking.risk_area(ranks),
-            coverage=tuple((share, ranking.coverage_at(ranks, share)) for share in ranking.PRECISIONS),
+            coverage=tuple((share, ranking.coverage_at(ranks, share)) for share in ranking.COVERAGE_PRECISIONS),
             spread=tuple((upper, *pair) for upper, pair in zip(edges(), self.spread.tolist(), strict=True)),
             confidence=float(bins[:, 1].sum()) / rows,
         )
@@ -162,7 +162,7 @@ class Tally:
 
 def edges() -> list[float]:
     """Upper edges of the bins of `spread`."""
-    return [(number + 1) / ranking.SPREAD for number in range(ranking.SPREAD)]
+    return [(number + 1) / ranking.SPREAD_BINS for number in range(ranking.SPREAD_BINS)]
 
 
 def class_error(bins: Tensor) -> float | None:
@@ -172,8 +172,8 @@ def class_error(bins: Tensor) -> float | None:
 
 def class_ious(confusion: Tensor) -> tuple[float | None, ...]:
     """Intersection over union of each class; None for a class that does not truly occur."""
-    found, present = metrics.dataset_iou(confusion).tolist(), (confusion.sum(1) > 0).tolist()
-    return tuple(value if there else None for value, there in zip(found, present, strict=True))
+    ious, present = metrics.dataset_iou(confusion).tolist(), (confusion.sum(1) > 0).tolist()
+    return tuple(value if there else None for value, there in zip(ious, present, strict=True))
 
 
 def evaluate(parts: Iterable[LabelBatch], truth: GroundTruth, classes: int) -> Evaluation | None:

@@ -18,9 +18,9 @@ from embasis.types import LabelDistribution, PackedLabels
 
 
 class Pixels(LabelDistribution):
-    """Labels at every pixel. What every map shows is at hand; the rest, C numbers a pixel, is computed if asked for.
+    """Labels at every pixel. What every map shows is at hand; the rest, C numbers a pixel, is computed at first use.
 
-    All of the variance stands as `within`: how it parts is known at the sites only."""
+    All of the variance stands as `within`: its two parts are known at the sites only."""
 
     confidence: Tensor
     """(n) the label's probability"""
@@ -29,16 +29,15 @@ class Pixels(LabelDistribution):
 
     def __init__(self, sites: LabelDistribution, grid: tuple[int, int], size: tuple[int, int]) -> None:
         label, confidence, total, score = interpolation.surest(sites.mean, sites.uncertainty, grid, size)
-        found = {"label": label, "confidence": confidence, "total": total, "uncertainty": score}
-        self.__dict__.update(
-            found, _enlarged=lambda: interpolation.enlarged(sites.mean, grid, size)
-        )  # frozen from here on
+        columns = {"label": label, "confidence": confidence, "total": total, "uncertainty": score}
+        # set like this, because the class is frozen
+        self.__dict__.update(columns, _enlarge=lambda: interpolation.enlarge_means(sites.mean, grid, size))
 
     @cached_property
     def mean(self) -> Tensor:
         """(n, C)."""
-        found: Tensor = self.__dict__["_enlarged"]()
-        return found
+        mean: Tensor = self.__dict__["_enlarge"]()
+        return mean
 
     @property
     def between(self) -> Tensor:
@@ -55,25 +54,25 @@ class Pixels(LabelDistribution):
 
 
 def repeated(column: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
-    """(n) at each pixel what the site says in which its centre lies."""
-    down, right = nearest(size[0], grid[0]), nearest(size[1], grid[1])
+    """(n) at each pixel the value of the site in which its centre lies."""
+    down, right = nearest_sites(size[0], grid[0]), nearest_sites(size[1], grid[1])
     return column.view(grid).index_select(1, right).index_select(0, down).flatten()
 
 
-def nearest(pixels: int, sites: int) -> Tensor:
+def nearest_sites(pixels: int, sites: int) -> Tensor:
     """The site that the centre of each pixel lies in, along one side."""
     return (2 * torch.arange(pixels) + 1) * sites // (2 * pixels)
 
 
 def pack(row: int, grid: tuple[int, ...], distribution: LabelDistribution, network: Tensor) -> PackedLabels:
     """A row's label distribution as it is kept."""
-    mean, between = interpolation.packed(distribution.mean, distribution.between)
+    mean, between = interpolation.pack_moments(distribution.mean, distribution.between)
     return PackedLabels(row, grid, mean, between, distribution.uncertainty.float(), network.to(torch.uint8))
 
 
 def unpack(part: PackedLabels) -> LabelDistribution:
     """A row's label distribution as it was kept."""
-    mean, between = interpolation.unpacked(part.mean, part.between)
+    mean, between = interpolation.unpack_moments(part.mean, part.between)
     return LabelDistribution(mean, between, mean - mean.square() - between, part.uncertainty)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 import torch
 
 from embasis.engine.labels import LabelBatch
-from embasis.functional.losses import RATIO
+from embasis.functional.losses import WEIGHT_RATIO
 
 
 class RoundWarnings:
@@ -32,7 +32,7 @@ class RoundWarnings:
             score, weight = part.distribution.uncertainty, part.pseudo.weight
             self.sites += len(score)
             self.least, self.most = min(self.least, float(score.min())), max(self.most, float(score.max()))
-            low, high = torch.tensor([1 / RATIO, RATIO], dtype=weight.dtype)
+            low, high = torch.tensor([1 / WEIGHT_RATIO, WEIGHT_RATIO], dtype=weight.dtype)
             self.weighted += int((weight > 0).sum())
             self.cut += int(((weight == low) | (weight == high)).sum())
             yield part
@@ -44,6 +44,6 @@ class RoundWarnings:
             order = "which of them are trusted is decided by a hash of their ids"
             sentences.append(f"all {self.sites:,} labels of round {self.round} are equally sure: {order}")
         if self.cut:
-            bounds = f"[{1 / RATIO:g}, {RATIO:g}]"
+            bounds = f"[{1 / WEIGHT_RATIO:g}, {WEIGHT_RATIO:g}]"
             sentences.append(f"{self.cut:,} of {self.weighted:,} weights of round {self.round} were cut to {bounds}")
         return sentences

@@ -1,4 +1,4 @@
-"""Where a basis comes from: Stage I's three terms, and the means of the labelled classes (method, section 1).
+"""Where a basis comes from: Stage I's three terms (eq. 3 to 6), and the means of the labelled classes (section 1).
 
 | symbol | shape | meaning |
 | --- | --- | --- |
@@ -18,19 +18,19 @@ from torch import Tensor
 
 
 def orthogonality(w: Float[Tensor, "k d"]) -> Float[Tensor, ""]:
-    """‖w wᵀ − I_k‖² / k². (For k < d the paper's μᵀμ = I is impossible; rows can be orthonormal.)"""
+    """Eq. 3: ‖w wᵀ − I_k‖² / k². (For k < d the paper's μᵀμ = I is impossible; rows can be orthonormal.)"""
     w = w.float()
     return (w @ w.T - torch.eye(len(w), device=w.device)).square().mean()
 
 
 def reconstruction(x: Float[Tensor, "n d"], w: Float[Tensor, "k d"]) -> Float[Tensor, ""]:
-    """‖x − z w‖² / (n d)."""
+    """Eq. 5: ‖x − z w‖² / (n d)."""
     x, w = x.float(), w.float()
     return (x - (x @ w.T) @ w).square().mean()
 
 
 def affinity(x: Float[Tensor, "n d"], w: Float[Tensor, "k d"], y: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
-    """‖z zᵀ − Y Yᵀ‖² / n², through ‖zᵀz‖² − 2‖zᵀY‖² + ‖YᵀY‖²: no n × n matrix is ever made."""
+    """Eq. 6: ‖z zᵀ − Y Yᵀ‖² / n², through ‖zᵀz‖² − 2‖zᵀY‖² + ‖YᵀY‖²: no n × n matrix is ever made."""
     z = x.float() @ w.float().T
     classes = int(y.max()) + 1 if len(y) else 1
     onehot = torch.nn.functional.one_hot(y, classes).float()
@@ -56,21 +56,21 @@ def class_means(
 
 
 def _spread_centres(rows: Tensor, count: int, iterations: int) -> Tensor:
-    first = _distances(rows, rows.mean(0, keepdim=True)).squeeze(1).argmin()
+    first = _euclidean(rows, rows.mean(0, keepdim=True)).squeeze(1).argmin()
     chosen = [int(first)]
-    distance = _distances(rows, rows[first : first + 1]).squeeze(1)
+    distance = _euclidean(rows, rows[first : first + 1]).squeeze(1)
     for _ in range(count - 1):
         chosen.append(int(distance.argmax()))
-        distance = torch.minimum(distance, _distances(rows, rows[chosen[-1:]]).squeeze(1))
+        distance = torch.minimum(distance, _euclidean(rows, rows[chosen[-1:]]).squeeze(1))
     centres = rows[chosen].clone()
     for _ in range(iterations):
-        nearest = _distances(rows, centres).argmin(1)
+        nearest = _euclidean(rows, centres).argmin(1)
         mass = torch.zeros(count).index_add_(0, nearest, torch.ones(len(rows)))
         total = torch.zeros_like(centres).index_add_(0, nearest, rows)
         centres = torch.where((mass > 0).unsqueeze(1), total / mass.clamp_min(1).unsqueeze(1), centres)
     return centres
 
 
-def _distances(rows: Tensor, centres: Tensor) -> Tensor:
+def _euclidean(rows: Tensor, centres: Tensor) -> Tensor:
     # Through ‖a‖² − 2ab + ‖b‖² rows that lie close together far from zero would all be at distance 0.
     return torch.cdist(rows, centres, compute_mode="donot_use_mm_for_euclid_dist")

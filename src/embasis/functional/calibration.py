@@ -24,12 +24,13 @@ from torch import Tensor
 
 from embasis.functional.selection import order_key
 
-BINS = 15
+CONFIDENCE_BINS = 15
+"""Equal bins of confidence."""
 FINE_BITS = 14
 """How many of the lower bits of a float's key a fine bin leaves out: its values differ by less than 0.2 %."""
 FINE = 1 << (30 - FINE_BITS)
 """Fine bins of [0, 2)."""
-CHUNK = 1 << 14
+CACHED_SITES = 1 << 14
 """Sites whose probabilities are taken at once: as many as stay in a processor's cache."""
 
 
@@ -53,7 +54,7 @@ def nonzero(mask: Bool[Tensor, "*n"]) -> Int64[Tensor, " k"]:
 def reliability_bins(
     confidence: Float[Tensor, " n"],
     right: Bool[Tensor, " n"],
-    bins: int = BINS,
+    bins: int = CONFIDENCE_BINS,
     weight: Float[Tensor, " n"] | None = None,
 ) -> Float64[Tensor, "b 3"]:
     """Sites, Σ confidence, Σ right in equal bins of (0, 1]; with `weight` each site counts by its own."""
@@ -67,7 +68,7 @@ def class_reliability_bins(
     right: Bool[Tensor, " n"],
     label: Int64[Tensor, " n"],
     classes: int,
-    bins: int = BINS,
+    bins: int = CONFIDENCE_BINS,
 ) -> Float64[Tensor, "c b 3"]:
     """The same bins for the sites of each predicted class; their sum over classes is `reliability_bins`."""
     index, size = bin_of(confidence, bins) + label * bins, classes * bins
@@ -98,7 +99,10 @@ def probability_of(mean: Float[Tensor, "n c"], truth: Int64[Tensor, " n"]) -> Fl
 
 
 def classwise_bins(
-    mean: Float[Tensor, "n c"], truth: Int64[Tensor, " n"], probability: Float[Tensor, " n"], bins: int = BINS
+    mean: Float[Tensor, "n c"],
+    truth: Int64[Tensor, " n"],
+    probability: Float[Tensor, " n"],
+    bins: int = CONFIDENCE_BINS,
 ) -> Float64[Tensor, "c b 3"]:
     """Sites, Σ p_c, Σ 1[truth = c] in equal bins of each class's own probability; sites with truth −1 are left out.
 
@@ -107,7 +111,7 @@ def classwise_bins(
     classes, known, size = mean.shape[1], truth >= 0, mean.shape[1] * bins
     counts, total = torch.zeros(size, dtype=torch.int64), torch.zeros(size, dtype=torch.float64)
     columns = torch.zeros(classes, dtype=torch.float64)
-    for part, there in zip(mean.split(CHUNK), known.split(CHUNK), strict=True):
+    for part, there in zip(mean.split(CACHED_SITES), known.split(CACHED_SITES), strict=True):
         own = (part * there.unsqueeze(1)).T.contiguous()
         columns += on_grid(own).sum(1, dtype=torch.float64)
         above = nonzero(own > 0.99 / bins)
@@ -119,15 +123,15 @@ def classwise_bins(
         total += torch.bincount(place, on_grid(value).double(), minlength=size)
     hits = (bin_of(probability, bins) + truth * bins).index_select(0, nonzero(known))
     right = torch.bincount(hits, minlength=size)
-    found = torch.stack([counts.double(), total, right.double()], 1).view(classes, bins, 3)
-    found[:, 0, 0] = len(hits) - found[:, 1:, 0].sum(1)
-    found[:, 0, 1] = columns - found[:, 1:, 1].sum(1)
-    return found
+    filled = torch.stack([counts.double(), total, right.double()], 1).view(classes, bins, 3)
+    filled[:, 0, 0] = len(hits) - filled[:, 1:, 0].sum(1)
+    filled[:, 0, 1] = columns - filled[:, 1:, 1].sum(1)
+    return filled
 
 
 def brier_sum(mean: Float[Tensor, "n c"], truth: Int64[Tensor, " n"], probability: Float[Tensor, " n"]) -> float:
     """The Brier score Σ_c (p_c − 1[truth = c])² = Σ_c p_c² − 2 p_truth + 1, summed over the sites with a truth."""
-    squares = [part.square().sum(1, dtype=torch.float64) for part in mean.split(CHUNK)]
+    squares = [part.square().sum(1, dtype=torch.float64) for part in mean.split(CACHED_SITES)]
     value = on_grid(torch.cat(squares) - 2 * probability.double() + 1)
     return float(torch.where(truth >= 0, value, 0.0).sum())
 
@@ -162,10 +166,10 @@ def brier_parts(bins: Float64[Tensor, "c b 3"]) -> tuple[float, float, float]:
     reliability Σ (n_cb / n)(p_cb − o_cb)², resolution Σ (n_cb / n)(o_cb − o_c)², uncertainty Σ o_c (1 − o_c);
     Brier = reliability − resolution + uncertainty + what probabilities vary within bins."""
     count, filled = bins[..., 0].sum(1, keepdim=True).clamp_min(1), bins[..., 0].clamp_min(1)
-    stated, found, share = bins[..., 1] / filled, bins[..., 2] / filled, bins[..., 2].sum(1, keepdim=True) / count
+    stated, true, share = bins[..., 1] / filled, bins[..., 2] / filled, bins[..., 2].sum(1, keepdim=True) / count
     weight = bins[..., 0] / count
-    reliability = (weight * (stated - found).square()).sum()
-    resolution = (weight * (found - share).square()).sum()
+    reliability = (weight * (stated - true).square()).sum()
+    resolution = (weight * (true - share).square()).sum()
     return float(reliability), float(resolution), float((share - share.square()).sum())
 
 

@@ -7,20 +7,22 @@
 | mu | k d | the basis |
 | z | n k | responsibilities; rows sum to one |
 | sharpness | () | concentration of the components, the λ of the E step |
-| said | n c | what else is known of a site: log of how likely each class is; its label, or the network's word |
-| owner | k | the class of each component |
+| log_prior | n c | log of how likely each class of a site is before its features: by its label, or by the network |
+| component_class | k | the class of each component |
 
-Kernels: "dot" is sharpness · x·mu, the paper's; "gaussian" is sharpness · (x·mu − ‖mu‖²/2), the posterior of a
-mixture with covariance I/sharpness. They agree when all mu have one norm. Only the second is a likelihood ascent for
-free mu; with unit x and mu renormalised after each M step the first is EM of a von-Mises–Fisher mixture.
+Kernels: "dot" is sharpness · x·mu, the paper's eq. 13; "gaussian" is sharpness · (x·mu − ‖mu‖²/2), the posterior of a
+mixture with covariance I/sharpness (eq. 1 and 2). They agree when all mu have one norm. Only the second is a likelihood
+ascent for free mu; with unit x and mu renormalised after each M step the first is EM of a von-Mises–Fisher mixture.
 
-With `said` the components have other shares at each site, those of their classes there: z_nk ∝ exp(kernel(x_n, mu_k) +
-said of n at owner(k)), the posterior given both (decision 0024). The M step is the same, and so is what climbs.
+With a prior the components have other shares at each site, those of their classes there:
+z_nk ∝ exp(kernel(x_n, mu_k) + log_prior_n at component_class(k)), the posterior given both (decision 0024). The M step
+is the same, and so is the objective that rises.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int64
@@ -29,14 +31,26 @@ from torch import Tensor
 from embasis.functional.sites import times
 from embasis.types import EMStats
 
-CHUNK = 2048
+EM_CHUNK = 2048
 """Rows per chunk: the responsibilities stay in the cache between the two products, and the threads meet seldom."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClassPrior:
+    """What is known of the classes of n sites beside their features, and the class of each component."""
+
+    log_prior: Float[Tensor, "n c"]
+    component_class: Int64[Tensor, " k"]
+
+    def of_components(self, rows: slice) -> Float[Tensor, "n k"]:
+        """log of how likely the class of each component is at some sites."""
+        return self.log_prior[rows].float()[:, self.component_class]
 
 
 def kernel_scores(
     x: Float[Tensor, "n d"], mu: Float[Tensor, "k d"], sharpness: float, kernel: str = "dot"
 ) -> Float[Tensor, "n k"]:
-    """log z up to a constant of the row."""
+    """log z up to a constant of the row: kernel "dot" of eq. 13, or "gaussian" of eq. 2."""
     wide = mu.float()
     scores = times(x.float(), wide.T)
     return sharpness * (scores - wide.square().sum(1) / 2 if kernel == "gaussian" else scores)
@@ -45,7 +59,7 @@ def kernel_scores(
 def responsibilities(
     x: Float[Tensor, "n d"], mu: Float[Tensor, "k d"], sharpness: float, kernel: str = "dot"
 ) -> Float[Tensor, "n k"]:
-    """E step: z_nk ∝ exp(kernel(x_n, mu_k))."""
+    """E step, eq. 12 and 13: z_nk ∝ exp(kernel(x_n, mu_k))."""
     return kernel_scores(x, mu, sharpness, kernel).softmax(1)
 
 
@@ -56,28 +70,28 @@ def em_statistics(
     sharpness: float,
     weight: Float[Tensor, " n"] | None = None,
     kernel: str = "dot",
-    chunk: int = CHUNK,
-    log_prior: Float[Tensor, "n c"] | None = None,
-    component_class: Int64[Tensor, " k"] | None = None,
+    prior: ClassPrior | None = None,
 ) -> EMStats:
-    """E step and the sums of the M step in one pass: mass, total and the objective Σ w log Σ_k exp(kernel + said)."""
+    """E step and the sums of the M step in one pass (eq. 13 and 14): mass, total and the objective, the logarithm of
+    eq. 1 up to a constant, Σ w log Σ_k exp(kernel + log prior)."""
     mu = mu.float()
     directions = (sharpness * mu).T.contiguous()
     offset = -sharpness * mu.square().sum(1) / 2 if kernel == "gaussian" else torch.zeros(len(mu))
     mass, total = torch.zeros(len(mu)), torch.zeros_like(mu)
     objective = torch.zeros((), dtype=torch.float64)
-    scores = torch.empty(min(chunk, len(x)), len(mu))
+    scores = torch.empty(min(EM_CHUNK, len(x)), len(mu))
     shares = torch.empty_like(scores)
-    for first in range(0, len(x), chunk):
-        rows = x[first : first + chunk].float()
+    for first in range(0, len(x), EM_CHUNK):
+        chunk = slice(first, first + EM_CHUNK)
+        rows = x[chunk].float()
         score = torch.addmm(offset, rows, directions, out=scores[: len(rows)])
-        if log_prior is not None and component_class is not None:
-            score += log_prior[first : first + chunk].float()[:, component_class]
+        if prior is not None:
+            score += prior.of_components(chunk)
         z = torch.softmax(score, 1, out=shares[: len(rows)])
         # log Σ_k exp(score_k) = score_k − log z_k for every k; at the largest z nothing is lost to rounding.
         logs = score.amax(1) - z.amax(1).log_()
         if weight is not None:
-            w = weight[first : first + chunk].float()
+            w = weight[chunk].float()
             z.mul_(w.unsqueeze(1))
             logs *= w
         objective += logs.sum(dtype=torch.float64)
@@ -89,7 +103,9 @@ def em_statistics(
 def m_step(
     stats: EMStats, mu: Float[Tensor, "k d"], sphere: bool = False
 ) -> tuple[Float[Tensor, "k d"], Float[Tensor, " k"]]:
-    """mu_k = total_k / mass_k (on the sphere: of unit length), and which components have mass; those without stay."""
+    """M step, eq. 14: mu_k = total_k / mass_k (on the sphere: of unit length), and which components have mass.
+
+    Those without mass stay where they are."""
     alive = stats.mass > torch.finfo(torch.float32).tiny * 1e4
     mean = stats.total / torch.where(alive, stats.mass, torch.ones_like(stats.mass)).unsqueeze(1)
     if sphere:

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float, Float16, Int64, UInt8
 from torch import Tensor
 
-LARGEST = 0.25
+LARGEST_VARIANCE = 0.25
 """Of a variance of a probability."""
 NEAR = 2.0**-10
 """Of a site: a place so near to a row or column of centres lies on it, whatever float32 made of it."""
@@ -59,11 +59,11 @@ def mixtures(
     squares = (weight * mean.square()[index]).sum(1)
     spread = (squares - mixed.square()).clamp_min(0)
     most = (mixed - mixed.square()).clamp_min(0)
-    found = torch.minimum((weight * between[index]).sum(1) + spread, most)
-    return mixed, found, (share * score[index]).sum(1) + spread.sum(1)
+    disagreement = torch.minimum((weight * between[index]).sum(1) + spread, most)
+    return mixed, disagreement, (share * score[index]).sum(1) + spread.sum(1)
 
 
-def enlarged(mean: Float[Tensor, "s c"], grid: tuple[int, int], size: tuple[int, int]) -> Float[Tensor, "n c"]:
+def enlarge_means(mean: Float[Tensor, "s c"], grid: tuple[int, int], size: tuple[int, int]) -> Float[Tensor, "n c"]:
     """mean' at all n = H·W pixels of a map of this size, row by row."""
     lines = _blended(*_steps(_by_column(mean, grid)), *_along(size[1], grid[1])).permute(1, 2, 0).contiguous()
     return _blended(*_steps(lines), *_along(size[0], grid[0])).transpose(0, 1).flatten(1).T
@@ -81,9 +81,9 @@ def surest(
     lines, rises = _steps(_blended(sites, steps, *right).permute(1, 2, 0).contiguous())
     sums = _by_column(torch.stack([1 - mean.square().sum(1), score], 1), grid)
     wide = _blended(*_steps(sums), *right).add_(_disagreement(steps, 2, *right).unsqueeze(2)).permute(1, 2, 0)
-    found = _blended(*_steps(wide.contiguous()), *down).add_(_disagreement(rises, 1, *down).unsqueeze(1))
+    high = _blended(*_steps(wide.contiguous()), *down).add_(_disagreement(rises, 1, *down).unsqueeze(1))
     label, value = _largest(lines, rises, *down)
-    return label.flatten(), value.flatten(), found[:, 0].flatten().clamp_min_(0), found[:, 1].flatten()
+    return label.flatten(), value.flatten(), high[:, 0].flatten().clamp_min_(0), high[:, 1].flatten()
 
 
 def _largest(
@@ -92,7 +92,7 @@ def _largest(
     """The first largest class and its value on all rows between the lines, a few rows at a time: they stay cached."""
     classes, width = lines.shape[1:]
     most = max(CACHED // (classes * width), 1)
-    runs = zip(*(found.tolist() for found in low.unique_consecutive(return_counts=True)), strict=True)
+    runs = zip(*(column.tolist() for column in low.unique_consecutive(return_counts=True)), strict=True)
     blocks = [(line, min(most, count - first)) for line, count in runs for first in range(0, count, most)]
     sizes = [count for _, count in blocks]
     value, rank = torch.empty(2, len(part), width)
@@ -135,18 +135,18 @@ def _disagreement(
     return steps.square().sum(dim).index_select(0, low).mul_((part * (1 - part)).unsqueeze(1))
 
 
-def packed(
+def pack_moments(
     mean: Float[Tensor, "s c"], between: Float[Tensor, "s c"]
 ) -> tuple[Float16[Tensor, "s c"], UInt8[Tensor, "s c"]]:
     """mean in half precision, between in 256 steps up to ¼; site after site, for the order of a sum follows strides."""
-    steps = (between.clamp(0, LARGEST) * (255 / LARGEST)).round().to(torch.uint8)
+    steps = (between.clamp(0, LARGEST_VARIANCE) * (255 / LARGEST_VARIANCE)).round().to(torch.uint8)
     return mean.half().contiguous(), steps.contiguous()
 
 
-def unpacked(
+def unpack_moments(
     mean: Float16[Tensor, "s c"], between: UInt8[Tensor, "s c"]
 ) -> tuple[Float[Tensor, "s c"], Float[Tensor, "s c"]]:
-    """What `packed` kept: rows of the mean sum to one again, between is at most mean (1 − mean)."""
+    """What `pack_moments` kept: rows of the mean sum to one again, between is at most mean (1 − mean)."""
     wide = mean.float()
     wide = wide / wide.sum(1, keepdim=True)
-    return wide, torch.minimum(between.float() * (LARGEST / 255), wide - wide.square())
+    return wide, torch.minimum(between.float() * (LARGEST_VARIANCE / 255), wide - wide.square())

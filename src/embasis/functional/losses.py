@@ -1,4 +1,4 @@
-"""Losses of retraining and the regularisers of the methods we compare with (method, sections 4 and 6).
+"""Losses of retraining (eq. 10, 11 and 16), and the regularisers of the methods we compare with (sections 4 and 6).
 
 | symbol | shape | meaning |
 | --- | --- | --- |
@@ -25,19 +25,22 @@ def one_hot(label: Int64[Tensor, " n"], classes: int, smoothing: float = 0.0) ->
 def weighted_cross_entropy(
     logits: Float[Tensor, "n c"], target: Float[Tensor, "n c"], weight: Float[Tensor, " n"]
 ) -> Float[Tensor, ""]:
-    """Σ w CE(target, softmax logits) / Σ w; 0 when nothing has weight."""
+    """L_U and L_L of eq. 16: Σ w CE(target, softmax logits) / Σ w; 0 when nothing has weight."""
     each = -(target * logits.float().log_softmax(1)).sum(1)
     return (weight * each).sum() / weight.sum().clamp_min(torch.finfo(torch.float32).tiny)
 
 
-RATIO = 10.0
+WEIGHT_RATIO = 10.0
 """The most that a weight by variance may differ from the mean one."""
 
 
 def inverse_variance(
-    variance: Float[Tensor, " n"], floor: float = 0.05, ratio: float = RATIO, mean: Float[Tensor, ""] | None = None
+    variance: Float[Tensor, " n"],
+    floor: float = 0.05,
+    ratio: float = WEIGHT_RATIO,
+    mean: Float[Tensor, ""] | None = None,
 ) -> Float[Tensor, " n"]:
-    """w = 1 / (Var + floor), scaled by its mean and capped to [1/ratio, ratio]: 1/Var alone is unbounded.
+    """Eq. 16: w = 1 / (Var + floor), scaled by its mean and capped to [1/ratio, ratio]: 1/Var alone is unbounded.
 
     `mean` is that of a whole stream, so that a weight does not depend on the batch; else that of these sites.
     """
@@ -99,7 +102,7 @@ def average(values: Float[Tensor, "n ..."], weight: Float[Tensor, " n"] | None =
 def mean_variance(
     between: Float[Tensor, "n c"], within: Float[Tensor, "n c"], weight: Float[Tensor, " n"] | None = None
 ) -> Float[Tensor, ""]:
-    """The head's variance term: Var(y) summed over classes, mean over unlabelled sites."""
+    """The head's variance term of eq. 11: Var(y) summed over classes, mean over unlabelled sites."""
     return average((between + within).sum(1), weight)
 
 

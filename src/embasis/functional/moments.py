@@ -1,4 +1,4 @@
-"""From basis to label distribution (method, section 3).
+"""From basis to label distribution (the paper's eq. 7 to 9 and 15; method, section 3).
 
 | symbol | shape | meaning |
 | --- | --- | --- |
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from embasis.functional.sites import times
 
-TINY = 1e-12
+LEAST_PROBABILITY = 1e-12
 
 
 def component_probabilities(
@@ -31,7 +31,7 @@ def component_probabilities(
     sigma: float = 0.0,
     noise: Float[Tensor, "m d"] | None = None,
 ) -> Float[Tensor, "k c"]:
-    """p_k: exact for sigma = 0; the mean over the draws `noise` where given; else the closed approximation.
+    """p_k (eq. 7 and 9): exact for sigma = 0; the mean over the draws `noise` where given; else a closed form.
 
     The closed form divides each centred class score by sqrt(1 + π/8 · sigma² ‖w_c − mean of the other w‖²): the probit
     approximation of class c against the mean of the others, which for two classes is MacKay's.
@@ -51,20 +51,20 @@ def component_probabilities(
 def label_moments(
     z: Float[Tensor, "n k"], p: Float[Tensor, "k c"], q: Float[Tensor, "n c"] | None = None
 ) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"], Float[Tensor, "n c"]]:
-    """mean, between and within of each site.
+    """mean, between and within of each site: the first two moments of eq. 8, and so the pseudo-label of eq. 15.
 
     Without q:  mean = Σ_k z p,  between = Σ_k z p² − mean²,  within = Σ_k z p (1 − p).
     With q each component's class probabilities are multiplied by the site's own evidence, p'_nk ∝ p_k q_n, and the
     component by how well it agrees with it, z'_nk ∝ z_nk (p_k·q_n): the posterior of component and class. The same
     three sums over z', p' follow, and so does the identity. No n × k × c tensor is made. Where p and q are sure of
-    different classes (0 · 1 and 1 · 0 in float32), both are floored at TINY: the mean is then undecided, not zero.
+    different classes (0 · 1 and 1 · 0 in float32), both are floored: the mean is then undecided, not zero.
     """
     p, z = p.float(), z.float()
     if q is None:
         mean = times(z, p)
         second = times(z, p.square())
     else:
-        p, q = p.clamp_min(TINY), q.float().clamp_min(TINY)
+        p, q = p.clamp_min(LEAST_PROBABILITY), q.float().clamp_min(LEAST_PROBABILITY)
         agreement = times(q, p.T).contiguous()  # read twice below
         evidence = (z * agreement).sum(1, keepdim=True)
         mean = times(z, p) * q
@@ -96,7 +96,7 @@ def literal_moments(
     noise: Float[Tensor, "m d"],
     softmax: bool = True,
 ) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
-    """The paper read literally: x̂ = Σ_k z mu_k + ε, y = f(x̂); mean and variance over the draws.
+    """Eq. 9 read literally: x̂ = Σ_k z mu_k + ε, y = f(x̂); mean and variance over the draws.
 
     Without the softmax the variance is that of W ε for every site, so it ranks nothing: kept as an option only.
     """
@@ -107,7 +107,8 @@ def literal_moments(
 
 
 def draw_labels(mean: Float[Tensor, "n c"], uniform: Tensor, temperature: float = 1.0) -> Tensor:
-    """One class per site from mean^(1/temperature), by the inverse of its distribution function at `uniform`."""
+    """One class per site from mean^(1/temperature), by the inverse of its distribution function at `uniform`
+    (the paper's section 4.3)."""
     sharpened = (mean.double().clamp_min(0).log() / temperature).softmax(1)
     cumulative = sharpened.cumsum(1)
     above = (uniform.double().unsqueeze(1) * cumulative[:, -1:]) < cumulative
@@ -115,7 +116,7 @@ def draw_labels(mean: Float[Tensor, "n c"], uniform: Tensor, temperature: float 
 
 
 @torch.no_grad()
-def network_temperature(
+def fit_network_temperature(
     scores: Float[Tensor, "n c"], entropy: float, lowest: float = 1e-4, weight: Float[Tensor, " n"] | None = None
 ) -> float:
     """The power g ≤ 1 at which softmax(g · scores) has this mean entropy; 1 if it has as much already.
@@ -126,8 +127,8 @@ def network_temperature(
     share = None if weight is None else weight.double() / weight.double().sum()
 
     def mean_entropy(power: float) -> float:
-        found = torch.special.entr((power * wide).softmax(1)).sum(1)
-        return float(found.mean() if share is None else (share * found).sum())
+        each = torch.special.entr((power * wide).softmax(1)).sum(1)
+        return float(each.mean() if share is None else (share * each).sum())
 
     if mean_entropy(1.0) >= entropy:
         return 1.0

@@ -22,8 +22,10 @@ from embasis.functional.selection import order_key
 
 RANKS = 1 << (31 - FINE_BITS)
 """Bins of all non-negative float32."""
-SPREAD = 20
-PRECISIONS = (0.9, 0.95, 0.99)
+SPREAD_BINS = 20
+"""Equal bins of uncertainty."""
+COVERAGE_PRECISIONS = (0.9, 0.95, 0.99)
+"""Precisions whose coverage is recorded."""
 
 
 def rank_counts(uncertainty: Float[Tensor, " n"], right: Bool[Tensor, " n"]) -> Int64[Tensor, "m 2"]:
@@ -84,8 +86,8 @@ def risk_coverage(counts: Int64[Tensor, "m 2"], points: int = 50) -> Float64[Ten
         return torch.zeros(0, 2, dtype=torch.float64)
     group = torch.searchsorted(last, kept)
     # those of the last ties that are not kept take their share of its errors with them
-    found = errors[group] - (last[group] - kept).double() * wrong[group] / sites[group]
-    return torch.stack([kept.double() / total, found / kept.double()], 1)
+    wrong_kept = errors[group] - (last[group] - kept).double() * wrong[group] / sites[group]
+    return torch.stack([kept.double() / total, wrong_kept / kept.double()], 1)
 
 
 def coverage_at(counts: Int64[Tensor, "m 2"], precision: float) -> float | None:

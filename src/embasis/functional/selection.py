@@ -20,8 +20,9 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-BINS = 1 << 16
-ROWS = 16
+RADIX_BINS = 1 << 16
+"""Values of 16 bits."""
+CLASSES_AT_ONCE = 16
 """Classes whose counts are added up at once: beside the histograms themselves nothing of their size is made."""
 
 
@@ -34,8 +35,8 @@ def high_counts(
     label: Int64[Tensor, " n"], key: Int64[Tensor, " n"], classes: int, into: Int64[Tensor, "c b"] | None = None
 ) -> Int64[Tensor, "c b"]:
     """Histogram of the upper 16 bits, class by class; added to `into` in place where given."""
-    counts = torch.zeros(classes, BINS, dtype=torch.int64) if into is None else into
-    counts.view(-1).index_add_(0, label * BINS + (key >> 16), torch.ones_like(key))
+    counts = torch.zeros(classes, RADIX_BINS, dtype=torch.int64) if into is None else into
+    counts.view(-1).index_add_(0, label * RADIX_BINS + (key >> 16), torch.ones_like(key))
     return counts
 
 
@@ -47,21 +48,21 @@ def low_counts(
 ) -> Int64[Tensor, "c b"]:
     """Histogram of the lower 16 bits of those sites whose upper bits are their class's threshold bin."""
     inside = (key >> 16) == high_bin[label]
-    return high_counts(label[inside], (key[inside] & (BINS - 1)) << 16, len(high_bin), into)
+    return high_counts(label[inside], (key[inside] & (RADIX_BINS - 1)) << 16, len(high_bin), into)
 
 
 def rank_bin(
     counts: Int64[Tensor, "c b"], rank: Int64[Tensor, " c"]
 ) -> tuple[Int64[Tensor, " c"], Int64[Tensor, " c"]]:
     """The bin that holds the `rank`-th smallest (from 1; 0 = none, bin 0), and how many lie in the bins before it."""
-    found, before = torch.empty_like(rank), torch.empty_like(rank)
-    for first in range(0, len(counts), ROWS):
-        rows = slice(first, first + ROWS)
+    place, before = torch.empty_like(rank), torch.empty_like(rank)
+    for first in range(0, len(counts), CLASSES_AT_ONCE):
+        rows = slice(first, first + CLASSES_AT_ONCE)
         cumulative = counts[rows].cumsum(1)
         bins = (cumulative < rank[rows].unsqueeze(1)).sum(1).clamp_max(counts.shape[1] - 1)
         at = cumulative.gather(1, (bins - 1).clamp_min(0).unsqueeze(1)).squeeze(1)
-        found[rows], before[rows] = bins, torch.where(bins > 0, at, 0)
-    return found, before
+        place[rows], before[rows] = bins, torch.where(bins > 0, at, 0)
+    return place, before
 
 
 def ranks(counts: Int64[Tensor, "c b"], keep: float | Float64[Tensor, " c"]) -> Int64[Tensor, " c"]:

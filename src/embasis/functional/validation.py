@@ -9,7 +9,6 @@
 | w | n | importance of a labelled site: how much likelier the unlabelled side is to have it |
 | loss | n | 1 for a wrong label, 0 for a right one |
 | share | n | how many sites a site stands for |
-| power | () | mean^power, normalised, is the recalibrated mean |
 
 w = (n_l / n_u) · p_u / p_l = (n_l / n_u) · exp(logit), because p_u = 1 / (1 + exp(−logit)) and p_l = 1 − p_u.
 """
@@ -21,20 +20,20 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 — its usual name
 
-TEMPERATURE = 0.05
+DENSITY_TEMPERATURE = 0.05
 """Of the neighbourhood's softmax, as published."""
-BLOCK = 2**21
+HELD_SIMILARITIES = 2**21
 """Similarities that are held at once."""
 
 
-def neighbourhood_density(mean: Float[Tensor, "n c"], temperature: float = TEMPERATURE) -> float:
+def neighbourhood_density(mean: Float[Tensor, "n c"], temperature: float = DENSITY_TEMPERATURE) -> float:
     """Soft-neighbourhood density: −(1/n) Σ_i Σ_{j≠i} P_ij log P_ij; 0 with fewer than three sites.
 
     Large when each site has many others as near as its nearest ones: when predictions lie in tight groups."""
     if len(mean) < 3:
         return 0.0
     unit = F.normalize(mean.float(), dim=1)
-    size, total = max(BLOCK // len(unit), 1), 0.0
+    size, total = max(HELD_SIMILARITIES // len(unit), 1), 0.0
     for start in range(0, len(unit), size):
         part = unit[start : start + size] @ unit.T / temperature
         own = torch.arange(len(part))

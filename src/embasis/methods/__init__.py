@@ -1,5 +1,38 @@
-"""Self-training methods: labellers, selectors, losses, and the recipes that join them."""
+"""Self-training methods: labellers, selectors, losses, and every method by name.
 
-from embasis.methods.registry import METHODS
+A method is made by a recipe: a function that joins labeller, selector and loss. Its keyword arguments are the settings.
+"""
+
+from __future__ import annotations
+
+from embasis.methods.baselines import (
+    cbst,
+    entropy,
+    lrent,
+    lrl2,
+    mrent,
+    mrkld,
+    mrkld_lrent,
+    mrl2,
+    pseudo_label,
+    source_only,
+)
+from embasis.methods.em_basis.recipes import em_basis, em_basis_paper
 
 __all__ = ["METHODS"]
+
+METHODS = {
+    "em_basis": em_basis,
+    "em_basis_paper": em_basis_paper,
+    "source_only": source_only,
+    "pseudo_label": pseudo_label,
+    "entropy": entropy,
+    "cbst": cbst,
+    "mrkld": mrkld,
+    "mrent": mrent,
+    "mrl2": mrl2,
+    "lrent": lrent,
+    "lrl2": lrl2,
+    "mrkld_lrent": mrkld_lrent,
+}
+"""Name of a method → its recipe, called with the number of classes."""

@@ -1,8 +1,20 @@
-"""The methods that em_basis is compared with: the network's own softmax labels, the selection or the loss differs."""
+"""The methods that em_basis is compared with: labels are the network's own softmax, the selection or the loss differs.
+
+| setting | meaning |
+| --- | --- |
+| threshold | `pseudo_label`: probability from which on a label is trusted |
+| keep_first, keep_step, keep_max | trusted share of each predicted class: in the first round, more a round, at most |
+| unlabelled_weight | weight of the unlabelled rows' loss, where the labelled rows' has 1 |
+| alpha | strength of the regulariser: of the prediction (mr…) or of the labels (lr…) |
+| label_alpha | `mrkld_lrent`: strength of the label regulariser |
+
+The last six recipes are CBST with one or two regularisers; they name the settings of `cbst` again, because the
+arguments of a recipe are the settings that `embasis list methods` shows.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -56,18 +68,6 @@ def cbst(
     return Method("cbst", SoftmaxLabeller(), selector, PseudoLabelLoss(unlabelled_weight))
 
 
-def regularise_model(method: Method, name: str, regulariser: str, alpha: float) -> Method:
-    """The method with alpha · regulariser of the prediction in its loss, under another name."""
-    assert isinstance(method.loss, PseudoLabelLoss)
-    return replace(method, name=name, loss=replace(method.loss, regulariser=regulariser, alpha=alpha))
-
-
-def regularise_labels(method: Method, name: str, regulariser: str, alpha: float) -> Method:
-    """The method with soft labels in place of hard ones, under another name."""
-    assert isinstance(method.selector, ClassBalanced)
-    return replace(method, name=name, selector=replace(method.selector, labels=regulariser, alpha=alpha))
-
-
 def mrkld(
     classes: int,
     *,
@@ -78,10 +78,8 @@ def mrkld(
     unlabelled_weight: float = 1.0,
 ) -> Method:
     """CBST with the model regulariser KL(uniform ‖ prediction)."""
-    plain = cbst(
-        classes, keep_first=keep_first, keep_step=keep_step, keep_max=keep_max, unlabelled_weight=unlabelled_weight
-    )
-    return regularise_model(plain, "mrkld", "kld", alpha)
+    selector = ClassBalanced(keep_first, keep_step, keep_max)
+    return Method("mrkld", SoftmaxLabeller(), selector, PseudoLabelLoss(unlabelled_weight, "kld", alpha))
 
 
 def mrent(
@@ -94,10 +92,8 @@ def mrent(
     unlabelled_weight: float = 1.0,
 ) -> Method:
     """CBST with the model regulariser negative entropy."""
-    plain = cbst(
-        classes, keep_first=keep_first, keep_step=keep_step, keep_max=keep_max, unlabelled_weight=unlabelled_weight
-    )
-    return regularise_model(plain, "mrent", "entropy", alpha)
+    selector = ClassBalanced(keep_first, keep_step, keep_max)
+    return Method("mrent", SoftmaxLabeller(), selector, PseudoLabelLoss(unlabelled_weight, "entropy", alpha))
 
 
 def mrl2(
@@ -110,10 +106,8 @@ def mrl2(
     unlabelled_weight: float = 1.0,
 ) -> Method:
     """CBST with the model regulariser Σ p²."""
-    plain = cbst(
-        classes, keep_first=keep_first, keep_step=keep_step, keep_max=keep_max, unlabelled_weight=unlabelled_weight
-    )
-    return regularise_model(plain, "mrl2", "l2", alpha)
+    selector = ClassBalanced(keep_first, keep_step, keep_max)
+    return Method("mrl2", SoftmaxLabeller(), selector, PseudoLabelLoss(unlabelled_weight, "l2", alpha))
 
 
 def lrent(
@@ -126,10 +120,8 @@ def lrent(
     unlabelled_weight: float = 1.0,
 ) -> Method:
     """CBST with soft labels from the entropy label regulariser."""
-    plain = cbst(
-        classes, keep_first=keep_first, keep_step=keep_step, keep_max=keep_max, unlabelled_weight=unlabelled_weight
-    )
-    return regularise_labels(plain, "lrent", "entropy", alpha)
+    selector = ClassBalanced(keep_first, keep_step, keep_max, labels="entropy", alpha=alpha)
+    return Method("lrent", SoftmaxLabeller(), selector, PseudoLabelLoss(unlabelled_weight))
 
 
 def lrl2(
@@ -142,10 +134,8 @@ def lrl2(
     unlabelled_weight: float = 1.0,
 ) -> Method:
     """CBST with soft labels from the L2 label regulariser."""
-    plain = cbst(
-        classes, keep_first=keep_first, keep_step=keep_step, keep_max=keep_max, unlabelled_weight=unlabelled_weight
-    )
-    return regularise_labels(plain, "lrl2", "l2", alpha)
+    selector = ClassBalanced(keep_first, keep_step, keep_max, labels="l2", alpha=alpha)
+    return Method("lrl2", SoftmaxLabeller(), selector, PseudoLabelLoss(unlabelled_weight))
 
 
 def mrkld_lrent(
@@ -159,7 +149,5 @@ def mrkld_lrent(
     unlabelled_weight: float = 1.0,
 ) -> Method:
     """Both regularisers: KL on the model, entropy on the labels."""
-    plain = cbst(
-        classes, keep_first=keep_first, keep_step=keep_step, keep_max=keep_max, unlabelled_weight=unlabelled_weight
-    )
-    return regularise_model(regularise_labels(plain, "lrent", "entropy", label_alpha), "mrkld_lrent", "kld", alpha)
+    selector = ClassBalanced(keep_first, keep_step, keep_max, labels="entropy", alpha=label_alpha)
+    return Method("mrkld_lrent", SoftmaxLabeller(), selector, PseudoLabelLoss(unlabelled_weight, "kld", alpha))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from embasis.errors import ConfigError, quoted, require
+from embasis.errors import check_choice, check_not_negative
 from embasis.functional import losses, sites
 from embasis.types import Output, PseudoLabels
 
@@ -16,6 +16,7 @@ REGULARISERS = {
     "entropy": losses.entropy_regulariser,
     "l2": losses.l2_regulariser,
 }
+"""Regularisers r of a prediction, by name: (n, C) logits → (n) penalties."""
 
 
 def labelled_loss(output: Output, y: Tensor) -> Tensor:
@@ -26,7 +27,15 @@ def labelled_loss(output: Output, y: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class PseudoLabelLoss:
-    """unlabelled_weight · Σ w (CE + α · r) / Σ w over trusted rows; r is the model regulariser."""
+    """unlabelled_weight · Σ w (CE + α · r) / Σ w over trusted rows (eq. 16, where w is 1 / Var).
+
+    Parameters
+    ----------
+    unlabelled_weight : weight of this loss, where the labelled rows' cross-entropy has 1
+    regulariser : r of the prediction: "none", "kld", "entropy" or "l2"
+    alpha : α
+    uses_all_rows : False: rows that are not trusted take no part
+    """
 
     unlabelled_weight: float = 1.0
     regulariser: str = "none"
@@ -34,17 +43,8 @@ class PseudoLabelLoss:
     uses_all_rows: bool = False
 
     def __post_init__(self) -> None:
-        require(
-            self.unlabelled_weight >= 0,
-            f"unlabelled_weight must be at least 0, got {self.unlabelled_weight}",
-            ConfigError,
-        )
-        require(self.alpha >= 0, f"alpha must be at least 0, got {self.alpha}", ConfigError)
-        require(
-            self.regulariser in REGULARISERS,
-            f"regulariser must be one of {', '.join(REGULARISERS)}, got {quoted(self.regulariser)}",
-            ConfigError,
-        )
+        check_not_negative(self, "unlabelled_weight", "alpha")
+        check_choice(self, "regulariser", REGULARISERS)
 
     def __call__(self, unlabelled: Output, pseudo: PseudoLabels) -> Tensor:
         """A scalar to minimise."""
@@ -63,17 +63,19 @@ class PseudoLabelLoss:
 
 @dataclass(frozen=True)
 class MinimumEntropy:
-    """unlabelled_weight · mean entropy of all unlabelled rows."""
+    """unlabelled_weight · mean entropy of all unlabelled rows.
+
+    Parameters
+    ----------
+    unlabelled_weight : weight of this loss, where the labelled rows' cross-entropy has 1
+    uses_all_rows : True: the entropy needs no label
+    """
 
     unlabelled_weight: float = 0.1
     uses_all_rows: bool = True
 
     def __post_init__(self) -> None:
-        require(
-            self.unlabelled_weight >= 0,
-            f"unlabelled_weight must be at least 0, got {self.unlabelled_weight}",
-            ConfigError,
-        )
+        check_not_negative(self, "unlabelled_weight")
 
     def __call__(self, unlabelled: Output, pseudo: PseudoLabels) -> Tensor:
         """A scalar to minimise."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from embasis.distributed import all_sum
-from embasis.errors import ConfigError, quoted, require
+from embasis.errors import ConfigError, check_choice, check_not_negative, require
 from embasis.functional import losses, moments, selection
 from embasis.randomness import uniforms
 from embasis.types import LabelDistribution, PseudoLabels, State
@@ -46,7 +46,12 @@ class SelectNone:
 
 @dataclass(frozen=True)
 class ConfidenceThreshold:
-    """Every site whose most probable class reaches one threshold (the first pseudo-label method)."""
+    """Every site whose most probable class reaches one threshold (the first pseudo-label method).
+
+    Parameters
+    ----------
+    threshold : probability from which on a label is trusted
+    """
 
     threshold: float = 0.9
 
@@ -67,37 +72,41 @@ class ConfidenceThreshold:
 
 @dataclass(frozen=True)
 class ClassBalanced:
-    """The surest share of each predicted class; the share grows from keep_first by keep_step up to keep_max."""
+    """The surest share of each predicted class; the share grows from keep_first by keep_step up to keep_max.
+
+    Parameters
+    ----------
+    keep_first, keep_step, keep_max : share that is trusted in the first round, what it grows by, its most;
+        keep_max = 0: up to the share of the class's labels that is expected to be right (decision 0028)
+    labels : what a trusted site is trained on: "mode", "draw" (one class drawn from its distribution), "soft" (the
+        distribution), "entropy" or "l2" (the distribution, regularised)
+    weights : "equal", or "inverse_variance" (eq. 16)
+    temperature : "draw": the distribution is raised to 1/temperature before the draw
+    alpha : "entropy", "l2": strength of the label regulariser
+    floor : "inverse_variance": added to the variance before it is inverted
+    selects : "class" = a threshold for each predicted class; "all" = one for all sites, whatever their classes
+    """
 
     keep_first: float = 0.2
     keep_step: float = 0.05
     keep_max: float = 0.5
-    """0 = up to the share of the class's labels that is expected to be right (decision 0028)."""
     labels: str = "mode"
     weights: str = "equal"
     temperature: float = 1.0
-    """draw: the label distribution is raised to 1/temperature before the draw."""
     alpha: float = 0.25
-    """entropy, l2: strength of the label regulariser."""
     floor: float = 0.05
-    """inverse_variance: added to the variance before it is inverted."""
     selects: str = "class"
-    """all: one threshold, so that the same share of all sites is trusted, whatever their classes."""
 
     def __post_init__(self) -> None:
-        def check(rule: bool, text: str) -> None:
-            require(rule, text, ConfigError)
-
-        check(0 < self.keep_first <= 1, f"keep_first must be in (0, 1], got {self.keep_first}")
-        check(self.keep_step >= 0, f"keep_step must be at least 0, got {self.keep_step}")
+        require(0 < self.keep_first <= 1, f"keep_first must be in (0, 1], got {self.keep_first}", ConfigError)
+        check_not_negative(self, "keep_step")
         most = f"keep_max must be 0 (what is expected to be right) or in [keep_first, 1] = [{self.keep_first}, 1]"
-        check(self.keep_max == 0 or self.keep_first <= self.keep_max <= 1, f"{most}, got {self.keep_max}")
-        check(self.labels in LABELS, f"labels must be one of {', '.join(LABELS)}, got {quoted(self.labels)}")
-        check(self.weights in WEIGHTS, f"weights must be one of {', '.join(WEIGHTS)}, got {quoted(self.weights)}")
-        check(self.selects in SELECTS, f"selects must be one of {', '.join(SELECTS)}, got {quoted(self.selects)}")
-        check(self.temperature > 0, f"temperature must be positive, got {self.temperature}")
-        check(self.alpha > 0, f"alpha must be positive, got {self.alpha}")
-        check(self.floor > 0, f"floor must be positive, got {self.floor}")
+        in_order = self.keep_max == 0 or self.keep_first <= self.keep_max <= 1
+        require(in_order, f"{most}, got {self.keep_max}", ConfigError)
+        for name, allowed in (("labels", LABELS), ("weights", WEIGHTS), ("selects", SELECTS)):
+            check_choice(self, name, allowed)
+        for name in ("temperature", "alpha", "floor"):
+            require(getattr(self, name) > 0, f"{name} must be positive, got {getattr(self, name)}", ConfigError)
 
     def share_of_round(self, round_number: int) -> float:
         """`keep_first` for the first retraining, then growing."""
@@ -108,8 +117,8 @@ class ClassBalanced:
         classes, most = stream[0].mean.shape[1], self.share_of_round(round_number)
         groups = classes if self.selects == "class" else 1
         keep = most if self.keep_max else self._expected(stream, groups).clamp_max(most)
-        found = [self._thresholds(stream, range(groups)[first:][:AT_ONCE], keep) for first in range(0, groups, AT_ONCE)]
-        threshold, share = (torch.cat(parts).repeat(classes // groups) for parts in zip(*found, strict=True))
+        pairs = [self._thresholds(stream, range(groups)[first:][:AT_ONCE], keep) for first in range(0, groups, AT_ONCE)]
+        threshold, share = (torch.cat(parts).repeat(classes // groups) for parts in zip(*pairs, strict=True))
         weight = self._mean_weight(stream, threshold) if self.weights == "inverse_variance" else torch.ones(())
         return {"threshold": threshold, "share": share, "weight": weight}
 
@@ -118,7 +127,7 @@ class ClassBalanced:
     ) -> tuple[Tensor, Tensor]:
         """threshold and share of some groups; whole numbers are counted, so it does not matter which go together."""
         keep = keep[groups.start : groups.stop] if isinstance(keep, Tensor) else keep
-        high, low = torch.zeros(2, len(groups), selection.BINS, dtype=torch.int64)
+        high, low = torch.zeros(2, len(groups), selection.RADIX_BINS, dtype=torch.int64)
         for group, key in self._keys(stream, groups):
             selection.high_counts(group, key, len(groups), into=high)
         high = all_sum(high)
@@ -144,8 +153,8 @@ class ClassBalanced:
         """(groups) the mean probability of the labels: the share of them that is expected to be right."""
         sums = torch.zeros(2, groups, dtype=torch.float64)
         for part in stream:
-            found = torch.stack([part.mean.amax(1).double(), torch.ones(len(part), dtype=torch.float64)])
-            sums.index_add_(1, self._group(part), found)
+            terms = torch.stack([part.mean.amax(1).double(), torch.ones(len(part), dtype=torch.float64)])
+            sums.index_add_(1, self._group(part), terms)
         total, count = all_sum(sums)
         expected: Tensor = total / count.clamp_min(1)
         return expected

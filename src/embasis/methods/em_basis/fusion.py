@@ -20,35 +20,39 @@ import torch
 from torch import Tensor
 
 from embasis.distributed import all_sum
-from embasis.functional import class_priors as shares
+from embasis.errors import check_choice, check_not_negative
 from embasis.functional import moments
+from embasis.functional.class_priors import estimate_priors, swap_priors, training_priors
 from embasis.functional.metrics import kappa
-from embasis.methods.checks import check_choice, check_not_negative
 from embasis.methods.em_basis.features import is_unlabelled, weights_of
 from embasis.types import Features, Stream
 
 PRIORS = ("auto", "labelled", "estimated")
-TINY = 1e-6
+LEAST_PRIOR = 1e-6
 """The least prior of a class, and the least likelihood."""
 
 
 @dataclass(frozen=True)
 class Fusion:
-    """The network labels beside the basis, unless they hardly agree: then it labels alone."""
+    """The network labels beside the basis, unless they hardly agree: then it labels alone.
+
+    Parameters
+    ----------
+    weight : power of the network's probabilities in the label distribution; 0 = only class priors enter
+    soften : first soften the network's probabilities until they are, on average, no surer than the basis's
+    min_kappa : where basis and network agree by less (Cohen's κ) the network may label alone (decision 0025); 0 = never
+    class_priors : those of the label distribution: "labelled" = the labelled side's, "estimated" = the unlabelled
+        side's, "auto" = estimated where the basis is fitted on a sample with classes in equal parts (decision 0021)
+    prior_strength : "estimated": the labelled side's priors count so many times as much as the unlabelled sites
+    unlabelled_weight : "estimated": that of pseudo-labels in the network's training, where the labelled side's have 1
+    """
 
     weight: float = 1.0
-    """Power of the network's probabilities in the label distribution; 0 = only class priors enter."""
     soften: bool = True
-    """First soften the network's probabilities until they are, on average, no surer than the basis's."""
     min_kappa: float = 0.35
-    """Where basis and network agree by less (Cohen's κ), the network may label alone (decision 0025); 0: never."""
     class_priors: str = "auto"
-    """Class priors that labels are judged by: the labelled side's, or estimated ones of the unlabelled side.
-    auto: estimated where the basis is fitted on a sample with classes in equal parts (decision 0021)."""
     prior_strength: float = 1.0
-    """estimated: the labelled side's priors count so many times as much as the unlabelled sites."""
     unlabelled_weight: float = 1.0
-    """estimated: that of pseudo-labels in the network's training, where the labelled side's have 1."""
 
     def __post_init__(self) -> None:
         check_not_negative(self, "weight", "min_kappa", "prior_strength", "unlabelled_weight")
@@ -72,16 +76,15 @@ class Fusion:
         if not self.soften or self.weight == 0 or not unlabelled:
             return 1.0
         entropy = mean_entropy(stream, z, p)
-        return moments.network_temperature(
-            torch.cat([part.scores for part in unlabelled]), entropy, weight=weights_of(unlabelled)
-        )
+        scores = torch.cat([part.scores for part in unlabelled])
+        return moments.fit_network_temperature(scores, entropy, weight=weights_of(unlabelled))
 
     def network_probability(self, scores: Tensor, temperature: float, priors: Tensor | None) -> Tensor | None:
         """(n, C) q: softened; where priors were estimated, by these. None where nothing enters."""
         power = self.weight * temperature
         if priors is not None:
             trained, here = priors.float()
-            return shares.swap_priors(scores.float().log_softmax(1), trained, here, power)
+            return swap_priors(scores.float().log_softmax(1), trained, here, power)
         return (power * scores.float()).softmax(1) if self.weight > 0 else None
 
     def estimate_priors(
@@ -90,21 +93,21 @@ class Fusion:
         """(2, C) class priors that the network was trained with, and those of the unlabelled side, by EM."""
         classes, unlabelled = p.shape[1], [part for part in stream if is_unlabelled(part)]
         known = labelled_priors(stream, classes)
-        trained = shares.training_priors(known, counts, self.unlabelled_weight)
+        trained = training_priors(known, counts, self.unlabelled_weight)
         even = torch.stack([trained, torch.full_like(known, 1 / classes)])
         likelihood = [
             self._likelihood(part, each, p, temperature, even)
             for each, part in zip(z, stream, strict=True)
             if is_unlabelled(part)
         ] or [known.unsqueeze(0)]
-        here = shares.estimated_shares(torch.cat(likelihood), known, self.prior_strength, weights_of(unlabelled))
-        return torch.stack([trained, here.clamp_min(TINY)])
+        here = estimate_priors(torch.cat(likelihood), known, self.prior_strength, weights_of(unlabelled))
+        return torch.stack([trained, here.clamp_min(LEAST_PRIOR)])
 
     def _likelihood(self, part: Features, z: Tensor, p: Tensor, temperature: float, priors: Tensor) -> Tensor:
         """(n, C) of basis and network together, up to a factor of each site."""
         q = self.network_probability(part.scores, temperature, priors)
         assert q is not None
-        return (z @ p).clamp_min(TINY) * q.clamp_min(TINY)
+        return (z @ p).clamp_min(LEAST_PRIOR) * q.clamp_min(LEAST_PRIOR)
 
 
 def agreement_with_network(labels: Iterable[tuple[Tensor, Features]], classes: int) -> tuple[float, float, float]:

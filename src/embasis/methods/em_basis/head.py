@@ -19,8 +19,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from embasis.errors import check_not_negative
 from embasis.functional import losses, moments
-from embasis.methods.checks import check_not_negative
 from embasis.randomness import generator
 
 HEAD_STEPS = 30
@@ -87,24 +87,29 @@ class LinearHead:
 
         NLL(Σ_k z_nk p_k, y_n) + v · (variance + balance) over unlabelled sites + penalty · ‖weight‖².
 
-    The balance term keeps the variance from being minimised by one class for everything."""
+    The balance term keeps the variance from being minimised by one class for everything.
+
+    Parameters
+    ----------
+    variance_weight : v; 0 = labels alone
+    balance_weight : weight of the balance term, in units of variance_weight
+    penalty : weight of ‖weight‖², which keeps the minimum finite
+    sigma : σ, the spread of a component in latent space; 0 = a component is a point
+    draws : sigma > 0: draws of ε for p; 0 = closed form
+    """
 
     variance_weight: float = 0.0
-    """v; 0 = labels alone."""
     balance_weight: float = 1.0
-    """weight of the balance term, in units of variance_weight."""
     penalty: float = 1e-3
     sigma: float = 0.0
-    """σ: spread of a component in latent space."""
     draws: int = 0
-    """sigma > 0: draws of ε for p; 0 = closed form."""
 
     def __post_init__(self) -> None:
         check_not_negative(self, "draws", "variance_weight", "balance_weight", "penalty", "sigma")
 
     @property
     def draws_noise(self) -> bool:
-        """Whether latent draws are asked for."""
+        """Whether p is a mean over draws."""
         return self.sigma > 0 and self.draws > 0
 
     def fit(self, data: HeadData, mu: Tensor, seed: int, round_number: int) -> FittedHead:

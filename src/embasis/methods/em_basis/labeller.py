@@ -12,15 +12,18 @@ A round, in the order of `fit` and `label`:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from embasis.distributed import all_sum
+from embasis.errors import check_choice
 from embasis.functional import em, losses, moments
-from embasis.functional import temperature as witness
-from embasis.methods.checks import check_choice
+from embasis.functional.em import ClassPrior
+from embasis.functional.temperature import apply_temperature
 from embasis.methods.em_basis.features import (
     PreparedSites,
     domain_statistics,
@@ -32,13 +35,13 @@ from embasis.methods.em_basis.features import (
 )
 from embasis.methods.em_basis.fusion import Fusion
 from embasis.methods.em_basis.head import CountHead, FittedHead, HeadData, LinearHead
-from embasis.methods.em_basis.mixture import ClassPrior, Mixture
+from embasis.methods.em_basis.mixture import Mixture
 from embasis.methods.em_basis.start import ClassMeans, StageOne, WarmStart
 from embasis.methods.em_basis.state import EMBasisState, read_counts, read_previous, read_proposal
 from embasis.resources import require_memory
 from embasis.types import BasisTerms, Features, LabelDistribution, Labeller, State, Stream
 
-RANKINGS = ("gini", "between")
+RANK_BY = ("gini", "between")
 CERTAIN = 1e-12
 """The least prior of a class: what a labelled site's other classes have."""
 
@@ -47,20 +50,28 @@ CERTAIN = 1e-12
 class EMBasisLabeller(Labeller):
     """Basis by EM over both domains, a head on the basis, and the network's own prediction beside them.
 
-    Each part is a frozen value; another composition is made by `replace(labeller, fusion=None)`."""
+    Each part is a frozen value; another composition is made by `replace(labeller, fusion=None)`.
+
+    Parameters
+    ----------
+    classes : their number, C
+    start : the basis that EM begins with: `ClassMeans`, `StageOne` or `WarmStart`
+    mixture : the E step and the M step
+    head : from a component to its class probabilities: `LinearHead` or `CountHead`
+    fusion : how the network's own probability enters; None = the basis alone
+    rank_by : what sites are ranked by: "gini" = Σ_c mean (1 − mean), all of the variance; "between" = Σ_c between, the
+        part by which the components disagree (decision 0004)
+    """
 
     classes: int
     start: ClassMeans | StageOne | WarmStart = field(default_factory=ClassMeans)
     mixture: Mixture = field(default_factory=Mixture)
     head: LinearHead | CountHead = field(default_factory=LinearHead)
     fusion: Fusion | None = None
-    """None = the basis alone."""
     rank_by: str = "gini"
-    """What sites are ranked by. "gini": Σ_c mean (1 − mean), all of the variance; "between": Σ_c between, the part by
-    which the components disagree (decision 0004)."""
 
     def __post_init__(self) -> None:
-        check_choice(self, "rank_by", RANKINGS)
+        check_choice(self, "rank_by", RANK_BY)
 
     @property
     def stage_one(self) -> BasisTerms | None:
@@ -68,8 +79,18 @@ class EMBasisLabeller(Labeller):
         return self.start.stage_one(self.classes)
 
     def require_rows(self, rows: int) -> None:
-        """An InputDataError where more components are asked for than there are rows."""
+        """An InputDataError for fewer rows than components."""
         self.start.components_per_class_for(rows, self.classes)
+
+    def alternatives(self, part: str) -> Mapping[str | None, Any]:
+        """What may take the place of a part, by the name of its class (methods/parts.py); None = it is left out."""
+        stage_one, warm_start = self.start.as_stage_one(self.classes), self.start.as_warm_start()
+        whole: dict[str, Mapping[str | None, Any]] = {
+            "start": {"ClassMeans": ClassMeans(), "StageOne": stage_one, "WarmStart": warm_start},
+            "head": {"LinearHead": LinearHead(), "CountHead": CountHead()},
+            "fusion": {"Fusion": Fusion(), None: None},
+        }
+        return whole.get(part, {})
 
     def fit(self, stream: Stream, start: State, seed: int, round_number: int) -> State:
         """Basis and head; then how far the network is to be softened beside them, and the class priors."""
@@ -88,7 +109,7 @@ class EMBasisLabeller(Labeller):
         )
         if self.fusion is not None and self.fusion.estimates_priors(stream):
             p, counts = self._component_probability(state), state.pseudo_label_counts
-            priors = self.fusion.estimate_priors(stream, z, p, network_temperature(state), counts)
+            priors = self.fusion.estimate_priors(stream, z, p, state.network_power, counts)
         return replace(state, class_priors=priors).to_tensors()
 
     def label(self, features: Features, state: State) -> LabelDistribution:
@@ -97,10 +118,10 @@ class EMBasisLabeller(Labeller):
         z = self._responsibilities(features, learned)
         q = None
         if self.fusion is not None:
-            q = self.fusion.network_probability(features.scores, network_temperature(learned), learned.class_priors)
+            q = self.fusion.network_probability(features.scores, learned.network_power, learned.class_priors)
         mean, between, within = moments.label_moments(z, self._component_probability(learned), q)
         if learned.inverse_temperature is not None:
-            mean, between, within = witness.apply_temperature(mean, between, within, float(learned.inverse_temperature))
+            mean, between, within = apply_temperature(mean, between, within, float(learned.inverse_temperature))
         uncertainty = moments.scalar_uncertainty(mean, between, within, self.rank_by)
         return LabelDistribution(mean, between, within, uncertainty)
 
@@ -141,20 +162,20 @@ class EMBasisLabeller(Labeller):
         data = PreparedSites(stream, prepare_all(stream, centre, scale), self.classes)
         per_class = self.start.components_per_class_for(data.count, self.classes)
         mu, component_class = self.start.first_basis(data, previous, read_proposal(start), per_class)
-        require_room(data, mu, round_number)
+        require_responsibility_memory(data, mu, round_number)
         sharpness = self.mixture.find_sharpness(data, mu, per_class)
-        prior = self._class_prior(data, mu, sharpness, component_class, counts) if self.mixture.guided else None
-        mu, stats, alive = self.mixture.run_em(data, mu, sharpness, prior)
+        priors = self._class_priors(data, mu, sharpness, component_class, counts) if self.mixture.guided else None
+        mu, stats, alive = self.mixture.run_em(data, mu, sharpness, priors)
         weight, bias, p = self._fit_head(data, mu, sharpness, seed, round_number)
         effective = torch.tensor(em.effective_components(stats.mass))
         return EMBasisState(
             centre, scale, mu, torch.tensor(sharpness), counts, weight, bias, p, alive.sum(), effective, digest
         )
 
-    def _class_prior(
+    def _class_priors(
         self, data: PreparedSites, mu: Tensor, sharpness: float, component_class: Tensor | None, counts: Tensor | None
-    ) -> ClassPrior:
-        """Labels, and the network's probability of unlabelled sites: no surer than the first basis, by its priors."""
+    ) -> list[ClassPrior]:
+        """For each chunk its labels, or the network's probability: no surer than the first basis, by its priors."""
         sharpness = float(torch.tensor(sharpness))  # as it is stored
         if component_class is None:
             component_class = self.mixture.assign_component_classes(data, mu, sharpness)
@@ -164,19 +185,15 @@ class EMBasisLabeller(Labeller):
             temperature = float(torch.tensor(self.fusion.find_temperature(data.stream, z, p)))
             if self.fusion.estimates_priors(data.stream) and self.fusion.weight > 0:
                 priors = self.fusion.estimate_priors(data.stream, z, p, temperature, counts)
-        log_priors = list[Tensor]()
-        for part in data.stream:
-            q = self._prior_of(part, temperature, priors)
-            log_priors.append(torch.zeros_like(part.scores) if q is None else q.float().clamp_min(CERTAIN).log())
-        return ClassPrior(log_priors, component_class)
+        return [ClassPrior(self._log_prior(part, temperature, priors), component_class) for part in data.stream]
 
-    def _prior_of(self, part: Features, temperature: float, priors: Tensor | None) -> Tensor | None:
-        """(n, C) the classes of a chunk before its features are seen; None where nothing is known."""
+    def _log_prior(self, part: Features, temperature: float, priors: Tensor | None) -> Tensor:
+        """(n, C) log of how likely each class is before the features are seen; 0 where nothing is known."""
         if not is_unlabelled(part):
-            return losses.one_hot(part.y, self.classes)
-        if self.fusion is None:
-            return None
-        return self.fusion.network_probability(part.scores, temperature, priors)
+            q: Tensor | None = losses.one_hot(part.y, self.classes)
+        else:
+            q = None if self.fusion is None else self.fusion.network_probability(part.scores, temperature, priors)
+        return torch.zeros_like(part.scores) if q is None else q.float().clamp_min(CERTAIN).log()
 
     def _fit_head(self, data: PreparedSites, mu: Tensor, sharpness: float, seed: int, round_number: int) -> FittedHead:
         """weight, bias and p of the head on the final basis."""
@@ -205,15 +222,10 @@ class EMBasisLabeller(Labeller):
         return self.start.repeats and not self.head.draws_noise
 
 
-def network_temperature(state: EMBasisState) -> float:
-    """As it was learned; 1 where nothing was."""
-    return 1.0 if state.network_temperature is None else float(state.network_temperature)
-
-
-def require_room(data: PreparedSites, mu: Tensor, round_number: int) -> None:
+def require_responsibility_memory(data: PreparedSites, mu: Tensor, round_number: int) -> None:
     """Memory for the responsibilities of all rows, which the head is learned from: once in parts, once joined.
 
-    Asked in the first round alone: later ones take the same memory again, which may not count as free any more."""
+    Checked in the first round alone: later ones take the same memory again, which may not count as free any more."""
     need, what = 2 * 4 * data.count * len(mu), f"a basis of {len(mu):,} components on {data.count:,} rows"
     if round_number == 0:
         less = "method.components_per_class=1 takes fewer components"

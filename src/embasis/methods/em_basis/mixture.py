@@ -13,59 +13,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from embasis.distributed import all_sum
-from embasis.errors import ConfigError, require
+from embasis.errors import ConfigError, check_choice, check_not_negative, require
 from embasis.functional import em
+from embasis.functional.em import ClassPrior
 from embasis.functional.losses import one_hot
-from embasis.methods.checks import check_choice, check_not_negative
 from embasis.methods.em_basis.features import PreparedSites, first_rows
 from embasis.types import EMStats
 
-CENTRING = ("domain", "joint", "none")
+CENTRINGS = ("domain", "joint", "none")
 KERNELS = ("dot", "gaussian")
 SHARPNESS_ROWS = 4096
 """Unlabelled rows by which the sharpness is set."""
 
 
-@dataclass(frozen=True, eq=False)
-class ClassPrior:
-    """What is known of the classes of all sites beside their features, and the class of each component."""
-
-    log_prior: list[Tensor]
-    """(n, C) for each chunk: log of how likely each class is"""
-    component_class: Tensor
-    """(K)"""
-
-
 @dataclass(frozen=True)
 class Mixture:
-    """EM of a mixture of components of one sharpness, over both sides, each with half of the mass."""
+    """EM of a mixture of components of one sharpness, over both sides, each with half of the mass.
+
+    Parameters
+    ----------
+    sharpness : the λ of the E step; 0 = so that a site spreads over `perplexity` components on average (decision 0002)
+    iterations : T, E and M steps of a round
+    perplexity : 0 = as many components as one class has, at least 2
+    kernel : "dot" = x·mu (the paper); "gaussian" = x·mu − ‖mu‖²/2
+    centring : features are centred and scaled by their own side ("domain"), by both together ("joint"), or not ("none")
+    guided : labels and the network guide EM: a component has the sites that are likely of its class (decision 0024);
+        False = features only (the paper)
+    """
 
     sharpness: float = 0.0
-    """λ; 0 = so that a site spreads over `perplexity` components on average (decision 0002)."""
     iterations: int = 10
-    """T"""
     perplexity: float = 0.0
-    """0 = as many components as one class has, at least 2."""
     kernel: str = "dot"
-    """"dot": x·mu (the paper); "gaussian": x·mu − ‖mu‖²/2."""
     centring: str = "domain"
-    """Features are centred and scaled by their own side ("domain"), by both together ("joint"), or not ("none")."""
     guided: bool = False
-    """Labels and the network guide EM: a component has the sites that are likely of its class (decision 0024).
-    False = features only (the paper)."""
 
     def __post_init__(self) -> None:
         check_not_negative(self, "iterations", "sharpness")
         spread = f"perplexity must be over 1, or 0 for one class's components, got {self.perplexity}"
         require(self.perplexity == 0 or self.perplexity > 1, spread, ConfigError)
         check_choice(self, "kernel", KERNELS)
-        check_choice(self, "centring", CENTRING)
+        check_choice(self, "centring", CENTRINGS)
 
     def find_sharpness(self, data: PreparedSites, mu: Tensor, per_class: int) -> float:
         """λ as given, or the one at which unlabelled sites spread over as many components as they are to."""
@@ -86,18 +81,17 @@ class Mixture:
         return em.responsibilities(x, mu, sharpness, self.kernel)
 
     def run_em(
-        self, data: PreparedSites, mu: Tensor, sharpness: float, prior: ClassPrior | None = None
+        self, data: PreparedSites, mu: Tensor, sharpness: float, priors: Sequence[ClassPrior] | None = None
     ) -> tuple[Tensor, EMStats, Tensor]:
-        """The basis after T times E step and M step (eq. 12 to 14), the last statistics, which components have mass."""
-        log_priors: list[Tensor | None] = [None] * len(data.rows) if prior is None else [*prior.log_prior]
-        component_class = None if prior is None else prior.component_class
+        """The basis after T times E step and M step (eq. 12 to 14), the last statistics, which components have mass.
+
+        `priors`: what is known of the classes of each chunk beside its features."""
+        each = [None] * len(data.rows) if priors is None else priors
         weights = em.domain_weights(torch.cat(data.labelled)).split([len(row) for row in data.rows])
         for _ in range(max(self.iterations, 1)):
             parts = [
-                em.em_statistics(
-                    row, mu, sharpness, weight, self.kernel, log_prior=log_prior, component_class=component_class
-                )
-                for row, weight, log_prior in zip(data.rows, weights, log_priors, strict=True)
+                em.em_statistics(row, mu, sharpness, weight, self.kernel, prior)
+                for row, weight, prior in zip(data.rows, weights, each, strict=True)
             ]
             total = parts[0]
             for part in parts[1:]:

@@ -15,9 +15,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from embasis.errors import require
+from embasis.errors import check_not_negative, require
 from embasis.functional import basis, sites
-from embasis.methods.checks import check_not_negative
 from embasis.methods.em_basis.features import PreparedSites
 from embasis.methods.em_basis.state import EMBasisState
 from embasis.types import BasisTerms
@@ -25,7 +24,7 @@ from embasis.types import BasisTerms
 FirstBasis = tuple[Tensor, Tensor | None]
 """(K, d) the basis, and (K) the class of each component where that is known"""
 FIRST_COMPONENTS = 3
-"""Components of each class that Stage I proposes where nothing is asked for."""
+"""Components of each class that Stage I proposes by default."""
 
 
 class Start(Protocol):
@@ -46,13 +45,23 @@ class Start(Protocol):
     ) -> FirstBasis:
         """The basis that EM begins with."""
 
+    def as_stage_one(self, classes: int) -> StageOne:
+        """Stage I in place of this part, with as many components where that is known."""
+
+    def as_warm_start(self) -> WarmStart:
+        """This part for the first round alone."""
+
 
 @dataclass(frozen=True)
 class ClassMeans:
-    """μ(0): the means of the labelled classes, each cut in several by k-means without a draw (decision 0018)."""
+    """μ(0): the means of the labelled classes, each cut in several by k-means without a draw (decision 0018).
+
+    Parameters
+    ----------
+    components_per_class : 0 = three, more with many rows, fewer with fewer rows than that
+    """
 
     components_per_class: int = 0
-    """0 = three, more with many rows, fewer with fewer rows than that."""
 
     def __post_init__(self) -> None:
         check_not_negative(self, "components_per_class")
@@ -68,12 +77,12 @@ class ClassMeans:
 
     def components_per_class_for(self, rows: int, classes: int) -> int:
         """As asked for, or as the rows allow."""
-        most, asked = rows // classes, self.components_per_class
+        most, wanted = rows // classes, self.components_per_class
         require(
-            asked <= most or asked == 0,
-            f"components_per_class = {asked} asks for {asked * classes} components, but there are only {rows} rows",
+            wanted <= most or wanted == 0,
+            f"components_per_class = {wanted} asks for {wanted * classes} components, but there are only {rows} rows",
         )
-        return asked or max(1, min(most, components_for(most)))
+        return wanted or max(1, min(most, components_for(most)))
 
     def first_basis(
         self, data: PreparedSites, previous: EMBasisState | None, proposal: Tensor | None, per_class: int
@@ -84,6 +93,14 @@ class ClassMeans:
         mu, component_class = basis.class_means(x, y[y >= 0], data.classes, per_class)
         return sites.unit_rows(mu), component_class
 
+    def as_stage_one(self, classes: int) -> StageOne:
+        """Stage I with as many components."""
+        return StageOne(self.components_per_class * classes)
+
+    def as_warm_start(self) -> WarmStart:
+        """Class means in the first round alone."""
+        return WarmStart(self)
+
 
 @dataclass(frozen=True)
 class StageOne:
@@ -92,16 +109,19 @@ class StageOne:
     Its block W (K, d) is trained on the labelled side beside the network, with Z = X Wᵀ (eq. 3 to 6):
 
         L = NLL + a·‖W Wᵀ − I‖² + b·‖X − Z W‖² + c·‖Z Zᵀ − Y Yᵀ‖²,   each term divided by the number of its entries.
+
+    Parameters
+    ----------
+    components : K; 0 = three a class
+    orthogonal : a
+    reconstruction : b
+    affinity : c, which keeps the block from collapsing
     """
 
     components: int = 0
-    """K; 0 = three a class."""
     orthogonal: float = 1.0
-    """a"""
     reconstruction: float = 1.0
-    """b"""
     affinity: float = 1.0
-    """c: what keeps the block from collapsing"""
 
     def __post_init__(self) -> None:
         check_not_negative(self, "components", "orthogonal", "reconstruction", "affinity")
@@ -118,9 +138,9 @@ class StageOne:
 
     def components_per_class_for(self, rows: int, classes: int) -> int:
         """As asked for, or as class means would have: by this the sharpness is set."""
-        asked = self.components
-        require(asked <= rows, f"components = {asked}, but there are only {rows} rows")
-        return max(1, asked // classes) if asked else ClassMeans().components_per_class_for(rows, classes)
+        wanted = self.components
+        require(wanted <= rows, f"components = {wanted}, but there are only {rows} rows")
+        return max(1, wanted // classes) if wanted else ClassMeans().components_per_class_for(rows, classes)
 
     def first_basis(
         self, data: PreparedSites, previous: EMBasisState | None, proposal: Tensor | None, per_class: int
@@ -132,10 +152,23 @@ class StageOne:
             return previous.basis, None
         return ClassMeans().first_basis(data, None, None, per_class)
 
+    def as_stage_one(self, classes: int) -> StageOne:
+        """Stage I with its own settings."""
+        return StageOne()
+
+    def as_warm_start(self) -> WarmStart:
+        """Stage I in the first round alone, as it is anyway."""
+        return WarmStart(self)
+
 
 @dataclass(frozen=True)
 class WarmStart:
-    """Each round's EM begins with the last round's basis; the first round's as another part says."""
+    """Each round's EM begins with the last round's basis.
+
+    Parameters
+    ----------
+    first : the start of the first round
+    """
 
     first: ClassMeans | StageOne = field(default_factory=ClassMeans)
 
@@ -159,6 +192,14 @@ class WarmStart:
         if previous is not None and proposal is None:
             return previous.basis, None
         return self.first.first_basis(data, previous, proposal, per_class)
+
+    def as_stage_one(self, classes: int) -> StageOne:
+        """Stage I with its own settings."""
+        return StageOne()
+
+    def as_warm_start(self) -> WarmStart:
+        """It is one."""
+        return self
 
 
 def components_for(rows: int) -> int:

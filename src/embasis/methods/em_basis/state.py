@@ -81,13 +81,18 @@ class EMBasisState:
         """Whether the basis labels beside the network."""
         return self.basis_accepted is None or bool(float(self.basis_accepted))
 
+    @property
+    def network_power(self) -> float:
+        """`network_temperature` as a number; 1 where nothing was learned."""
+        return 1.0 if self.network_temperature is None else float(self.network_temperature)
+
     @classmethod
     def from_tensors(cls, stored: State) -> EMBasisState:
         """A state as a run folder keeps it; a CorruptError names what is missing."""
-        found: dict[str, Any] = {name: stored.get(stored_name(name)) for name in FIELDS}
-        missing = [stored_name(name) for name in REQUIRED if found[name] is None]
+        values: dict[str, Any] = {name: stored.get(stored_name(name)) for name in FIELDS}
+        missing = [stored_name(name) for name in REQUIRED if values[name] is None]
         require(not missing, f"the labeller's state lacks {', '.join(missing)}", CorruptError)
-        return cls(**found)
+        return cls(**values)
 
     def to_tensors(self) -> State:
         """The tensors of a run folder, by their stored names."""
