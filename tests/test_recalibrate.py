@@ -70,7 +70,9 @@ def test_hidden_labels_change_nothing() -> None:
 
 def test_too_few_rows_are_left_as_they_are() -> None:
     given = problem()
-    few = replace(given, unlabelled=type(given.unlabelled).of(given.unlabelled.inputs(torch.arange(12))), hidden=None)
+    few = replace(
+        given, unlabelled=type(given.unlabelled).of(given.unlabelled.inputs(torch.arange(12))), hidden_labels=None
+    )
     records, state = run(built(few))
     assert "power" not in state
     assert len(records) == 3
