@@ -14,7 +14,7 @@ from sklearn.metrics import brier_score_loss
 
 import reference
 from embasis.functional.calibration import (
-    BINS,
+    CONFIDENCE_BINS,
     adaptive_calibration_error,
     bin_of,
     brier_parts,
@@ -110,7 +110,7 @@ def drawn(seed, n=200, c=5, sharp=2.0):
     return logits.softmax(1), truth
 
 
-def sums(mean, truth, bins=BINS):
+def sums(mean, truth, bins=CONFIDENCE_BINS):
     return classwise_bins(mean, truth, probability_of(mean, truth), bins)
 
 
@@ -155,7 +155,9 @@ def test_reliability_resolution_and_uncertainty_are_the_brier_score_but_for_what
     np.testing.assert_allclose([reliability, resolution, uncertainty], slow[:3], atol=1e-6)
     left_over = brier(mean, truth) / len(truth) - (reliability - resolution + uncertainty)
     assert left_over == pytest.approx(slow[3], abs=1e-6)
-    assert abs(left_over) <= 4 * (1 / BINS**2 / 4 + 1 / BINS)  # by class: a variance and a covariance in a bin's width
+    assert abs(left_over) <= 4 * (
+        1 / CONFIDENCE_BINS**2 / 4 + 1 / CONFIDENCE_BINS
+    )  # by class: a variance and a covariance in a bin's width
 
 
 def test_with_one_value_a_bin_nothing_is_left_over_of_the_brier_score():
@@ -265,7 +267,7 @@ def test_scikit_learn_finds_the_same_curves_and_scores():
     table, total = sums(mean, truth), 0.0
     for c in range(5):
         true, stated = (truth == c).numpy(), mean[:, c].double().numpy()
-        share, probability = calibration_curve(true, stated, n_bins=BINS)
+        share, probability = calibration_curve(true, stated, n_bins=CONFIDENCE_BINS)
         filled = table[c, :, 0] > 0
         np.testing.assert_allclose((table[c, :, 2] / table[c, :, 0])[filled], share, atol=1e-9)
         np.testing.assert_allclose((table[c, :, 1] / table[c, :, 0])[filled], probability, atol=1e-6)
@@ -273,7 +275,9 @@ def test_scikit_learn_finds_the_same_curves_and_scores():
     assert brier(mean, truth) / 2250 == pytest.approx(total, abs=1e-6)
     confidence, right = mean.amax(1), mean.argmax(1) == truth
     assert len(confidence.unique()) == 2250
-    share, probability = calibration_curve(right.numpy(), confidence.double().numpy(), n_bins=BINS, strategy="quantile")
+    share, probability = calibration_curve(
+        right.numpy(), confidence.double().numpy(), n_bins=CONFIDENCE_BINS, strategy="quantile"
+    )
     slow = np.abs(share - probability).mean()  # equal masses, so each bin counts the same
     assert adaptive_calibration_error(fine_bins(confidence, right)) == pytest.approx(slow, abs=5e-4)
     assert reference.adaptive_calibration_error(confidence, right) == pytest.approx(slow, abs=1e-9)

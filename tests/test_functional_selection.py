@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import reference
 from embasis.functional.selection import (
-    BINS,
+    RADIX_BINS,
     high_counts,
     is_trusted,
     low_counts,
@@ -199,5 +199,5 @@ def test_scores_of_any_dtype_are_compared_as_float32(dtype):
 
 def test_histograms_have_a_bin_for_every_float():
     key = order_key(torch.tensor([torch.finfo(torch.float32).max]))
-    assert int(key >> 16) < BINS
-    assert high_counts(torch.tensor([1]), key, 2).shape == (2, BINS)
+    assert int(key >> 16) < RADIX_BINS
+    assert high_counts(torch.tensor([1]), key, 2).shape == (2, RADIX_BINS)

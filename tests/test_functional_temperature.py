@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import reference
 from embasis.functional.temperature import (
-    LEAST,
-    MOST,
+    HIGHEST,
+    LOWEST,
     apply_temperature,
     fit_temperature,
     least_confidence,
@@ -52,9 +52,9 @@ def test_labels_that_are_too_sure_become_as_sure_as_they_are_right() -> None:
 
 
 def test_a_witness_that_is_always_of_one_mind_or_never_stays_within_bounds() -> None:
-    assert fit_temperature(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([1, 0])) == LEAST
+    assert fit_temperature(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([1, 0])) == LOWEST
     flat = torch.tensor([[0.501, 0.499]]).expand(10_000, 2)
-    assert fit_temperature(flat, torch.zeros(10_000, dtype=torch.int64)) == MOST
+    assert fit_temperature(flat, torch.zeros(10_000, dtype=torch.int64)) == HIGHEST
 
 
 @pytest.mark.parametrize("rows", [20, 200, 2000])
