@@ -32,8 +32,7 @@ from embasis.storage import (
     quantise_confidence,
     quantise_variance,
     read_stored_table,
-    write_grey_png,
-    write_label_png,
+    write_output,
 )
 from embasis.storage.png import choose_written_ids
 from embasis.types import ClassTable
@@ -149,8 +148,8 @@ def test_scales_reach_from_0_to_255() -> None:
 
 def test_single_pictures_are_files(tmp_path: Path) -> None:
     classes, grey = noise(5, 6, below=3), noise(5, 6)
-    write_label_png(tmp_path / "a.png", classes, TABLE)
-    write_grey_png(tmp_path / "b.png", grey)
+    write_output(tmp_path / "a.png", encode_label_png(classes, TABLE))
+    write_output(tmp_path / "b.png", encode_grey_png(grey))
     assert tree(tmp_path) == {"a.png": encode_label_png(classes, TABLE), "b.png": encode_grey_png(grey)}
 
 

@@ -33,7 +33,7 @@ from embasis.inputs.image_inputs import ImageInputs
 from embasis.report.gallery import MOST_BASIS_BYTES, MOST_COMPONENTS, MOST_PICTURE_BYTES, THUMBNAILS_EACH
 from embasis.report.run_view import Component, RowExample
 from embasis.runs.basis_view import row_ids
-from embasis.storage import SealedFiles, encode_rgb_png, read_sealed_json
+from embasis.storage import SealedFiles, encode_rgb_png, read_sealed
 from embasis.types import Arrays, Problem
 
 OLD_ROW_GALLERY = "gallery/rows.json"
@@ -163,7 +163,7 @@ def read_row_gallery(
             if OLD_ROW_GALLERY in files
             else ((), {})
         )
-    facts = read_sealed_json(file, LARGEST_GALLERY_FILE)
+    facts = read_sealed(file, LARGEST_GALLERY_FILE + 1)
     rule = f"{file} shows other labels than those of the run; the fit command that made the run makes it again"
     require(facts.get("labels") == labels, rule, CorruptError)
     return parse_row_gallery(facts, file)

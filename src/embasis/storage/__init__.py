@@ -1,36 +1,29 @@
 """The only package that writes files: atomic, verified, locked; no pickle is read or written.
 
-A run folder holds `lock` (flock; names its owner's pid), `HEAD` (the number of the newest finished generation) and
-`generations/000007/` with tensors.safetensors, facts.json and manifest.json (size and sha256 of both). HEAD and
+A run folder holds `lock` (flock; with the pid of its process), `HEAD` (the number of the newest finished generation)
+and `generations/000007/` with tensors.safetensors, facts.json and manifest.json (size and sha256 of both). HEAD and
 manifest.json are sealed: they hold the hash of their own content. `.embasis-tmp-…` is a write under way, always
-beside its target; the next owner of the lock removes left-overs. Beside them lie the label distributions of rounds on
-pictures, `sites/round-003/` (see label_store_format.py), and the maps that people look at, `labels/round-003/` (see
-label_map_folder.py).
-What a run hands out is sealed: manifest.json has the size and sha256 of each such file (see sealed.py).
+beside its target; the next process with the lock removes left-overs. Beside them lie the label distributions of rounds
+on pictures, `sites/round-003/` (see label_store.py), and the maps for people, `labels/round-003/` (see
+label_map_folder.py). What a run hands out is sealed: manifest.json has the size and sha256 of each such file.
 """
 
-from embasis.storage.atomic import Disk, read_json, read_jsonl, refuse_lost_link, write_output
-from embasis.storage.checkpoints import CHECKPOINT_SCHEMA, Generation, read_generation, read_newest
+from embasis.storage.atomic import Disk, read_json, read_jsonl, refuse_lost_link, require_apart, write_output
+from embasis.storage.checkpoints import Generation, SealedFiles, read_generation, read_newest, read_sealed
 from embasis.storage.feature_cache import FeatureCache, cache_folder, require_cache_usable
-from embasis.storage.label_map_folder import LabelMapFolder, make_map_names
+from embasis.storage.label_map_folder import LabelMapFolder, StoredMaps, make_map_names, open_stored_maps
 from embasis.storage.label_store import DiskLabelStore
-from embasis.storage.places import require_apart
 from embasis.storage.png import (
     encode_grey_png,
     encode_label_png,
     encode_rgb_png,
     quantise_confidence,
     quantise_variance,
-    write_grey_png,
-    write_label_png,
 )
 from embasis.storage.run_folder import RunFolder
-from embasis.storage.sealed import SealedFiles, read_sealed_json
-from embasis.storage.stored_maps import StoredMaps, open_stored_maps
 from embasis.storage.tables import encode_table, escape_formula, read_stored_table, unescape_formula
 
 __all__ = [
-    "CHECKPOINT_SCHEMA",
     "Disk",
     "DiskLabelStore",
     "FeatureCache",
@@ -53,13 +46,11 @@ __all__ = [
     "read_json",
     "read_jsonl",
     "read_newest",
-    "read_sealed_json",
+    "read_sealed",
     "read_stored_table",
     "refuse_lost_link",
     "require_apart",
     "require_cache_usable",
     "unescape_formula",
-    "write_grey_png",
-    "write_label_png",
     "write_output",
 ]

@@ -1,20 +1,28 @@
-"""Single files: the system calls, atomic writes, reads that refuse a pickle or a link, JSON."""
+"""Single files: the system calls, atomic writes, reads that refuse pickles and links, JSON, where outputs may go."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from embasis.errors import ConfigError, CorruptError, NumericalError, ResourceError, UntrustedError, require
 
+if TYPE_CHECKING:
+    from embasis.types.values import PathLike
+
 TEMP_NAME = re.compile(r"\.embasis-tmp-[0-9a-f]{16}")
+CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+HASH_BLOCK_BYTES = 2**20
 
 
 class Disk:
@@ -37,12 +45,13 @@ class Disk:
             room = f"need {-(-need // 10**6):,} MB, free {free // 10**6:,} MB"
             raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} ({room})")
 
-    def create(self, path: Path, data: bytes) -> None:
-        """A new file with these bytes, on the disk when this returns."""
-        handle = self.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    def create(self, path: Path, data: bytes, wait: bool = True) -> None:
+        """A new file with these bytes; on the disk when this returns, unless the caller does not `wait` for that."""
+        handle = self.open(path, CREATE_FLAGS, 0o666)
         try:
             self.write_all(handle, data)
-            self.fsync(handle)
+            if wait:
+                self.fsync(handle)
         except BaseException:
             with suppress(OSError):
                 self.close(handle)
@@ -122,7 +131,7 @@ def temp_path(folder: Path) -> Path:
 
 @contextmanager
 def explain_write_errors(path: Path, kept: str = "") -> Iterator[None]:
-    """Turn the system's refusal into a sentence."""
+    """Raise a ResourceError that says what could not be written, why, and what is `kept`."""
     try:
         yield
     except OSError as error:
@@ -131,12 +140,67 @@ def explain_write_errors(path: Path, kept: str = "") -> Iterator[None]:
         raise ResourceError(f"cannot write {path}: {error.strerror or error}{kept}") from error
 
 
+def refuse_link(path: Path) -> None:
+    """Refuse a symbolic link where a run or an export has a file or folder of its own."""
+    require(not path.is_symlink(), f"{path} is a symbolic link; links are not followed", UntrustedError)
+
+
 def refuse_lost_link(path: Path) -> None:
     """Refuse an output that lies at or behind a link which leads nowhere, or in a circle."""
     nearest = next((part for part in (path, *path.parents) if os.path.lexists(part)), None)
     lost = nearest is not None and not os.path.exists(nearest)
     rule = f"{nearest} is a link that leads nowhere; remove it or name another place"
     require(not lost, f"output {path}: {rule}", ConfigError)
+
+
+def require_apart(
+    output: PathLike,
+    inputs: Mapping[str, PathLike | None],
+    *,
+    folder: bool = False,
+    run: bool = False,
+    what: str = "output",
+) -> None:
+    """Refuse an output that is one of these inputs or lies in one, and one that lies in any run folder.
+
+    Links, hard links and other spellings of a path are seen through. `inputs` are named for the sentence; None and what
+    does not exist is passed over. `folder`: the output is a folder, which must not contain an input either. `run`: it
+    is to be a run folder itself.
+    """
+    name = os.fspath(output)
+    require(name, f"{what} must be a path, got ''", ConfigError)
+    for kind, given in inputs.items():
+        if given is None or not os.path.exists(given):
+            continue
+        source = f"{kind} {os.fspath(given)}"
+        require(not is_same(name, given), f"{what} {name} is {source} itself; name another place", ConfigError)
+        inside = any(is_same(place, given) for place in list_parents(name))
+        require(not inside, f"{what} {name} lies in {source}; name a place outside of it", ConfigError)
+        around = folder and os.path.isdir(name) and any(is_same(place, name) for place in list_parents(given))
+        require(not around, f"{what} {name} contains {source}; name another place", ConfigError)
+    require(run or not is_run_folder(name), f"{what} {name} is a run folder; name another place", ConfigError)
+    around_it = next((place for place in list_parents(name) if is_run_folder(place)), "")
+    require(not around_it, f"{what} {name} lies in the run folder {around_it}; name a place outside of it", ConfigError)
+
+
+def is_same(one: PathLike, other: PathLike) -> bool:
+    """Whether two paths lead to the same file or folder."""
+    if os.path.realpath(one) == os.path.realpath(other):
+        return True
+    try:
+        return os.path.samestat(os.stat(one), os.stat(other))
+    except OSError:
+        return False
+
+
+def list_parents(path: PathLike) -> tuple[str, ...]:
+    """The folders in which a path lies, the nearest first; without links."""
+    return tuple(str(place) for place in Path(os.path.realpath(path)).parents)
+
+
+def is_run_folder(path: PathLike) -> bool:
+    """Whether a folder is one of a run: no other one is likely to have both."""
+    return os.path.isfile(os.path.join(path, "HEAD")) and os.path.isdir(os.path.join(path, "generations"))
 
 
 def write_output(path: Path | str, data: bytes | str) -> None:
@@ -157,19 +221,37 @@ def encode_text(text: str) -> bytes:
 def read_bytes(path: Path, size: range = range(1 << 62)) -> bytes:
     """All bytes of a file, refused before they are read if their number or their beginning is wrong."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            found, start = os.fstat(file.fileno()).st_size, file.read(16)
+        with open(os.open(path, READ_FLAGS), "rb") as file:
+            length, start = os.fstat(file.fileno()).st_size, file.read(16)
             # A safetensors header of 640 bytes begins like a pickle too, but goes on with {" after its length.
             marked = len(start) > 9 and re.match(rb"\x80[\x02-\x05]|PK\x03\x04", start)
             pickle = marked and start[8:9] != b"{" and start[9:10] != b'"'
             require(not pickle, f"{path} is a pickle; only safetensors and JSON are read", UntrustedError)
-            require(found in size, f"{path}: {found:,} of {size[-1]:,} bytes", CorruptError)
+            require(length in size, f"{path}: {length:,} of {size[-1]:,} bytes", CorruptError)
             return start + file.read()
     except OSError as error:
         planted = error.errno == errno.ELOOP and path.is_symlink()  # or its folder is a link that leads in a circle
         require(not planted, f"{path} is a symbolic link; links are not followed", UntrustedError)
         damaged = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO, errno.ELOOP)
         raise (CorruptError if damaged else ResourceError)(f"cannot read {path}: {error.strerror}") from error
+
+
+def iter_name_hashes(text: str, size: int) -> Iterator[str]:
+    """Hashes of a text for a file name, each of `size` bytes in hex; another one where the one before is taken."""
+    for attempt in count():
+        yield hashlib.blake2b(f"{attempt or ''}\0{text}".encode("utf-8", "surrogatepass"), digest_size=size).hexdigest()
+
+
+def hash_file(path: Path) -> str:
+    """sha256 of a file, block by block."""
+    digest = hashlib.sha256()
+    try:
+        with open(os.open(path, READ_FLAGS), "rb") as stream:
+            while block := stream.read(HASH_BLOCK_BYTES):
+                digest.update(block)
+    except OSError as error:
+        raise CorruptError(f"cannot read {path}: {error.strerror}") from error
+    return digest.hexdigest()
 
 
 def encode_json(value: object, name: str, indent: int | None = 2) -> bytes:

@@ -1,8 +1,15 @@
-"""Generations as they lie on the disk: manifest and HEAD, both sealed, and reading that believes neither."""
+"""Checkpoints as they lie on the disk: generations, and the files that a run hands out, each known by its seal.
+
+A seal is the size and the sha256 of a file, or the sha256 within a JSON file of its own content; manifest and HEAD are
+sealed so, and reading believes neither. A file that a run hands out is written, then the generation that names it is
+published. Its name holds the number of its round, so no file that an earlier generation names is written over by other
+bytes: a reader without the lock may trust both.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import os
 import re
 import warnings
@@ -12,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embasis.errors import CorruptError, EmbasisWarning, IncompatibleError, UntrustedError, quoted, require
-from embasis.storage.atomic import encode_json, parse_json, read_bytes
+from embasis.storage.atomic import encode_json, hash_file, parse_json, read_bytes, refuse_link
+from embasis.storage.tables import parse_table
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,6 +29,10 @@ CHECKPOINT_SCHEMA = 1
 UNKNOWN_VERSION = "0+unknown"
 TENSORS, FACTS, MANIFEST = "tensors.safetensors", "facts.json", "manifest.json"
 LARGEST_MANIFEST = 1 << 26
+SEALED_PATHS = ("labels", "basis", "gallery", "rows", "sites", "backbone.safetensors")
+"""What a run seals beside its generations: these files, and all below these folders. Every other file of a run can be
+written again from the facts of its generation, and is never read."""
+SEAL_CURE = "the fit command that made the run makes it again if it can"
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +56,30 @@ def encode_sealed(value: Mapping[str, object]) -> bytes:
     return encode_json({**value, "seal": sha256(encode_json(value, "seal"))}, "seal")
 
 
-def read_sealed(path: Path, most: int = 1 << 20) -> Any:
-    """The object in a sealed file of less than `most` bytes, without its seal."""
-    value = parse_json(data := read_bytes(path, range(most)), path)
+def parse_sealed(data: bytes, path: Path) -> dict[str, Any]:
+    """The object in the bytes of a sealed file, without its seal."""
+    value = parse_json(data, path)
     whole = isinstance(value, dict) and value.pop("seal", None) and encode_sealed(value) == data
     require(whole, f"{path}: the seal is broken", CorruptError)
-    return value
+    return dict(value)
+
+
+def read_sealed(path: Path, most: int = 1 << 20) -> dict[str, Any]:
+    """The object in a sealed file of less than `most` bytes, without its seal."""
+    return parse_sealed(read_bytes(path, range(most)), path)
+
+
+def make_seal(data: bytes) -> dict[str, Any]:
+    """Size and hash, by which a manifest knows a file."""
+    return {"bytes": len(data), "sha256": sha256(data)}
+
+
+def require_seal(data: bytes, seal: Mapping[str, Any], path: Path) -> bytes:
+    """The bytes, if they are those that were sealed."""
+    size = seal.get("bytes")
+    require(len(data) == size, f"{path}: {len(data):,} of {size:,} bytes; {SEAL_CURE}", CorruptError)
+    require(sha256(data) == seal.get("sha256"), f"{path}: sha256 differs; {SEAL_CURE}", CorruptError)
+    return data
 
 
 def is_seal(entry: object) -> bool:
@@ -66,8 +96,7 @@ def generation_folder(folder: Path, number: int) -> Path:
 
 def list_generations(folder: Path) -> list[int]:
     """Generations by name, whole or not, oldest first."""
-    parent = folder / "generations"
-    require(not parent.is_symlink(), f"{parent} is a symbolic link; links are not followed", UntrustedError)
+    refuse_link(parent := folder / "generations")
     names = [name for name in (os.listdir(parent) if parent.is_dir() else ()) if re.fullmatch("[0-9]{6,}", name)]
     return sorted(int(name) for name in names if name == f"{int(name):06d}")
 
@@ -90,12 +119,17 @@ def is_checkpoint_part(path: Path) -> bool:
 
 def installed_version() -> str:
     """The version of embasis; a copy that was never installed has none."""
-    from importlib.metadata import PackageNotFoundError, version
-
     try:
-        return version("embasis") or UNKNOWN_VERSION
-    except PackageNotFoundError:
+        return importlib.metadata.version("embasis") or UNKNOWN_VERSION
+    except importlib.metadata.PackageNotFoundError:
         return UNKNOWN_VERSION
+
+
+def refuse_newer(schema: object, newest: int, writer: str, source: str) -> None:
+    """Refuse what a later release wrote in a form that this one does not know."""
+    if type(schema) is int and schema > newest:
+        written = f"{source} was written by embasis {writer} (schema {schema})"
+        raise IncompatibleError(f"{written}, this is {installed_version()} (schema up to {newest})")
 
 
 def load_generation(folder: Path, number: int) -> Generation:
@@ -104,25 +138,9 @@ def load_generation(folder: Path, number: int) -> Generation:
     from safetensors.torch import load
 
     home = generation_folder(folder, number)
-    require(not home.is_symlink(), f"{home} is a symbolic link; links are not followed", UntrustedError)
-    manifest = read_sealed(home / MANIFEST, LARGEST_MANIFEST)
-    schema, files, named = manifest.get("schema"), manifest.get("files"), manifest.get("generation")
-    if type(schema) is int and schema > CHECKPOINT_SCHEMA:
-        writer = f"generation {number} was written by embasis {manifest.get('version')} (schema {schema})"
-        raise IncompatibleError(f"{writer}, this is {installed_version()} (schema up to {CHECKPOINT_SCHEMA})")
-    require(type(schema) is int and type(files) is dict, f"{home / MANIFEST} is malformed", CorruptError)
-    require(named == number, f"{home / MANIFEST} belongs to generation {named}", CorruptError)
-    sealed = manifest.get("sealed")
-    known = sealed is None or (type(sealed) is dict and all(map(is_seal, sealed.values())))
-    require(known, f"{home / MANIFEST} is malformed", CorruptError)
-    data = {}
-    for name, entry in files.items():
-        require(re.fullmatch(r"\w[\w.-]*", name), f"path escapes run folder: {quoted(name)}", UntrustedError)
-        size: Any = entry.get("bytes") if type(entry) is dict else None
-        require(type(size) is int and name in (TENSORS, FACTS), f"{home / MANIFEST} is malformed", CorruptError)
-        data[name] = read_bytes(home / name, range(size, size + 1))
-        require(sha256(data[name]) == entry.get("sha256"), f"{home / name}: sha256 differs", CorruptError)
-    require(len(data) == 2, f"{home / MANIFEST} is malformed", CorruptError)
+    refuse_link(home)
+    manifest = _read_manifest(home, number)
+    data = _read_contents(home, manifest["files"])
     try:
         tensors = dict(sorted(load(data[TENSORS]).items()))
     except (SafetensorError, ValueError, LookupError, TypeError, RuntimeError) as error:
@@ -131,7 +149,34 @@ def load_generation(folder: Path, number: int) -> Generation:
     count = manifest.get("tensors")
     require(len(tensors) == count, f"{home / TENSORS}: {len(tensors)} of {count} tensors", CorruptError)
     require(isinstance(facts, dict), f"{home / FACTS}: not a JSON object", CorruptError)
-    return Generation(number, tensors, facts, sealed)
+    return Generation(number, tensors, facts, manifest.get("sealed"))
+
+
+def _read_manifest(home: Path, number: int) -> dict[str, Any]:
+    """The manifest of a generation, as far as it can be believed without the files that it names."""
+    path = home / MANIFEST
+    manifest = read_sealed(path, LARGEST_MANIFEST)
+    schema, named = manifest.get("schema"), manifest.get("generation")
+    refuse_newer(schema, CHECKPOINT_SCHEMA, str(manifest.get("version")), f"generation {number}")
+    require(type(schema) is int and type(manifest.get("files")) is dict, f"{path} is malformed", CorruptError)
+    require(named == number, f"{path} belongs to generation {named}", CorruptError)
+    seals = manifest.get("sealed")
+    known = seals is None or (type(seals) is dict and all(map(is_seal, seals.values())))
+    require(known, f"{path} is malformed", CorruptError)
+    return manifest
+
+
+def _read_contents(home: Path, files: Mapping[str, Any]) -> dict[str, bytes]:
+    """The bytes of a generation's two files, if they are those that its manifest names."""
+    malformed, data = f"{home / MANIFEST} is malformed", dict[str, bytes]()
+    for name, seal in files.items():
+        require(re.fullmatch(r"\w[\w.-]*", name), f"path escapes run folder: {quoted(name)}", UntrustedError)
+        size: Any = seal.get("bytes") if type(seal) is dict else None
+        require(type(size) is int and name in (TENSORS, FACTS), malformed, CorruptError)
+        data[name] = read_bytes(home / name, range(size, size + 1))
+        require(sha256(data[name]) == seal.get("sha256"), f"{home / name}: sha256 differs", CorruptError)
+    require(len(data) == 2, malformed, CorruptError)
+    return data
 
 
 def find_newest(folder: Path) -> Generation | None:
@@ -140,34 +185,79 @@ def find_newest(folder: Path) -> Generation | None:
         head, numbers = read_head(folder), list_generations(folder)
         if head == 0 or not (numbers or os.path.lexists(folder / "HEAD")):
             return None
-        found, problems = None, [] if head else [f"{folder / 'HEAD'} is missing or damaged"]
+        problems = [] if head else [f"{folder / 'HEAD'} is missing or damaged"]
+        newest = None
         for number in sorted({head} | {n for n in numbers if n < head} if head else numbers, reverse=True):
             try:
-                found = load_generation(folder, number)
+                newest = load_generation(folder, number)
                 break
             except CorruptError as error:
                 problems.append(str(error))
         if problems and read_head(folder) != head:
             continue  # a publish came between and rotated what we were reading
-        if found is None:
+        if newest is None:
             raise CorruptError(f"{folder} holds no whole generation: {'; '.join(problems)}")
         if problems:
-            message = f"{'; '.join(problems)}; generation {found.number} is used"
+            message = f"{'; '.join(problems)}; generation {newest.number} is used"
             warnings.warn(message, EmbasisWarning, stacklevel=3)
-        return found
+        return newest
 
 
 def read_newest(path: Path | str) -> Generation:
     """The newest whole generation, for readers without the lock; a publish at the same time does no harm."""
-    found = find_newest(Path(path))
-    if found is None:
+    newest = find_newest(Path(path))
+    if newest is None:
         raise CorruptError(f"{path} holds no finished generation; is it a run folder?")
-    return found
+    return newest
 
 
 def read_generation(path: Path | str, number: int) -> Generation:
     """That generation and no other: a damaged one is refused."""
-    there = list_generations(Path(path))
-    found = ", ".join(map(str, there)) or "none"
-    require(number in there, f"{path} has no generation {number}; there are: {found}", CorruptError)
+    numbers = list_generations(Path(path))
+    names = ", ".join(map(str, numbers)) or "none"
+    require(number in numbers, f"{path} has no generation {number}; there are: {names}", CorruptError)
     return load_generation(Path(path), number)
+
+
+class SealedFiles:
+    """The files of a run folder as one of its generations knows them; none is read whose bytes are others."""
+
+    def __init__(self, path: Path, seals: Mapping[str, Mapping[str, Any]] | None) -> None:
+        self.path = path
+        self._seals = seals
+        """None in folders of 0.1.0, which knew no seals: those are read as they are."""
+
+    def __contains__(self, name: str) -> bool:
+        return (self.path / name).is_file() if self._seals is None else name in self._seals
+
+    def read(self, name: str, largest: int = 1 << 62) -> bytes:
+        """All bytes of a file."""
+        path = self.path / name
+        if self._seals is None:
+            return read_bytes(path, range(largest + 1))
+        require(name in self._seals, f"{path} is no file of the newest generation", CorruptError)
+        require(os.path.lexists(path), f"{path} is missing; {SEAL_CURE}", CorruptError)
+        data = read_bytes(path, range(largest + 1))
+        return require_seal(data, self._seals[name], path)
+
+    def table(self, name: str) -> dict[str, list[Any]]:
+        """The columns of a table."""
+        return parse_table(self.read(name), self.path / name)
+
+    def json(self, name: str, largest: int) -> Any:
+        """The value in a JSON file of at most so many bytes."""
+        return parse_json(self.read(name, largest), self.path / name)
+
+    def fits(self, name: str, data: bytes) -> bool:
+        """Whether these are the bytes that a file must have."""
+        return self.seal(name) == sha256(data)
+
+    def check(self, name: str) -> None:
+        """CorruptError unless the file is there as it was written; it is read piece by piece."""
+        path, known = self.path / name, self.seal(name)
+        require(path.is_file() and not path.is_symlink(), f"{path} is missing", CorruptError)
+        require(known is None or hash_file(path) == known, f"{path}: sha256 differs; {SEAL_CURE}", CorruptError)
+
+    def seal(self, name: str) -> str | None:
+        """The hash that a file must have; None where none is known."""
+        return None if self._seals is None or name not in self._seals else str(self._seals[name]["sha256"])

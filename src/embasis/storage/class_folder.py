@@ -1,7 +1,7 @@
 """A folder of images by class, OUT/<class>/<name>, of links to the files or of copies.
 
 It is built beside its place and put there in one step, so that there is never a half of one. `.embasis-export.json`
-says which files we made: a folder with any other file in it, or with one of ours changed, has an owner, and is refused.
+says which files we made: a folder with any other file in it, or with one of ours changed, is somebody's and is refused.
 """
 
 from __future__ import annotations
@@ -20,9 +20,15 @@ from typing import Any
 
 from embasis.errors import CheckpointError, ConfigError, InputDataError, require
 from embasis.storage import atomic
-from embasis.storage.atomic import explain_write_errors, refuse_lost_link, temp_path
+from embasis.storage.atomic import (
+    CREATE_FLAGS,
+    explain_write_errors,
+    hash_file,
+    iter_name_hashes,
+    refuse_lost_link,
+    temp_path,
+)
 from embasis.storage.checkpoints import encode_sealed, installed_version, read_sealed
-from embasis.storage.feature_cache import hash_file
 
 EXPORT_MARKER, EXPORT_KIND = ".embasis-export.json", "embasis export"
 LARGEST_EXPORT_MARKER = 1 << 30
@@ -78,7 +84,7 @@ def _link_or_copy(path: Path, source: str, copy: bool) -> dict[str, str]:
         atomic.disk.symlink(source, path)
         return {"link": source}
     digest = hashlib.sha256()
-    target = atomic.disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    target = atomic.disk.open(path, CREATE_FLAGS, 0o666)
     try:
         with open(os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
             regular = stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
@@ -140,7 +146,7 @@ def require_replaceable(out: Path) -> None:
 def _read_marker(out: Path) -> dict[str, Mapping[str, Any]]:
     """What the marker says of each file."""
     facts = read_sealed(out / EXPORT_MARKER, LARGEST_EXPORT_MARKER)
-    entries = facts.get("files")
+    entries: Any = facts.get("files")
     known = isinstance(entries, dict) and all(isinstance(entry, dict) for entry in entries.values())
     safe = known and all(re.fullmatch(r"[^/]+/[^/]+", name) and ".." not in name.split("/") for name in entries)
     require(safe and facts.get("what") == EXPORT_KIND, f"{out / EXPORT_MARKER} is malformed", CheckpointError)
@@ -150,15 +156,15 @@ def _read_marker(out: Path) -> dict[str, Mapping[str, Any]]:
 def _list_foreign(out: Path, entries: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Names below a folder that are not ours, or not any more as we made them."""
     folders = {name.partition("/")[0] for name in entries}
-    found = []
+    foreign = []
     for top, subs, plain in os.walk(out):
         for name in subs + plain:
             path = Path(top, name)
             below = path.relative_to(out).as_posix()
             ours = below == EXPORT_MARKER or (below in folders and path.is_dir() and not path.is_symlink())
             if not ours and not (below in entries and _is_as_made(path, entries[below])):
-                found.append(below)
-    return sorted(found)
+                foreign.append(below)
+    return sorted(foreign)
 
 
 def _is_as_made(path: Path, entry: Mapping[str, Any]) -> bool:
@@ -209,10 +215,7 @@ def _make_safe(name: str, whole: str, used: set[str]) -> str:
     ending = ending if re.fullmatch(r"\.[A-Za-z0-9]{1,8}", ending) else ""
     letters = "".join(letter if letter.isprintable() and not _UNSAFE.match(letter) else "_" for letter in stem)
     short = letters.encode()[:LONGEST_STEM].decode(errors="ignore").strip(". ")
-    for attempt in range(len(used) + 1):
-        data = f"{attempt or ''}\0{whole}".encode("utf-8", "surrogatepass")
-        found = f"{short}-{hashlib.blake2b(data, digest_size=6).hexdigest()}{ending}".lstrip("-")
-        if _fold_name(found) not in used:
-            break
-    used.add(_fold_name(found))
-    return found
+    names = (f"{short}-{digest}{ending}".lstrip("-") for digest in iter_name_hashes(whole, 6))
+    safe = next(name for name in names if _fold_name(name) not in used)
+    used.add(_fold_name(safe))
+    return safe

@@ -57,12 +57,12 @@ def find_regions(classes: Numbers) -> list[Region]:
     cuts = np.flatnonzero(flat[1:] != flat[:-1]) + 1
     starts, ends = np.concatenate([[0], cuts]), np.concatenate([cuts, [len(flat)]])
     labels = flat[starts]
-    found = []
+    regions = []
     for label in np.unique(labels[labels >= 0]).tolist():
         first, last = starts[labels == label], ends[labels == label]
         counts = encode_counts(count_runs(first, last, len(flat)))
-        found.append(Region(label, counts, int((last - first).sum()), enclose_runs(first, last, height)))
-    return found
+        regions.append(Region(label, counts, int((last - first).sum()), enclose_runs(first, last, height)))
+    return regions
 
 
 def count_runs(starts: Numbers, ends: Numbers, size: int) -> Numbers:

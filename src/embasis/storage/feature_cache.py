@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from embasis.errors import CorruptError, EmbasisWarning, ResourceError, require
 from embasis.storage import atomic
-from embasis.storage.atomic import explain_write_errors
+from embasis.storage.atomic import explain_write_errors, hash_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,16 +30,13 @@ DIGEST_BYTES = 16
 SHARD_NAME = re.compile(r"([0-9a-f]{64})\.shard")
 SHARD_DTYPES = {"F32": "<f4", "F16": "<f2"}
 LONGEST_SHARD_HEADER = 10_000
-HASH_BLOCK_BYTES = 2**20
-
-
 CACHE_ADVICE = "images.cache=DIR or EMBASIS_CACHE names another folder for features"
 
 
 def cache_folder(given: str = "") -> Path:
     """Where features are kept: as given, else EMBASIS_CACHE, else the user's cache folder."""
-    if found := given or os.environ.get("EMBASIS_CACHE"):
-        return Path(found)
+    if folder := given or os.environ.get("EMBASIS_CACHE"):
+        return Path(folder)
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     rule = "there is no folder for features: this user has no home; images.cache=DIR or EMBASIS_CACHE names one"
     require(not home.startswith("~"), rule, ResourceError)
@@ -199,15 +196,3 @@ def is_whole_shard(path: Path) -> bool:
         return hash_file(path) == path.name.removesuffix(".shard")
     except CorruptError:
         return False
-
-
-def hash_file(path: Path) -> str:
-    """sha256 of a file, block by block."""
-    digest = hashlib.sha256()
-    try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-            while block := stream.read(HASH_BLOCK_BYTES):
-                digest.update(block)
-    except OSError as error:
-        raise CorruptError(f"cannot read {path}: {error.strerror}") from error
-    return digest.hexdigest()

@@ -3,40 +3,60 @@
 `maps.json` says whose folder it is and how to read the maps: it comes first, and says at the end that all are there.
 `maps.sha256` has the hash of every file, as `sha256sum -c maps.sha256` reads it; `maps.json` has the hash of that list.
 Each file is whole or not there; that they are on the disk is awaited once, at the end, for all of them together.
-Reading: stored_maps.py.
+`StoredMaps` reads no map, and no table, whose bytes are not those that were written.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from embasis.errors import CheckpointError, ConfigError, UntrustedError, quoted, require
+from embasis.errors import CheckpointError, ConfigError, CorruptError, UntrustedError, quoted, require
 from embasis.storage import atomic
-from embasis.storage.atomic import TEMP_NAME, explain_write_errors, refuse_lost_link, temp_path
-from embasis.storage.checkpoints import encode_sealed, installed_version, read_sealed, sha256
+from embasis.storage.atomic import (
+    TEMP_NAME,
+    explain_write_errors,
+    iter_name_hashes,
+    read_bytes,
+    refuse_link,
+    refuse_lost_link,
+    temp_path,
+)
+from embasis.storage.checkpoints import (
+    SEAL_CURE,
+    SealedFiles,
+    encode_sealed,
+    installed_version,
+    parse_sealed,
+    read_sealed,
+    sha256,
+)
 from embasis.storage.png import choose_written_ids, encode_grey_png, encode_label_png
-from embasis.storage.tables import encode_table
+from embasis.storage.tables import encode_table, parse_table
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from embasis.storage.run_folder import RunFolder
     from embasis.storage.tables import Column
     from embasis.types import ClassTable
 
 MAP_MARKER, MAP_DIGESTS, MAPS_KIND = "maps.json", "maps.sha256", "embasis maps"
 MAP_KINDS = ("labels", "confidence", "variance", "trusted")
 LONGEST_PART, LONGEST_NAME = 255, 1024
+LARGEST_MAP_MARKER = 1 << 24
 MAP_SCALES = {
     "confidence": "round(255 p), p = probability of the label",
     "variance": "round(255 v / (1 - 1/C)), v = sum of p (1 - p) over the C classes",
     "trusted": "255 = trusted, 0 = not",
 }
+_DIGEST_LINE = re.compile(r"(\\?)([0-9a-f]{64})  (.+)", re.DOTALL)
 
 
 def make_map_names(names: Sequence[str]) -> list[str]:
@@ -48,14 +68,10 @@ def make_map_names(names: Sequence[str]) -> list[str]:
     alike = Counter(name.casefold() for name in short)
     whole = [f"{name}.png" if alike[new.casefold()] > 1 else new for name, new in zip(names, short, strict=True)]
     again = Counter(whole)
-    folders = {"/".join(parts[:depth]) for parts in map(_parts, whole) for depth in range(1, len(parts))}
+    folders = {"/".join(parts[:depth]) for parts in (n.split("/") for n in whole) for depth in range(1, len(parts))}
     good = [is_map_path(name) and again[name] == 1 and name not in folders for name in whole]
     used = {name for name, kept in zip(whole, good, strict=True) if kept} | folders
     return [new if kept else _hash_name(name, used) for name, new, kept in zip(names, whole, good, strict=True)]
-
-
-def _parts(name: str) -> list[str]:
-    return name.split("/")
 
 
 def _replace_suffix(name: str) -> str:
@@ -66,24 +82,22 @@ def _replace_suffix(name: str) -> str:
 
 def is_map_path(name: str) -> bool:
     """Whether a name is that of a file below a folder, on any file system of ours."""
+    parts = name.split("/")
     try:
-        sizes = [len(part.encode()) for part in _parts(name)]
+        sizes = [len(part.encode()) for part in parts]
     except UnicodeEncodeError:
         return False
     plain = all(char >= " " and not "\x7f" <= char <= "\x9f" for char in name)
     fits = min(sizes) >= 1 and max(sizes) <= LONGEST_PART and sum(sizes) + len(sizes) <= LONGEST_NAME
-    return plain and fits and not any(part in (".", "..") or TEMP_NAME.fullmatch(part) for part in _parts(name))
+    return plain and fits and not any(part in (".", "..") or TEMP_NAME.fullmatch(part) for part in parts)
 
 
 def _hash_name(name: str, used: set[str]) -> str:
     """A safe name that is not used yet; now it is."""
-    for attempt in range(len(used) + 1):
-        data = f"{attempt or ''}\0{name}".encode("utf-8", "surrogatepass")
-        found = f"map-{hashlib.blake2b(data, digest_size=8).hexdigest()}.png"
-        if found not in used:
-            break
-    used.add(found)
-    return found
+    names = (f"map-{digest}.png" for digest in iter_name_hashes(name, 8))
+    safe = next(name for name in names if name not in used)
+    used.add(safe)
+    return safe
 
 
 class LabelMapFolder:
@@ -91,34 +105,25 @@ class LabelMapFolder:
 
     Inside `with` maps are written; it ends with all of them on the disk, or with what was written until the failure."""
 
-    def __init__(
-        self,
-        path: Path | str,
-        table: ClassTable,
-        *,
-        root: Path | None = None,
-        guard: Callable[[], None] = lambda: None,
-        kept: str = "",
-        completed: Callable[[bytes], None] = lambda marker: None,
-        owned: bool = False,
-    ) -> None:
+    def __init__(self, path: Path | str, table: ClassTable, run: RunFolder | None = None) -> None:
         self.path, self.table = Path(path), table
         self.stale = 0
         """Maps of earlier pictures that are still there: known when all is written."""
-        self._root, self._run, self._guard, self._kept = root or self.path, root, guard, kept
+        self._run, self._root = run, self.path if run is None else run.path
+        self._kept = "" if run is None else run.describe_kept()
         self._ready: set[Path] = set()
         self._names: set[str] = set()
         self._hashes: dict[str, str] = {}
         """Name below the folder → sha256 of each file that was written."""
-        self._completed = completed
-        self._owned = owned
+        self._marker = (self.path / MAP_MARKER).relative_to(self._root).as_posix()
+        self._is_ours = run is not None and run.has_sealed(self._marker)
         """Whether the folder is known to be ours, even with a marker that is damaged."""
-        if not owned:
+        if not self._is_ours:
             require_own_maps(self.path)
 
     def __enter__(self) -> LabelMapFolder:
-        self._guard()
-        if not self._owned:
+        self._require_lock()
+        if not self._is_ours:
             require_own_maps(self.path)
         self._make(self.path)
         for path in _list_files(self.path):
@@ -135,10 +140,12 @@ class LabelMapFolder:
             listed = format_digests(self._hashes)
             with self._writing(self.path / MAP_DIGESTS):
                 atomic.disk.put(self.path / MAP_DIGESTS, listed)
-            self._completed(self._mark(complete=True, digests=sha256(listed)))
+            marker = self._mark(complete=True, digests=sha256(listed))
+            if self._run is not None:
+                self._run.note_file(self._marker, marker)
 
     def write(self, name: str, labels: Tensor, confidence: Tensor, variance: Tensor, trusted: Tensor) -> None:
-        """The maps of one picture, uint8 (H, W) each, as `pictures` says; `name` is one of `make_map_names`."""
+        """The maps of one picture, uint8 (H, W) each, scaled as MAP_SCALES says; `name` is one of `make_map_names`."""
         require(is_map_path(name), f"path escapes the folder of maps: {quoted(name)}", UntrustedError)
         shapes = [tuple(values.shape) for values in (labels, confidence, variance, trusted)]
         require(len({*shapes}) == 1, f"maps of {name}: sizes differ: {shapes}")
@@ -165,12 +172,7 @@ class LabelMapFolder:
         """Write maps.json; what it holds."""
         ids, unknown = choose_written_ids(self.table)
         classes = [{"name": name, "value": number} for name, number in zip(self.table.names, ids, strict=True)]
-        facts: dict[str, Any] = {
-            "what": MAPS_KIND,
-            "version": installed_version(),
-            "complete": complete,
-            "unknown": unknown,
-        }
+        facts = {"what": MAPS_KIND, "version": installed_version(), "complete": complete, "unknown": unknown}
         data = encode_sealed({**facts, **more, "classes": classes, "scales": MAP_SCALES})
         with self._writing(self.path / MAP_MARKER):
             atomic.disk.put(self.path / MAP_MARKER, data)
@@ -178,12 +180,12 @@ class LabelMapFolder:
 
     def _place(self, path: Path, data: bytes) -> None:
         """A file, whole or not at all, for whose arrival on the disk nobody waits yet."""
-        self._guard()
+        self._require_lock()
         self._make(path.parent)
         temp = temp_path(path.parent)
         with self._writing(path):
             try:
-                _create(temp, data)
+                atomic.disk.create(temp, data, wait=False)
                 atomic.disk.replace(temp, path)
             except BaseException:
                 atomic.disk.discard(temp)
@@ -194,10 +196,14 @@ class LabelMapFolder:
         if folder not in self._ready:
             below = folder.relative_to(self._root).parts
             for path in (self._root.joinpath(*below[:depth]) for depth in range(1, len(below) + 1)):
-                require(not path.is_symlink(), f"{path} is a symbolic link; links are not followed", UntrustedError)
+                refuse_link(path)
             with self._writing(folder):
-                atomic.disk.make(folder, self._run)
+                atomic.disk.make(folder, None if self._run is None else self._root)
             self._ready.add(folder)
+
+    def _require_lock(self) -> None:
+        if self._run is not None:
+            self._run.require_lock()
 
     def _writing(self, path: Path) -> AbstractContextManager[None]:
         return explain_write_errors(path, self._kept)
@@ -208,8 +214,8 @@ def require_own_maps(path: Path) -> None:
     refuse_lost_link(path)
     require(path.is_dir() or not os.path.lexists(path), f"output {path} is a file; name a folder", ConfigError)
     there = sorted(name for name in (os.listdir(path) if path.is_dir() else ()) if not TEMP_NAME.fullmatch(name))
-    found = f"{''.join(map(repr, there[:1]))}{f' and {len(there) - 1:,} more' if len(there) > 1 else ''}"
-    text = f"output {path} holds files that are no maps of embasis: {found}; name a new or an empty folder"
+    first = f"{''.join(map(repr, there[:1]))}{f' and {len(there) - 1:,} more' if len(there) > 1 else ''}"
+    text = f"output {path} holds files that are no maps of embasis: {first}; name a new or an empty folder"
     require(not there or _is_marked(path), text, ConfigError)
 
 
@@ -235,10 +241,56 @@ def _list_files(path: Path) -> list[Path]:
     return [Path(top, name) for top, _, plain in os.walk(path) for name in plain]
 
 
-def _create(path: Path, data: bytes) -> None:
-    """A new file; as `Disk.create`, but it does not wait for the disk."""
-    handle = atomic.disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    try:
-        atomic.disk.write_all(handle, data)
-    finally:
-        atomic.disk.close(handle)
+@dataclass(frozen=True, eq=False)
+class StoredMaps:
+    """The maps of a round of a run."""
+
+    home: Path
+    marker: Mapping[str, Any]
+    """What maps.json says."""
+    hashes: Mapping[str, str] | None
+    """Name → sha256 of each file; None in folders of 0.1.0, which kept none."""
+
+    def map(self, kind: str, name: str) -> bytes:
+        """The bytes of one map; `name` is what the folder's table calls its file."""
+        require(is_map_path(name), f"path escapes the folder of maps: {quoted(name)}", UntrustedError)
+        for folder in (self.home / kind / name).relative_to(self.home).parents:
+            refuse_link(self.home / folder)
+        return self.read(f"{kind}/{name}")
+
+    def table(self) -> dict[str, list[Any]]:
+        """The line of each picture."""
+        return parse_table(self.read("maps.parquet"), self.home / "maps.parquet")
+
+    def read(self, name: str) -> bytes:
+        """A file of the folder, if its bytes are those that were written."""
+        path = self.home / name
+        data = read_bytes(path)
+        same = self.hashes is None or self.hashes.get(name) == sha256(data)
+        require(same, f"{path}: sha256 differs; {SEAL_CURE}", CorruptError)
+        return data
+
+    def check(self) -> None:
+        """Read every file once; CorruptError names the first that is another one."""
+        for name in self.hashes or ():
+            self.read(name)
+
+
+def open_stored_maps(files: SealedFiles, number: int) -> StoredMaps:
+    """The maps of a round, which are all there."""
+    name = f"labels/round-{number:03d}"
+    home = files.path / name
+    facts = parse_sealed(files.read(f"{name}/{MAP_MARKER}", LARGEST_MAP_MARKER), home / MAP_MARKER)
+    whole = facts.get("what") == MAPS_KIND and facts.get("complete") is True
+    require(whole, f"{home}: the maps are not all there", CorruptError)
+    return StoredMaps(home, facts, _read_digests(home, facts["digests"]) if "digests" in facts else None)
+
+
+def _read_digests(home: Path, digest: object) -> dict[str, str]:
+    """Name → hash, from the list that maps.json vouches for."""
+    path = home / MAP_DIGESTS
+    data = read_bytes(path)
+    require(sha256(data) == digest, f"{path}: sha256 differs; {SEAL_CURE}", CorruptError)
+    lines = [_DIGEST_LINE.fullmatch(line) for line in data.decode("utf-8", "replace").split("\n")[:-1]]
+    require(all(lines), f"{path} is malformed", CorruptError)
+    return {line[3].replace("\\\\", "\\") if line[1] else line[3]: line[2] for line in lines if line}

@@ -1,4 +1,4 @@
-"""What was said while a process had a run folder: `log.txt`, each line with its time.
+"""What a process printed while it had a run folder: `log.txt`, each line with its time.
 
 Appended to, so that it survives kills and goes on with the run; not synced, and of a bounded size. A log is no part of
 what a run promises: where it cannot be written it is shorter, and the run goes on.
@@ -28,7 +28,7 @@ class RunLog:
         self._handle: int | None = None
 
     def write(self, text: str) -> None:
-        """All lines of the text; none, if the disk does not want them."""
+        """Append all lines of the text; none, if the disk takes none."""
         # A clock that jumps would put later lines before earlier ones.
         now = self._began + timedelta(seconds=time.monotonic() - self._zero)
         stamp = now.isoformat(timespec="milliseconds")

@@ -19,11 +19,9 @@ import struct
 import zlib
 from functools import lru_cache
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embasis.errors import require
-from embasis.storage.atomic import write_output
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,23 +42,23 @@ def encode_label_png(classes: Tensor, table: ClassTable) -> bytes:
     """A class map, uint8 (H, W) with 255 = unknown, as a label map: the original ids in the colours of the classes."""
     import numpy as np
 
-    found, count = _to_lines(classes, "label map"), len(table.names)
-    raw = found.tobytes()
+    plane, count = _to_lines(classes, "label map"), len(table.names)
+    raw = plane.tobytes()
     stray = raw.translate(None, bytes([*range(count), UNKNOWN_VALUE]))
     require(not stray, f"label map: class {max(stray, default=0)} of {count}")
     ids, unknown = choose_written_ids(table)
     numbers = [*ids, *[unknown] * (256 - count)]
     if max(numbers) > 255:
-        wide = np.take(np.array(numbers, ">u2"), found)
-        return encode_png(wide.view(np.uint8), found.shape, GREY, depth=16, flat=True)
-    lines = np.frombuffer(raw.translate(bytes(numbers)), np.uint8).reshape(found.shape)
-    return encode_png(lines, found.shape, PALETTE, palette=make_palette(table), flat=True)
+        wide = np.take(np.array(numbers, ">u2"), plane)
+        return encode_png(wide.view(np.uint8), plane.shape, GREY, depth=16, flat=True)
+    lines = np.frombuffer(raw.translate(bytes(numbers)), np.uint8).reshape(plane.shape)
+    return encode_png(lines, plane.shape, PALETTE, palette=make_palette(table), flat=True)
 
 
 def encode_grey_png(values: Tensor, flat: bool = False) -> bytes:
     """Values, uint8 (H, W), as a grey picture; `flat` is quicker and smaller where neighbours are mostly the same."""
-    found = _to_lines(values, "grey picture")
-    return encode_png(found, found.shape, GREY, flat=flat)
+    lines = _to_lines(values, "grey picture")
+    return encode_png(lines, lines.shape, GREY, flat=flat)
 
 
 def encode_rgb_png(picture: Tensor) -> bytes:
@@ -71,16 +69,6 @@ def encode_rgb_png(picture: Tensor) -> bytes:
     require(right, f"picture must be uint8 (3, H, W), got {_describe_tensor(picture)}")
     height, width = picture.shape[1:]
     return encode_png(picture.permute(1, 2, 0).reshape(height, 3 * width).cpu().numpy(), (height, width), RGB)
-
-
-def write_label_png(path: Path | str, classes: Tensor, table: ClassTable) -> None:
-    """`encode_label_png` as a file, whole or not at all."""
-    write_output(path, encode_label_png(classes, table))
-
-
-def write_grey_png(path: Path | str, values: Tensor) -> None:
-    """`encode_grey_png` as a file, whole or not at all."""
-    write_output(path, encode_grey_png(values))
 
 
 def quantise_confidence(probability: Tensor) -> Tensor:

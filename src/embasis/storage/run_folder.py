@@ -10,7 +10,6 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,17 +17,27 @@ from embasis.errors import (
     CheckpointError,
     CorruptError,
     NumericalError,
+    ResourceError,
     RunLockedError,
     UntrustedError,
     quoted,
     require,
 )
 from embasis.storage import atomic
-from embasis.storage.atomic import TEMP_NAME, encode_json, encode_text, explain_write_errors, read_bytes, temp_path
+from embasis.storage.atomic import (
+    TEMP_NAME,
+    encode_json,
+    encode_text,
+    explain_write_errors,
+    read_bytes,
+    refuse_link,
+    temp_path,
+)
 from embasis.storage.checkpoints import (
     CHECKPOINT_SCHEMA,
     FACTS,
     MANIFEST,
+    SEALED_PATHS,
     TENSORS,
     Generation,
     encode_sealed,
@@ -38,15 +47,13 @@ from embasis.storage.checkpoints import (
     is_checkpoint_part,
     list_generations,
     load_generation,
+    make_seal,
     read_head,
-    sha256,
+    require_seal,
 )
-from embasis.storage.label_map_folder import MAP_MARKER, LabelMapFolder
-from embasis.storage.label_store import SITES_FOLDER, DiskLabelStore
-from embasis.storage.label_store_format import is_store
+from embasis.storage.label_map_folder import LabelMapFolder
+from embasis.storage.label_store import SITES_FOLDER, DiskLabelStore, is_store
 from embasis.storage.log import LOG_NAME, RunLog
-from embasis.storage.places import lost_folder_error
-from embasis.storage.sealed import SEALED_PATHS, make_seal, require_seal, sealed_json
 from embasis.storage.tables import encode_table
 
 if TYPE_CHECKING:
@@ -66,29 +73,43 @@ class RunFolder:
         self.ignored = 0
         """Unfinished writes of earlier crashes that were removed."""
         self.taken_over: int | None = None
-        """The pid of the owner that died with the lock."""
+        """The pid of the process that died with the lock."""
         self._lock: int | None = None
         self._last = 0
         self._files: dict[str, dict[str, Any]] = {}
         """Name → size and hash of each sealed file, as it was written last; every generation keeps a copy."""
         self._log: RunLog | None = None
 
-    def _kept(self, which: str = "the last good ") -> str:
+    def describe_kept(self, which: str = "the last good ") -> str:
+        """The end of a sentence about a failed write: which generation is still there."""
         return f"; {which}generation {self._last} is kept" if self._last else "; no generation exists yet"
 
-    def _require_lock(self) -> None:
+    def require_lock(self) -> None:
+        """Refuse to write in a folder that this process has not locked, or that is not there any more."""
         message = f"run folder {self.path} is not locked by this process; use it in a with statement"
         require(self._lock is not None, message, RunLockedError)
         if (error := self.gone()) is not None:
             raise error
 
-    def gone(self) -> Exception | None:
-        """The error to raise when the folder that this process has locked is not there any more."""
-        return None if self._lock is None else lost_folder_error(self.path, self._lock)
+    def gone(self) -> ResourceError | None:
+        """The error to raise when the folder, or its lock, is not the one any more that this process has locked."""
+        if self._lock is None:
+            return None
+        try:
+            if os.path.samestat(os.fstat(self._lock), os.lstat(self.path / "lock")):
+                return None
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError:
+            return None  # nothing is known; the next write will tell
+        message = f"run folder {self.path} is gone: it or its lock was deleted, moved or replaced during the run"
+        return ResourceError(
+            f"{message}; nothing is written at its old place; move it back and the same command goes on"
+        )
 
     def __enter__(self) -> RunFolder:
         self._last = read_head(self.path) or max(list_generations(self.path), default=0)
-        with explain_write_errors(self.path, self._kept()):
+        with explain_write_errors(self.path, self.describe_kept()):
             atomic.disk.make(self.path)
             self._take_lock()
             try:
@@ -104,33 +125,33 @@ class RunFolder:
             self._log.close()
             self._log = None
         if self._lock is not None:
-            with suppress(OSError):  # an empty lock file says that its owner left in peace
+            with suppress(OSError):  # an empty lock file: its process ended in peace
                 atomic.disk.truncate(self._lock, 0)
             _held.discard(self)
-            with suppress(OSError):  # a worker forked in this very moment may still have a copy
+            with suppress(OSError):  # a worker forked just now may still have a copy
                 fcntl.flock(self._lock, fcntl.LOCK_UN)
             os.close(self._lock)
             self._lock = None
 
     def _take_lock(self) -> None:
         path = self.path / "lock"
-        require(not path.is_symlink(), f"{path} is a symbolic link; links are not followed", UntrustedError)
+        refuse_link(path)
         handle = atomic.disk.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        owner = re.match(rb'{"pid": ([0-9]+), "since": "([-0-9T:+]+)"}', os.pread(handle, 4096, 0))
+        holder = re.match(rb'{"pid": ([0-9]+), "since": "([-0-9T:+]+)"}', os.pread(handle, 4096, 0))
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system frees it when its owner dies
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system frees it when its process dies
             atomic.disk.truncate(handle, 0)
             since = datetime.now(UTC)
-            pid, words = os.getpid(), since.isoformat(timespec="seconds")
-            atomic.disk.write(handle, json.dumps({"pid": pid, "since": words}).encode())
+            entry = {"pid": os.getpid(), "since": since.isoformat(timespec="seconds")}
+            atomic.disk.write(handle, json.dumps(entry).encode())
         except BaseException as error:
             os.close(handle)
             if not isinstance(error, BlockingIOError):
                 raise
-            by = f"pid {int(owner[1])} since {owner[2].decode()}" if owner else "another process"
+            by = f"pid {int(holder[1])} since {holder[2].decode()}" if holder else "another process"
             message = f"run folder {self.path} is locked by {by}; wait for it or choose another folder"
             raise RunLockedError(message) from None
-        self._lock, self.taken_over = handle, int(owner[1]) if owner else None
+        self._lock, self.taken_over = handle, int(holder[1]) if holder else None
         self._log = RunLog(self.path, since)
         _held.add(self)
 
@@ -139,9 +160,9 @@ class RunFolder:
         head, numbers = read_head(self.path), list_generations(self.path)
         self.ignored, self._last = 0, max(numbers, default=0) if head is None else head
         walk = [Path(top, name) for top, subs, plain in os.walk(self.path) for name in subs + plain]
-        found = [path for path in walk if TEMP_NAME.fullmatch(path.name)]
-        found += [generation_folder(self.path, number) for number in numbers if head is not None and number > head]
-        for path in (path for path in found if is_checkpoint_part(path) or is_store(path)):
+        leftovers = [path for path in walk if TEMP_NAME.fullmatch(path.name)]
+        leftovers += [generation_folder(self.path, number) for number in numbers if head is not None and number > head]
+        for path in (path for path in leftovers if is_checkpoint_part(path) or is_store(path)):
             atomic.disk.delete(path)
             self.ignored += 1
         if not numbers and not os.path.lexists(self.path / "HEAD"):
@@ -150,21 +171,17 @@ class RunFolder:
     def publish(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> int:
         """A new generation, on the disk and read back when its number is returned; the newest two stay.
 
-        Its manifest names every sealed file of the folder (see sealed.py) with the hash of what was written."""
-        self._require_lock()
+        Its manifest names every sealed file of the folder (SEALED_PATHS) with the hash of what was written."""
+        self.require_lock()
         contents = {TENSORS: self.tensor_bytes(tensors), FACTS: encode_json(dict(facts), FACTS)}
         number = max([self._last, *list_generations(self.path)]) + 1
-        entries = {name: {"bytes": len(data), "sha256": sha256(data)} for name, data in contents.items()}
-        manifest = {
-            "schema": CHECKPOINT_SCHEMA,
-            "version": installed_version(),
-            "generation": number,
-            "tensors": len(tensors),
-        }
-        contents[MANIFEST] = encode_sealed({**manifest, "files": entries, "sealed": self._files})
+        seals = {name: make_seal(data) for name, data in contents.items()}
+        writer = {"schema": CHECKPOINT_SCHEMA, "version": installed_version()}
+        manifest = {**writer, "generation": number, "tensors": len(tensors), "files": seals, "sealed": self._files}
+        contents[MANIFEST] = encode_sealed(manifest)
         home = generation_folder(self.path, number)
         temp = temp_path(home.parent)
-        with explain_write_errors(home, self._kept()):
+        with explain_write_errors(home, self.describe_kept()):
             atomic.disk.expect_room(home.parent, sum(map(len, contents.values())))
             try:
                 atomic.disk.mkdir(temp)
@@ -199,7 +216,7 @@ class RunFolder:
         for name, tensor in tensors.items():
             bad = int((~torch.isfinite(tensor)).sum())
             values = "value" if bad == 1 else "values"
-            message = f"tensor {quoted(name)} holds {bad} non-finite {values}{self._kept('')}"
+            message = f"tensor {quoted(name)} holds {bad} non-finite {values}{self.describe_kept('')}"
             require(not bad, message, NumericalError)
         copies = {k: v.detach().cpu().clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
         return bytes(save(copies))
@@ -218,16 +235,16 @@ class RunFolder:
             except CheckpointError:
                 continue
             if is_checkpoint_part(home):
-                with explain_write_errors(home, self._kept()):
+                with explain_write_errors(home, self.describe_kept()):
                     atomic.disk.delete(home)
 
     def newest(self) -> Generation | None:
         """The newest whole generation; None before the first."""
-        found = find_newest(self.path)
-        self._last, self._files = found.number if found else 0, {}
-        if found is not None:
-            self._files = self._hash_files() if found.sealed is None else dict(found.sealed)
-        return found
+        newest = find_newest(self.path)
+        self._last, self._files = newest.number if newest else 0, {}
+        if newest is not None:
+            self._files = self._hash_files() if newest.sealed is None else dict(newest.sealed)
+        return newest
 
     def _hash_files(self) -> dict[str, dict[str, Any]]:
         """The sealed files of a run that was begun by 0.1.0, which knew no seals: as they are now."""
@@ -239,9 +256,13 @@ class RunFolder:
         """Seal a file that another part of the storage has written."""
         self._files[name] = make_seal(data)
 
+    def has_sealed(self, name: str) -> bool:
+        """Whether the run knows the seal of a file of this name."""
+        return name in self._files
+
     def require_sealed(self, name: str) -> None:
         """CorruptError unless the file is what was written last under this name."""
-        require(name in self._files, f"{self.path / name} is no file of the newest generation", CorruptError)
+        require(self.has_sealed(name), f"{self.path / name} is no file of the newest generation", CorruptError)
         require_seal(read_bytes(self.path / name), self._files[name], self.path / name)
 
     def forget_files(self, below: str, kept: Collection[str]) -> None:
@@ -254,30 +275,19 @@ class RunFolder:
 
     def maps(self, number: int, table: ClassTable) -> LabelMapFolder:
         """Where the label maps of a round go: labels/round-003."""
-        name = f"labels/round-{number:03d}"
-        marker = f"{name}/{MAP_MARKER}"
-        return LabelMapFolder(
-            self.path / name,
-            table,
-            root=self.path,
-            guard=self._require_lock,
-            kept=self._kept(),
-            completed=partial(self.note_file, marker),
-            owned=marker in self._files,
-        )
+        return LabelMapFolder(self.path / f"labels/round-{number:03d}", table, self)
 
     def _put(self, name: str, data: bytes, sealed: bool = True) -> Path:
-        """A file, whole or not at all; its hash goes into all generations from now on if it is one of SEALED."""
-        self._require_lock()
+        """A file, whole or not at all; its hash goes into all generations from now on if it is one of SEALED_PATHS."""
+        self.require_lock()
         target, parts = self.path / name, Path(name).parts
         links = any(self.path.joinpath(*parts[:n]).is_symlink() for n in range(1, len(parts)))
         inside = parts and not Path(name).is_absolute() and ".." not in parts and "\0" not in name and not links
         require(inside, f"path escapes run folder: {quoted(name)}", UntrustedError)
-        reserved = parts[0] in ("HEAD", "lock", "generations", LOG_NAME, SITES_FOLDER) or any(
-            map(TEMP_NAME.fullmatch, parts)
-        )
+        reserved = parts[0] in ("HEAD", "lock", "generations", LOG_NAME, SITES_FOLDER)
+        reserved = reserved or any(map(TEMP_NAME.fullmatch, parts))
         require(not reserved, f"path is reserved in a run folder: {quoted(name)}", UntrustedError)
-        with explain_write_errors(target, self._kept()):
+        with explain_write_errors(target, self.describe_kept()):
             atomic.disk.make(target.parent, self.path)
             atomic.disk.put(target, data)
         if sealed and parts[0] in SEALED_PATHS:
@@ -287,7 +297,7 @@ class RunFolder:
     def log(self, text: str) -> None:
         """Lines of `log.txt`, as far as the disk allows; nothing fails for want of a log."""
         if self.gone() is None:
-            self._require_lock()
+            self.require_lock()
             assert self._log is not None
             self._log.write(text)
 
@@ -305,7 +315,7 @@ class RunFolder:
 
     def write_sealed_json(self, name: str, value: Mapping[str, Any]) -> Path:
         """A JSON object with the hash of its own content, for what no generation follows."""
-        return self._put(name, sealed_json(value), sealed=False)
+        return self._put(name, encode_sealed({"version": installed_version(), **value}), sealed=False)
 
     def write_jsonl(self, name: str, rows: Iterable[object]) -> Path:
         """One JSON value a line."""

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,6 +22,7 @@ from torch import Tensor
 from embasis.errors import ConfigError, quoted, require
 from embasis.types.maps import PackedLabels, View
 
+PathLike = str | os.PathLike[str]
 State = Mapping[str, Tensor]
 """What a labeller or selector has learned: named tensors, so that it can be stored without a pickle."""
 
