@@ -31,8 +31,8 @@ sys.path.append(str(Path(__file__).parents[1]))  # benchmarks/
 from benchmarks.array_file import ArrayFile
 
 from embasis import config
-from embasis.data.datasets.digit_sets import _arrays as digit_pack
-from embasis.data.datasets.domain_sets import _features as features
+from embasis.data.datasets.digit_sets import read_digit_pack as digit_pack
+from embasis.data.datasets.domain_sets import read_features as features
 from embasis.data.images import decode
 from embasis.data.images.scan import scan_list, scan_tar
 from embasis.data.images.visda_list import _names as visda_names

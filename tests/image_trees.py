@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from embasis.data.datasets.digit_sets import SIDE
+from embasis.data.datasets.digit_sets import DIGIT_SIDE
 from embasis.data.datasets.image_sets import OFFICE31, OFFICE_CALTECH10, PACS, VISDA17, ImageSet
 from embasis.errors import InputDataError
 
@@ -75,7 +75,7 @@ def whole(kind: ImageSet) -> dict[str, bytes]:
 
 def digit_packs(root: Path) -> Path:
     """Miniatures of mnist.npz and usps.npz: 30 + 20 rows each."""
-    for name, side in (("mnist", SIDE), ("usps", 16)):
+    for name, side in (("mnist", DIGIT_SIDE), ("usps", 16)):
         draw = np.random.default_rng(side)
         arrays = {}
         for part, rows in (("train", 30), ("test", 20)):

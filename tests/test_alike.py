@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from embasis.data.alike import alike, alike_text
+from embasis.data.alike import describe_alike, group_alike
 from embasis.data.images.check import check_images
 from embasis.data.images.sides import ImageOptions
 from embasis.data.segmentation.folders import maps_check
@@ -31,17 +31,17 @@ def warnings_of(found: list[Finding]) -> list[str]:
 
 
 def test_names_that_look_the_same_are_grouped() -> None:
-    assert alike(["cat", "Cat", "dog", "CAT", NFC, NFD]) == [["CAT", "Cat", "cat"], [NFD, NFC]]
-    assert alike(["cat", "dog"], ["Dog", "cat", "emu"]) == [["Dog", "dog"]]
-    assert alike(["cat", "Cat"], ["dog"]) == [], "which is said of the names alone"
-    assert alike(["1", "10", "stra\u00dfe", "STRASSE"]) == [["STRASSE", "stra\u00dfe"]]
+    assert group_alike(["cat", "Cat", "dog", "CAT", NFC, NFD]) == [["CAT", "Cat", "cat"], [NFD, NFC]]
+    assert group_alike(["cat", "dog"], ["Dog", "cat", "emu"]) == [["Dog", "dog"]]
+    assert group_alike(["cat", "Cat"], ["dog"]) == [], "which is said of the names alone"
+    assert group_alike(["1", "10", "stra\u00dfe", "STRASSE"]) == [["STRASSE", "stra\u00dfe"]]
 
 
 def test_a_letter_that_cannot_be_told_by_eye_is_written_out() -> None:
-    assert alike_text("t", [NFC, NFD]) == f"t: {WHAT}: 'Mo\\u0308we' and '{NFC}'; {CURE}"
-    assert alike_text("t", ["a", "b"]) == ""
+    assert describe_alike("t", [NFC, NFD]) == f"t: {WHAT}: 'Mo\\u0308we' and '{NFC}'; {CURE}"
+    assert describe_alike("t", ["a", "b"]) == ""
     many = [name for letter in "abcdefg" for name in (letter, letter.upper())]
-    assert alike_text("t", many) == (
+    assert describe_alike("t", many) == (
         f"t: {WHAT}: 'A' and 'a', 'B' and 'b', 'C' and 'c', 'D' and 'd', 'E' and 'e' and 2 more; {CURE}"
     )
 

@@ -15,7 +15,7 @@ import torch
 
 import cli_tables
 from cli_tables import embasis, write_tables
-from embasis.data.corrections import other_ids, with_corrections
+from embasis.data.corrections import replace_taken_ids, with_corrections
 from embasis.data.images.folders import load_images
 from embasis.data.problem import from_arrays
 from embasis.data.tables.pair import load_pair
@@ -101,11 +101,13 @@ def test_the_moved_rows_have_their_features_their_new_labels_and_their_ids(here:
 
 
 def test_an_id_is_kept_unless_a_labelled_row_has_it() -> None:
-    assert other_ids(torch.tensor([3, 7]), torch.tensor([1, 2])).tolist() == [3, 7]
-    found = other_ids(torch.tensor([2, 3, 7]), torch.tensor([1, 2, 7]))
+    assert replace_taken_ids(torch.tensor([3, 7]), torch.tensor([1, 2])).tolist() == [3, 7]
+    found = replace_taken_ids(torch.tensor([2, 3, 7]), torch.tensor([1, 2, 7]))
     assert found[1] == 3
     assert len({*found.tolist(), 1, 2, 7}) == 6
-    assert torch.equal(other_ids(torch.tensor([2]), torch.tensor([2])), found[:1])  # whatever rows are beside it
+    assert torch.equal(
+        replace_taken_ids(torch.tensor([2]), torch.tensor([2])), found[:1]
+    )  # whatever rows are beside it
 
 
 def test_hidden_labels_that_only_moved_rows_had_are_gone() -> None:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from embasis.data.problem import from_arrays, label_names, order
-from embasis.data.tables.numbers import checked, narrow
+from embasis.data.problem import from_arrays, label_names, sort_names
+from embasis.data.tables.numbers import check_numbers, to_float32
 from embasis.errors import EmbasisWarning, InputDataError
 
 X = np.arange(32, dtype=np.float64).reshape(4, 8)
@@ -38,7 +38,7 @@ def test_names_fix_the_order_and_may_hold_a_class_without_rows():
 
 def test_integer_classes_are_in_the_order_of_their_values():
     assert from_arrays(X, [10, 9, 2, 2], X).schema.names == ("2", "9", "10")
-    assert order(["10", "9", "x"]) == ["10", "9", "x"]
+    assert sort_names(["10", "9", "x"]) == ["10", "9", "x"]
 
 
 @pytest.mark.parametrize(
@@ -103,13 +103,13 @@ def test_an_array_is_taken_whole_or_refused_with_the_number_of_bad_values(x):
     bad = ~np.isfinite(x)
     if bad.any():
         with pytest.raises(InputDataError) as caught:
-            checked(x, "x")
+            check_numbers(x, "x")
         nan, inf = int(np.isnan(x).sum()), int(np.isinf(x).sum())
         assert (f"{nan} NaN" in str(caught.value)) == (nan > 0)
         assert (f"{inf} inf" in str(caught.value)) == (inf > 0)
         assert f"first at row {np.argwhere(bad)[0][0]}, column {np.argwhere(bad)[0][1]}" in str(caught.value)
     else:
-        assert np.array_equal(narrow(checked(x, "x")).numpy(), x.astype(np.float32))
+        assert np.array_equal(to_float32(check_numbers(x, "x")).numpy(), x.astype(np.float32))
 
 
 @given(st.lists(st.one_of(st.text(), st.integers(), st.none(), st.booleans()), max_size=20))

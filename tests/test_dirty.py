@@ -25,7 +25,7 @@ from embasis.data.images.folders import load_images
 from embasis.data.images.samples import Images
 from embasis.data.images.scan import name_bytes, scan_folder
 from embasis.data.images.sides import ImageOptions
-from embasis.data.ledger import Account, ledger
+from embasis.data.ledger import Account, account_for_files
 from embasis.errors import EmbasisError, InputDataError
 from embasis.storage import read_stored_table
 from folder_runs import go
@@ -111,7 +111,7 @@ def test_an_account_that_is_not_even_is_an_error_in_words(tree: dict[str, list[L
         problem.labelled, lost, problem.schema, refused=problem.refused, files_seen=problem.files_seen
     )
     with pytest.raises(EmbasisError) as caught:
-        ledger(broken, {}, 7)
+        account_for_files(broken, {}, 7)
     scanned = [line for line in tree["unlabelled"] if line.phase == "scan"]
     quarantined = sum(line.kind == "quarantined" for line in scanned)
     used = 100 - len(scanned) - 1 - 7
@@ -136,7 +136,7 @@ def test_a_refusal_that_is_not_written_down_is_noticed(
     monkeypatch.setattr(files.Collector, "refuse", forgetful)
     assert checked("--workers", "0") != wanted(tree)
     with pytest.raises(EmbasisError, match="does not add up"):
-        ledger(load_images("labelled", "unlabelled", options=ALL), {}, None)
+        account_for_files(load_images("labelled", "unlabelled", options=ALL), {}, None)
 
 
 def test_a_limit_of_pixels_that_is_gone_is_noticed(

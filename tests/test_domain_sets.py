@@ -10,15 +10,15 @@ import torch
 from scipy.io import loadmat, savemat
 
 from embasis.data.datasets.domain_sets import (
-    CLASSES,
     GOOGLENET,
+    OFFICE_CALTECH_CLASSES,
     PACK,
     PAIRS,
     SURF,
+    find_data_folder,
     office_caltech10_googlenet,
     office_caltech10_surf,
     unit_scores,
-    where,
 )
 from embasis.data.datasets.mat import read_mat
 from embasis.errors import ConfigError, InputDataError
@@ -57,7 +57,7 @@ def root(tmp_path: Path) -> Path:
 def test_every_pair_of_the_miniature_is_a_sound_problem(root, make, name):
     for source, target in PAIRS[name]:
         problem = make(root, source, target)
-        assert problem.schema.names == CLASSES
+        assert problem.schema.names == OFFICE_CALTECH_CLASSES
         assert problem.labelled.x.dtype == problem.unlabelled.x.dtype == torch.float32
         assert (problem.unlabelled.labels == -1).all()
         assert torch.equal(problem.hidden_labels, torch.arange(len(problem.unlabelled)) % 10)
@@ -104,10 +104,10 @@ def test_an_extracted_folder_gives_what_the_tar_gives(root, tmp_path_factory, fo
 
 def test_the_variable_embasis_data_names_the_root(root, monkeypatch):
     monkeypatch.setenv("EMBASIS_DATA", str(root))
-    assert where(None) == root
+    assert find_data_folder(None) == root
     assert len(office_caltech10_surf().labelled) == 20
     monkeypatch.delenv("EMBASIS_DATA")
-    assert where(None) == Path("../shared/data")
+    assert find_data_folder(None) == Path("../shared/data")
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -167,8 +167,8 @@ def test_a_tar_that_is_none_is_refused(tmp_path):
 
 
 def test_the_real_pack_has_the_published_sizes_and_class_counts():
-    if not (where(None) / f"{PACK}.tar").is_file():
-        pytest.skip(f"the real pack {PACK}.tar is not in {where(None)}; set EMBASIS_DATA to test on it")
+    if not (find_data_folder(None) / f"{PACK}.tar").is_file():
+        pytest.skip(f"the real pack {PACK}.tar is not in {find_data_folder(None)}; set EMBASIS_DATA to test on it")
     sizes = {"amazon": 958, "caltech10": 1123, "dslr": 157, "webcam": 295}
     for make, features in zip(MAKERS, (800, 1024), strict=True):
         for source, target in PAIRS[make.__name__]:

@@ -38,7 +38,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 THREADS = """
 import os, sys
 import pyarrow.parquet  # what arrow starts when it is imported is not of interest
-from embasis.data.tables.parquet import columns_of
+from embasis.data.tables.parquet import read_columns
 from embasis.data.tables.read import read_raw
 from embasis.errors import EmbasisError
 from embasis.storage import read_stored_table
@@ -46,7 +46,7 @@ from pathlib import Path
 
 before = len(os.listdir("/proc/self/task"))
 for path in sys.argv[1:]:
-    for read in (read_stored_table, read_raw, lambda path: columns_of(Path(path))):
+    for read in (read_stored_table, read_raw, lambda path: read_columns(Path(path))):
         try:
             read(path)
         except (EmbasisError, OSError) as error:

@@ -18,7 +18,7 @@ from embasis import EMBasisClassifier
 from embasis.data.datasets.synthetic_digits import blobs
 from embasis.data.problem import from_arrays
 from embasis.data.standardise import Standardiser
-from embasis.data.tables.fine import column_spreads, fine_columns, pooled, settled, spread_of
+from embasis.data.tables.fine import find_fine_columns, measure_columns, measure_spread, pool_spreads, settle_columns
 from embasis.data.tables.pair import check_pair, load_pair
 from embasis.errors import EmbasisWarning
 from embasis.runs.fingerprint import fingerprint, marks_of
@@ -176,13 +176,13 @@ def test_a_side_with_one_value_is_centred_with_the_other_one() -> None:
 
 def test_the_spread_of_a_column_is_the_one_without_its_offset() -> None:
     x = rows()[0]
-    centre, spread, exact = column_spreads(x + OFFSET)
+    centre, spread, exact = measure_columns(x + OFFSET)
     assert centre == pytest.approx(x.mean(0) + OFFSET, abs=1e-6)
     assert spread == pytest.approx(x.std(0), rel=1e-6)
     assert not exact.any()
-    assert column_spreads((x + OFFSET).astype(np.float32))[2].all()
+    assert measure_columns((x + OFFSET).astype(np.float32))[2].all()
     parts = [torch.from_numpy(part + OFFSET) for part in (x[:20], x[20:] + 3)]
-    centre, spread, _ = pooled([spread_of(part) for part in parts], [len(part) for part in parts])
+    centre, spread, _ = pool_spreads([measure_spread(part) for part in parts], [len(part) for part in parts])
     whole = torch.cat(parts)
     assert centre.tolist() == pytest.approx(whole.mean(0).tolist(), abs=1e-6)
     assert spread.tolist() == pytest.approx((whole - whole.mean(0)).square().mean(0).sqrt().tolist(), rel=1e-6)
@@ -192,17 +192,17 @@ def test_only_the_columns_that_float32_loses_are_kept_twice() -> None:
     x = np.column_stack(
         [np.linspace(0, 1, 50) + 0.1, 1e8 + np.linspace(0, 1, 50), np.full(50, 0.1), np.arange(50) + 2e4]
     )
-    fine = fine_columns(x)
+    fine = find_fine_columns(x)
     assert fine is not None
     assert fine.columns.tolist() == [1, 2]  # whether a constant matters is seen when the other side is there
-    (kept, other) = settled([(torch.from_numpy(x).float(), fine), (torch.from_numpy(x).float(), None)])
+    (kept, other) = settle_columns([(torch.from_numpy(x).float(), fine), (torch.from_numpy(x).float(), None)])
     assert kept is not None
     assert other is not None
     assert kept.columns.tolist() == other.columns.tolist() == [1]
     assert torch.equal(kept.values[:, 0], torch.from_numpy(x[:, 1]))
-    assert fine_columns(x.astype(np.float32)) is None
-    assert fine_columns(np.arange(100).reshape(50, 2) + 1000) is None
-    times = fine_columns(np.arange(100, dtype=np.int64).reshape(50, 2) + 1_700_000_000)
+    assert find_fine_columns(x.astype(np.float32)) is None
+    assert find_fine_columns(np.arange(100).reshape(50, 2) + 1000) is None
+    times = find_fine_columns(np.arange(100, dtype=np.int64).reshape(50, 2) + 1_700_000_000)
     assert times is not None
     assert times.columns.tolist() == [0, 1]
 

@@ -10,15 +10,15 @@ from embasis.data import DATASETS
 from embasis.data.datasets.scenes import (
     EDGE,
     FULL,
-    NAMES,
-    SIDE,
-    colours,
+    GLYPH_SIDE,
+    SCENE_CLASSES,
+    add_border,
     draw_scenes,
-    handwriting,
+    load_handwriting,
+    load_photographs,
+    make_colours,
     paint,
-    photographs,
     scenes,
-    widened,
 )
 from embasis.errors import ConfigError
 from embasis.types import MapPlan, MapPreparation
@@ -44,7 +44,7 @@ def blank():
 
 def bar():
     """A bar of 10×4 whole pixels with a column of quarters on its right."""
-    glyph = np.zeros((SIDE, SIDE), np.int64)
+    glyph = np.zeros((GLYPH_SIDE, GLYPH_SIDE), np.int64)
     glyph[19:29, 22:26], glyph[19:29, 26] = FULL, FULL // 4
     return glyph
 
@@ -59,8 +59,8 @@ def test_pictures_and_maps_are_bytes_of_64_by_96(drawn, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_class_occurs_and_background_is_commonest(drawn, kind):
-    pixels = torch.bincount(drawn[kind][1].flatten().long(), minlength=len(NAMES))
-    assert len(pixels) == len(NAMES) == 11
+    pixels = torch.bincount(drawn[kind][1].flatten().long(), minlength=len(SCENE_CLASSES))
+    assert len(pixels) == len(SCENE_CLASSES) == 11
     assert (pixels > 0).all()
     assert 0.6 < pixels[0] / pixels.sum() < 0.85
 
@@ -98,7 +98,7 @@ def test_a_pixel_that_is_not_covered_keeps_its_colour_and_its_class():
     glyph = bar()
     paint(canvas, classes, glyph, np.array([0, 0]), TINT, 7)
     bare = np.ones((64, 96), bool)
-    bare[:SIDE, :SIDE] = widened(glyph) == 0
+    bare[:GLYPH_SIDE, :GLYPH_SIDE] = add_border(glyph) == 0
     assert (canvas[bare] == BACKGROUND).all()
     assert (classes[bare] == 3).all()
 
@@ -114,12 +114,12 @@ def test_a_later_digit_covers_an_earlier_one_in_picture_and_map():
 @pytest.mark.parametrize("spot", [(-20, 0), (0, -23), (40, 3), (3, 70), (-5, 75)])
 def test_a_digit_is_cut_off_at_the_frame_in_picture_and_map(spot):
     top, left = spot
-    wide, mark = np.zeros((2, 64 + 2 * SIDE, 96 + 2 * SIDE), np.int64)
-    wide[SIDE + top : 2 * SIDE + top, SIDE + left : 2 * SIDE + left] = widened(bar())
-    mark[SIDE + top : 2 * SIDE + top, SIDE + left : 2 * SIDE + left] = bar()
+    wide, mark = np.zeros((2, 64 + 2 * GLYPH_SIDE, 96 + 2 * GLYPH_SIDE), np.int64)
+    wide[GLYPH_SIDE + top : 2 * GLYPH_SIDE + top, GLYPH_SIDE + left : 2 * GLYPH_SIDE + left] = add_border(bar())
+    mark[GLYPH_SIDE + top : 2 * GLYPH_SIDE + top, GLYPH_SIDE + left : 2 * GLYPH_SIDE + left] = bar()
     canvas, classes = blank()
     paint(canvas, classes, bar(), np.array(spot), TINT, 7)
-    inner = (slice(SIDE, -SIDE), slice(SIDE, -SIDE))
+    inner = (slice(GLYPH_SIDE, -GLYPH_SIDE), slice(GLYPH_SIDE, -GLYPH_SIDE))
     assert ((classes == 7) == (wide[inner] >= FULL // 2)).all()
     assert (canvas[mark[inner] == FULL] == TINT).all()
 
@@ -136,11 +136,11 @@ def test_the_border_of_digits_is_dark_beside_the_background_in_whole_scenes(draw
 def test_colours_are_those_of_the_colour_wheel():
     hues = np.array([[0, 1, 1], [1 / 3, 1, 1], [2 / 3, 1, 1], [1 / 6, 1, 1], [0.4, 0, 1], [0.4, 1, 0]])
     wheel = [[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 0], [255, 255, 255], [0, 0, 0]]
-    assert colours(hues, (0.0, 1.0), (0.0, 1.0)).tolist() == wheel
+    assert make_colours(hues, (0.0, 1.0), (0.0, 1.0)).tolist() == wheel
 
 
 def test_unlabelled_and_test_scenes_share_no_handwritten_digit():
-    (images, labels), (others, more) = handwriting("real"), handwriting("test")
+    (images, labels), (others, more) = load_handwriting("real"), load_handwriting("test")
     assert len(labels) + len(more) == 1797
     assert len(others) == 599
     assert not {image.tobytes() for image in images} & {image.tobytes() for image in others}
@@ -150,7 +150,9 @@ def test_unlabelled_and_test_scenes_share_no_handwritten_digit():
 def test_unlabelled_and_test_scenes_are_cut_from_the_two_halves_of_the_photographs():
     from sklearn.datasets import load_sample_images
 
-    for left, right, whole in zip(photographs("real"), photographs("test"), load_sample_images().images, strict=True):
+    for left, right, whole in zip(
+        load_photographs("real"), load_photographs("test"), load_sample_images().images, strict=True
+    ):
         assert left.shape == right.shape == (427, 320, 3)
         assert (np.concatenate([left, right], 1) == whole).all()
 

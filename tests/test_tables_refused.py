@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from cli_tables import ENVIRONMENT, PROGRAM, embasis, refused, write_tables
-from embasis.data.datasets.digit_sets import _arrays as digit_pack
+from embasis.data.datasets.digit_sets import read_digit_pack as digit_pack
 from embasis.data.images.lists import scan_list
 from embasis.data.problem import label_names
 from embasis.data.tables import csv_text
-from embasis.data.tables.csv_text import csv_rows
+from embasis.data.tables.csv_text import read_csv_rows
 from embasis.data.tables.read import read_raw
 from embasis.errors import ConfigError, InputDataError, known, quoted, shortened
 from embasis.runs.corrections import read_corrections
@@ -173,11 +173,11 @@ def test_a_quotation_mark_that_is_never_closed_does_not_hold_the_whole_file(
 ) -> None:
     path = tmp_path / "x.csv"
     path.write_text(f"a,b\n1,{'2' * 100_000}\n" * 200)  # 20 MB in short records
-    assert len(list(csv_rows(path))) == 400
-    monkeypatch.setattr(csv_text, "LONGEST", 1000)
+    assert len(list(read_csv_rows(path))) == 400
+    monkeypatch.setattr(csv_text, "LONGEST_RECORD", 1000)
     path.write_text('a,b\nx,"\n' + '",x,"\n' * 1000)  # a field ends in each line, the record in none
     rule = "a row has at most 1,000 characters, this one has more"
-    assert says(lambda: list(csv_rows(path))) == f"{path}: line 169: {rule}; {HINT}"
+    assert says(lambda: list(read_csv_rows(path))) == f"{path}: line 169: {rule}; {HINT}"
 
 
 # --- what was typed or written is quoted in part

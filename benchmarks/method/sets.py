@@ -13,7 +13,7 @@ from pathlib import Path
 
 from embasis.benchmark.compare import load_problem
 from embasis.data import DATASETS
-from embasis.data.datasets.domain_sets import PAIRS, where
+from embasis.data.datasets.domain_sets import PAIRS, find_data_folder
 from embasis.errors import ConfigError, InputDataError, known, require
 
 RESNET = "resnet50_msra_fp16.safetensors"
@@ -40,7 +40,7 @@ class StudySet:
 
     def settings(self, root: str | None) -> tuple[str, ...]:
         """The settings with the folder in them."""
-        return tuple(word.replace("ROOT", str(where(root))) for word in self.words)
+        return tuple(word.replace("ROOT", str(find_data_folder(root))) for word in self.words)
 
     def seeds(self, count: int, wide: bool = False) -> range:
         """The seeds that are worth running, of all methods or (`wide`) of variants and the factorial."""

@@ -19,8 +19,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from embasis import config as settings
-from embasis.data.tables.fine import fine_columns, settled
-from embasis.data.tables.given import UNLABELLED, kind_with_mark, refuse_masked, rows_of, split_labels
+from embasis.data.tables.fine import find_fine_columns, settle_columns
+from embasis.data.tables.given import UNLABELLED_MARK, dtype_with_mark, narrow_rows, refuse_masked, split_labels
 from embasis.engine.labels import RowLabels
 from embasis.engine.self_train import begin, train_rounds
 from embasis.errors import EmbasisWarning, InputDataError, require
@@ -168,7 +168,7 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         refuse_masked(X=X)
         rows: NDArray[Any] = validate_data(self, X, dtype=FLOATS, reset=False)
-        inputs = rows_of(rows)
+        inputs = narrow_rows(rows)
         if self._model.wide and rows.dtype == np.float64:
             inputs = torch.from_numpy(np.require(rows, None, ["C", "W"]))
         found = self._model.verdict(inputs).distribution
@@ -233,7 +233,7 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         for number, found in enumerate(rounds, start=1):
             first[(first < 0) & (found >= 0).numpy()] = number
         inside, total = int((~known).sum()), len(given) + len(labels) - int((~known).sum())
-        self.transduction_ = np.full(total, UNLABELLED, dtype=kind_with_mark(self.classes_))
+        self.transduction_ = np.full(total, UNLABELLED_MARK, dtype=dtype_with_mark(self.classes_))
         self.labeled_iter_ = np.zeros(total, dtype=np.int64)
         where = np.concatenate([np.flatnonzero(~known), np.arange(len(given), total)])
         require(len(where) == len(labels) and inside <= len(labels), "rows were lost", InputDataError)
@@ -244,5 +244,5 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
 
 def sides_of(*sides: NDArray[Any]) -> tuple[list[torch.Tensor], list[Fine | None]]:
     """The rows of each side in float32, and what float32 loses of them."""
-    x = [rows_of(side) for side in sides]
-    return x, settled([(narrow, fine_columns(side)) for narrow, side in zip(x, sides, strict=True)])
+    x = [narrow_rows(side) for side in sides]
+    return x, settle_columns([(narrow, find_fine_columns(side)) for narrow, side in zip(x, sides, strict=True)])

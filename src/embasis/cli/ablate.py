@@ -22,7 +22,7 @@ from embasis.benchmark.tables import comparison_page
 from embasis.cli.compare import describe_score, require_folder, runs_csv, write_files
 from embasis.cli.console import echo, progress_bar
 from embasis.cli.image_options import read_beforehand
-from embasis.data.datasets.domain_sets import where
+from embasis.data.datasets.domain_sets import find_data_folder
 from embasis.storage import encode_table
 
 
@@ -44,7 +44,7 @@ def ablate_parts(
         "network": {"name": backbone},
     }
     config = settings.load(None, overrides, preset=preset, **tables)
-    require_folder(output, {"the folder of data packs": where(root or config.data.get("root"))})
+    require_folder(output, {"the folder of data packs": find_data_folder(root or config.data.get("root"))})
     total = (1 + len(parts)) * seeds * count_pairs(dataset, config.data)
     rows: list[RunScore] = []
     read_beforehand(dataset, config, root)

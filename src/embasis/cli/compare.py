@@ -14,7 +14,7 @@ from embasis.benchmark.scores import RunScore, summarise_runs
 from embasis.benchmark.tables import comparison_page, csv_table, markdown_table, text_table
 from embasis.cli.console import OTHER_FOLDER, echo, progress_bar
 from embasis.cli.image_options import read_beforehand
-from embasis.data.datasets.domain_sets import where
+from embasis.data.datasets.domain_sets import find_data_folder
 from embasis.errors import ConfigError, require
 from embasis.resources import require_writable
 from embasis.storage import atomic, encode_table, refuse_lost_link, require_apart
@@ -38,7 +38,7 @@ def compare_methods(
         "network": {"name": backbone},
     }
     config = settings.load(None, overrides, preset=preset, **tables)
-    require_folder(output, {"the folder of data packs": where(root or config.data.get("root"))})
+    require_folder(output, {"the folder of data packs": find_data_folder(root or config.data.get("root"))})
     total = len(names) * seeds * count_pairs(dataset, config.data)
     rows: list[RunScore] = []
     read_beforehand(dataset, config, root)

@@ -16,7 +16,7 @@ from embasis.cli.image_options import is_image_side, named, options_of, refuse_i
 from embasis.cli.mapping import load_mapped
 from embasis.cli.training_loop import train
 from embasis.config import IMAGE_DATA, Config
-from embasis.data.datasets.domain_sets import where
+from embasis.data.datasets.domain_sets import find_data_folder
 from embasis.data.images.folders import load_images, without_folders
 from embasis.data.segmentation.folders import are_map_folders
 from embasis.data.tables.pair import load_pair
@@ -87,7 +87,7 @@ def refuse_places(config: Config, output: str) -> None:
     data = config.data
     inputs = {words: str(data[key]) for key, words in INPUTS.items() if key in data}
     if "dataset" in data and "labelled" not in data:
-        inputs = {"the folder of data packs": str(where(data.get("root")))}
+        inputs = {"the folder of data packs": str(find_data_folder(data.get("root")))}
     require_apart(output, inputs, folder=True, run=True)
     cache = str(config.images.get("cache") or os.environ.get("EMBASIS_CACHE") or "")
     if cache:
@@ -101,7 +101,7 @@ def load_data(config: Config) -> tuple[Problem, Config]:
         rule = "corrections are for data of your own, LABELLED and UNLABELLED, not for a named data set"
         require("corrections" not in data, rule, ConfigError)
         _, problem = load_problem(str(data["dataset"]), config.seed, None, data)
-        problem = without_folders(problem, where(data.pop("root", None)))
+        problem = without_folders(problem, find_data_folder(data.pop("root", None)))
         return problem, msgspec.structs.replace(config, data=data)
     names = (*TABLES, "label", "id", "classes", "corrections", *IMAGE_DATA)
     for key in data:

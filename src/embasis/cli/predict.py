@@ -13,7 +13,7 @@ from torch import Tensor
 from embasis.cli.console import echo, warn
 from embasis.cli.image_options import label_files
 from embasis.cli.mapping import write_predictions
-from embasis.data.tables.pair import in_order
+from embasis.data.tables.pair import order_columns
 from embasis.data.tables.read import read_exact, read_table
 from embasis.errors import ConfigError, CorruptError, quoted, require
 from embasis.runs.checkpoint_schema import read_run
@@ -108,4 +108,4 @@ def read_input(
     read = read_exact if wide else read_table
     table = read(path, label or data.get("label", "label"), id_ or data.get("id"))
     ids = None if table.ids is None else torch.from_numpy(table.ids)
-    return torch.from_numpy(in_order(table, facts.get("columns"), run)), ids
+    return torch.from_numpy(order_columns(table, facts.get("columns"), run)), ids

@@ -9,38 +9,38 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 
-MOST = 5
+MOST_GROUPS = 5
 """Groups of names that a sentence lists."""
 
 
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """What names that look the same have in common."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
-def alike(names: Iterable[str], others: Iterable[str] | None = None) -> list[list[str]]:
+def group_alike(names: Iterable[str], others: Iterable[str] | None = None) -> list[list[str]]:
     """Groups of names that look the same; with `others` only those that hold one of them that is no name."""
     names = set(names)
     strangers = None if others is None else set(others) - names
     groups: dict[str, list[str]] = {}
     for name in sorted(names | (strangers or set())):
-        groups.setdefault(folded(name), []).append(name)
+        groups.setdefault(fold_name(name), []).append(name)
     return [
         group for group in groups.values() if len(group) > 1 and (strangers is None or not strangers.isdisjoint(group))
     ]
 
 
-def alike_text(where: str, names: Iterable[str], others: Iterable[str] | None = None) -> str:
+def describe_alike(where: str, names: Iterable[str], others: Iterable[str] | None = None) -> str:
     """A sentence about classes that look the same, or nothing."""
-    groups = alike(names, others)
+    groups = group_alike(names, others)
     if not groups:
         return ""
-    named = ", ".join(" and ".join(map(_shown, group)) for group in groups[:MOST])
-    more = f" and {len(groups) - MOST:,} more" if len(groups) > MOST else ""
+    named = ", ".join(" and ".join(map(_quote_letters, group)) for group in groups[:MOST_GROUPS])
+    more = f" and {len(groups) - MOST_GROUPS:,} more" if len(groups) > MOST_GROUPS else ""
     what = "classes that differ only in upper and lower case or in the Unicode form of their letters"
     return f"{where}: {what}: {named}{more}; they count as different classes: write each name in one way"
 
 
-def _shown(name: str) -> str:
+def _quote_letters(name: str) -> str:
     """A name whose letters are not in their usual form is written out, because nobody could see the difference."""
     return repr(name) if unicodedata.is_normalized("NFC", name) else ascii(name)

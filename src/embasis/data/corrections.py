@@ -19,9 +19,9 @@ from embasis.data.problem import listed
 from embasis.errors import require
 from embasis.types import Arrays, Fine, Problem, Samples
 
-FEW = 5
+NAMED_IDS = 5
 """Ids that a sentence names."""
-PREFIX = "corrections/"
+NEW_NAME_PREFIX = "corrections/"
 """Of the new name of an image whose name a labelled one has."""
 
 
@@ -31,19 +31,19 @@ def with_corrections(problem: Problem, labels: Mapping[str, str], source: str, u
     Rows of images are called by their paths, those of tables by their ids."""
     names = problem.row_names or [str(number) for number in problem.unlabelled.ids.tolist()]
     place = {name: row for row, name in enumerate(names)}
-    require_there([name for name in labels if name not in place], source, unlabelled)
+    require_known_ids([name for name in labels if name not in place], source, unlabelled)
     numbers = {name: number for number, name in enumerate(problem.schema.names)}
     chosen = sorted((place[name], numbers[label]) for name, label in labels.items())
     require_rest(len(chosen), len(names), source, unlabelled)
     rows, classes = torch.tensor(chosen, dtype=torch.int64).T
-    note = moved_note(len(chosen), "row", source, unlabelled)
-    return replace(moved(problem, rows, classes), corrected=len(chosen), notes=(*problem.notes, note))
+    note = describe_move(len(chosen), "row", source, unlabelled)
+    return replace(move_rows(problem, rows, classes), corrected=len(chosen), notes=(*problem.notes, note))
 
 
-def require_there(lacking: Sequence[str], source: str, unlabelled: str) -> None:
+def require_known_ids(lacking: Sequence[str], source: str, unlabelled: str) -> None:
     """Every id is one of the unlabelled side."""
     what = "1 id is" if len(lacking) == 1 else f"{len(lacking):,} ids are"
-    require(not lacking, f"{source}: {what} not in {unlabelled}: {listed(lacking, FEW)}")
+    require(not lacking, f"{source}: {what} not in {unlabelled}: {listed(lacking, NAMED_IDS)}")
 
 
 def require_rest(count: int, rows: int, source: str, unlabelled: str) -> None:
@@ -52,7 +52,7 @@ def require_rest(count: int, rows: int, source: str, unlabelled: str) -> None:
     require(count < rows, f"{source}: names all {rows:,} of {unlabelled}, so that nothing is left to adapt to; {hint}")
 
 
-def moved_note(count: int, unit: str, source: str, unlabelled: str) -> str:
+def describe_move(count: int, unit: str, source: str, unlabelled: str) -> str:
     """What was done, for the user."""
     what = (
         f"1 {unit} of {unlabelled} is a labelled one"
@@ -62,7 +62,7 @@ def moved_note(count: int, unit: str, source: str, unlabelled: str) -> str:
     return f"{source}: {what} now"
 
 
-def moved(problem: Problem, rows: Tensor, classes: Tensor) -> Problem:
+def move_rows(problem: Problem, rows: Tensor, classes: Tensor) -> Problem:
     """The problem with these rows of the unlabelled side on the labelled one, with these classes."""
     stay = torch.ones(len(problem.unlabelled), dtype=torch.bool)
     stay[rows] = False
@@ -71,20 +71,20 @@ def moved(problem: Problem, rows: Tensor, classes: Tensor) -> Problem:
     names = problem.row_names
     return replace(
         problem,
-        labelled=_joined(problem.labelled, problem.unlabelled, rows, classes),
-        unlabelled=_taken(problem.unlabelled, kept),
+        labelled=_append_rows(problem.labelled, problem.unlabelled, rows, classes),
+        unlabelled=_take_rows(problem.unlabelled, kept),
         hidden_labels=hidden if hidden is not None and bool((hidden >= 0).any()) else None,
         row_names=None if names is None else tuple(names[row] for row in kept.tolist()),
     )
 
 
-def _joined(labelled: Samples, unlabelled: Samples, rows: Tensor, classes: Tensor) -> Samples:
+def _append_rows(labelled: Samples, unlabelled: Samples, rows: Tensor, classes: Tensor) -> Samples:
     if isinstance(labelled, Images) and isinstance(unlabelled, Images):
-        more = renamed([unlabelled.files[row] for row in rows.tolist()], labelled.names)
+        more = rename_taken([unlabelled.files[row] for row in rows.tolist()], labelled.names)
         return Images.of([*labelled.files, *more], torch.cat([labelled.labels, classes]))
     assert isinstance(labelled, Arrays)
     assert isinstance(unlabelled, Arrays)
-    ids = torch.cat([labelled.ids, other_ids(unlabelled.ids[rows], labelled.ids)])
+    ids = torch.cat([labelled.ids, replace_taken_ids(unlabelled.ids[rows], labelled.ids)])
     x, fine = torch.cat([labelled.x, unlabelled.x[rows]]), None
     if labelled.fine is not None and unlabelled.fine is not None:  # they have the same columns
         values = torch.cat([labelled.fine.values, unlabelled.fine.values[rows]])
@@ -92,7 +92,7 @@ def _joined(labelled: Samples, unlabelled: Samples, rows: Tensor, classes: Tenso
     return Arrays.of(x, torch.cat([labelled.labels, classes]), ids, fine)
 
 
-def _taken(samples: Samples, rows: Tensor) -> Samples:
+def _take_rows(samples: Samples, rows: Tensor) -> Samples:
     if isinstance(samples, Images):
         return samples.take(rows)
     assert isinstance(samples, Arrays)
@@ -100,19 +100,19 @@ def _taken(samples: Samples, rows: Tensor) -> Samples:
     return Arrays(samples.x[rows], samples.labels[rows], samples.ids[rows], fine)
 
 
-def renamed(files: Sequence[ImageFile], taken: Iterable[str]) -> list[ImageFile]:
+def rename_taken(files: Sequence[ImageFile], taken: Iterable[str]) -> list[ImageFile]:
     """The files, under other names where theirs are taken: an image's id is a hash of its name."""
     used, found = {*taken}, list[ImageFile]()
     for file in files:
         name = file.name
         while name in used:
-            name = f"{PREFIX}{name}"
+            name = f"{NEW_NAME_PREFIX}{name}"
         used.add(name)
         found.append(file if name == file.name else replace(file, name=name, where=file.path))
     return found
 
 
-def other_ids(ids: Tensor, taken: Tensor) -> Tensor:
+def replace_taken_ids(ids: Tensor, taken: Tensor) -> Tensor:
     """The ids, but for those that are taken: 63 bits of a hash of each."""
     used = {*taken.tolist()} | {*ids.tolist()}
     clash = {*taken.tolist()} & {*ids.tolist()}
@@ -120,7 +120,7 @@ def other_ids(ids: Tensor, taken: Tensor) -> Tensor:
     for number in ids.tolist():
         new, attempt = number, 0
         while number in clash and new in used:
-            data = f"{PREFIX}{number}/{attempt}".encode()
+            data = f"{NEW_NAME_PREFIX}{number}/{attempt}".encode()
             new, attempt = int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") >> 1, attempt + 1
         used.add(new)
         found.append(new)

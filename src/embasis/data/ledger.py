@@ -42,7 +42,9 @@ class Account:
         return self.seen == self.used + self.unselected + self.quarantined + self.refused
 
 
-def ledger(problem: Problem, late: Mapping[str, Sequence[RejectedFile]], trusted: int | None) -> dict[str, Account]:
+def account_for_files(
+    problem: Problem, late: Mapping[str, Sequence[RejectedFile]], trusted: int | None
+) -> dict[str, Account]:
     """The account of each side; `late`: rows that were lost while training; `trusted`: None where all rows are used."""
     sides = {LABELLED: problem.labelled, UNLABELLED: problem.unlabelled, TEST: problem.test}
     found = {}
@@ -53,21 +55,21 @@ def ledger(problem: Problem, late: Mapping[str, Sequence[RejectedFile]], trusted
         lost = len({item.name for item in late.get(name, ())})
         rows = len(side) - lost
         chosen = min(trusted, rows) if name == UNLABELLED and trusted is not None else rows
-        left = _count(refused, "refused")
-        damaged = _count(refused, "quarantined") + lost
+        left = _count_kind(refused, "refused")
+        damaged = _count_kind(refused, "quarantined") + lost
         account = Account(_seen(problem, name, len(side), refused), chosen, rows - chosen, damaged, left)
         require(account.is_even, f"the ledger of the {name} side does not add up: {account}", EmbasisError)
         found[name] = account
     return found
 
 
-def _count(refused: Iterable[RejectedFile], kind: str) -> int:
+def _count_kind(refused: Iterable[RejectedFile], kind: str) -> int:
     return sum(item.kind == kind for item in refused)
 
 
 def _seen(problem: Problem, name: str, rows: int, refused: Sequence[RejectedFile]) -> int:
     """Files that were met, with those that a person's labels have moved to another side; all rows of a table."""
     if problem.files_seen is None or name not in problem.files_seen:
-        return rows + _count(refused, "quarantined") + _count(refused, "refused")
+        return rows + _count_kind(refused, "quarantined") + _count_kind(refused, "refused")
     moved = {LABELLED: problem.corrected, UNLABELLED: -problem.corrected}.get(name, 0)
     return problem.files_seen[name] + moved

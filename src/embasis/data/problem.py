@@ -21,16 +21,16 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from embasis.data.tables.fine import fine_columns, met_columns, settled
-from embasis.data.tables.numbers import checked, narrow
+from embasis.data.tables.fine import all_columns, find_fine_columns, settle_columns
+from embasis.data.tables.numbers import check_numbers, to_float32
 from embasis.errors import EmbasisWarning, InputDataError, quoted, require
 from embasis.types import Arrays, Fine, LabelSchema, Problem
 
 Values = ArrayLike | Tensor
-UNKNOWN = ""
-AGAIN = "write the table again, with text in UTF-8"
+NO_LABEL = ""
+WRITE_UTF8 = "write the table again, with text in UTF-8"
 _MISSING = frozenset({"", "-1", "nan", "NaN"})
-_WHOLE = re.compile(r"-?\d+\.0+")
+_WHOLE_FLOAT = re.compile(r"-?\d+\.0+")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class Side:
     @property
     def classes(self) -> set[str]:
         """The classes that occur."""
-        return set(self.labels or []) - {UNKNOWN}
+        return set(self.labels or []) - {NO_LABEL}
 
 
 def from_arrays(
@@ -72,24 +72,24 @@ def from_arrays(
     `hidden` holds true labels of the unlabelled rows, for evaluation only; `names` fixes the classes and their order.
     """
     known = None if hidden_labels is None else label_names(hidden_labels, "hidden")
-    rows = checked(unlabelled, "unlabelled")
+    rows = check_numbers(unlabelled, "unlabelled")
     require(
         known is None or len(known) == len(rows), f"hidden: {len(known or [])} labels, unlabelled has {len(rows)} rows"
     )
-    one = side_of("labelled", checked(x, "labelled"), label_names(y, "labelled"))
-    two, last = side_of("unlabelled", rows, known), None
+    one = make_side("labelled", check_numbers(x, "labelled"), label_names(y, "labelled"))
+    two, last = make_side("unlabelled", rows, known), None
     if test is not None:
-        always = met_columns((one.fine, two.fine))
-        last = side_of("test", checked(test[0], "test"), label_names(test[1], "test"), always)
-    return join(one, two, test=last, names=names, same_domain=same_domain)
+        always = all_columns((one.fine, two.fine))
+        last = make_side("test", check_numbers(test[0], "test"), label_names(test[1], "test"), always)
+    return join_sides(one, two, test=last, names=names, same_domain=same_domain)
 
 
-def side_of(name: str, rows: NDArray[Any], labels: list[str] | None, always: Collection[int] = ()) -> Side:
+def make_side(name: str, rows: NDArray[Any], labels: list[str] | None, always: Collection[int] = ()) -> Side:
     """A side of checked rows; the columns of `always` are those that another side has fine."""
-    return Side(name, narrow(rows), labels, fine=fine_columns(rows, always))
+    return Side(name, to_float32(rows), labels, fine=find_fine_columns(rows, always))
 
 
-def join(
+def join_sides(
     labelled: Side,
     unlabelled: Side,
     *,
@@ -104,7 +104,7 @@ def join(
         if side is not None:
             require_shape(labelled, side)
     require_classes(labelled)
-    schema = LabelSchema(tuple(order(labelled.classes) if names is None else (str(name) for name in names)))
+    schema = LabelSchema(tuple(sort_names(labelled.classes) if names is None else (str(name) for name in names)))
     unnamed = labelled.classes - set(schema.names)
     require(not unnamed, f"{labelled.name}: classes that are not in names: {listed(unnamed)}")
     for side in (unlabelled, test):
@@ -116,15 +116,15 @@ def join(
         warnings.warn(EmbasisWarning("no unlabelled rows: training is supervised only"), stacklevel=3)
     hidden = None
     if unlabelled.classes:
-        hidden = _numbers(unlabelled, schema)
+        hidden = _class_numbers(unlabelled, schema)
         hidden = hidden if unlabelled.ids is None else hidden[torch.argsort(unlabelled.ids)]
     sides = (labelled, unlabelled) if test is None else (labelled, unlabelled, test)
-    one, two, *last = settled([(side.x, side.fine) for side in sides])
+    one, two, *last = settle_columns([(side.x, side.fine) for side in sides])
     return Problem(
-        labelled=Arrays.of(labelled.x, _numbers(labelled, schema), labelled.ids, one),
+        labelled=Arrays.of(labelled.x, _class_numbers(labelled, schema), labelled.ids, one),
         unlabelled=Arrays.of(unlabelled.x, None, unlabelled.ids, two),
         schema=schema,
-        test=None if test is None else Arrays.of(test.x, _numbers(test, schema), test.ids, *last),
+        test=None if test is None else Arrays.of(test.x, _class_numbers(test, schema), test.ids, *last),
         hidden_labels=hidden,
         same_domain=same_domain,
     )
@@ -132,8 +132,8 @@ def join(
 
 def require_labels(side: Side) -> None:
     """Every row of a side that must be labelled has a label."""
-    labels = side.labels or [UNKNOWN] * len(side.x)
-    missing = labels.count(UNKNOWN)
+    labels = side.labels or [NO_LABEL] * len(side.x)
+    missing = labels.count(NO_LABEL)
     require(not missing, f"{side.name}: {missing} of {len(labels)} rows have no label (empty, NaN or -1)")
 
 
@@ -164,12 +164,12 @@ def require_known(side: Side, names: Sequence[str]) -> None:
     require(not extra, f"{side.name}: classes that the labelled side lacks: {listed(extra)}{absent}")
 
 
-def _numbers(side: Side, schema: LabelSchema) -> Tensor:
-    number = {name: index for index, name in enumerate(schema.names)} | {UNKNOWN: schema.ignore}
+def _class_numbers(side: Side, schema: LabelSchema) -> Tensor:
+    number = {name: index for index, name in enumerate(schema.names)} | {NO_LABEL: schema.ignore}
     return torch.tensor([number[label] for label in side.labels or []], dtype=torch.int64)
 
 
-def order(names: Iterable[str]) -> list[str]:
+def sort_names(names: Iterable[str]) -> list[str]:
     """Class names by value when all are integers, else by the alphabet."""
     names = sorted(names)
     if all(re.fullmatch(r"-?[0-9]+", name) for name in names):
@@ -179,7 +179,7 @@ def order(names: Iterable[str]) -> list[str]:
 
 def listed(names: Iterable[str], most: int = 10) -> str:
     """Names for a sentence: quoted, in order, at most ten of them."""
-    names = order(names)
+    names = sort_names(names)
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(quoted(name) for name in names[:most]) + rest
 
@@ -201,7 +201,7 @@ def label_names(labels: object, what: str) -> list[str]:
         elif label in known:
             names.append(known[label])
         else:
-            names.append(known.setdefault(label, _label_name(text_of(label, what, row), what)))
+            names.append(known.setdefault(label, _label_name(decode_text(label, what, row), what)))
     return names
 
 
@@ -214,29 +214,29 @@ def _require_characters(array: NDArray[Any], what: str) -> None:
     if bad.any():
         row, place = (int(index) for index in np.argwhere(bad)[0])
         rule = f"row {row}: labels must be text, got the character number {codes[row, place]:#x}, which is none"
-        raise InputDataError(f"{what}: {rule}; {AGAIN}")
+        raise InputDataError(f"{what}: {rule}; {WRITE_UTF8}")
 
 
-def text_of(value: str | bytes, what: str, row: int) -> str:
+def decode_text(value: str | bytes, what: str, row: int) -> str:
     """Text that UTF-8 can hold. Other bytes are refused: replaced by a sign, two names could become one."""
     try:
         return value.decode() if isinstance(value, bytes) else value.encode().decode()
     except UnicodeError as error:
-        raise InputDataError(f"{what}: row {row}: {quoted(value)} is not UTF-8 text; {AGAIN}") from error
+        raise InputDataError(f"{what}: row {row}: {quoted(value)} is not UTF-8 text; {WRITE_UTF8}") from error
 
 
 def _label_name(label: object, what: str) -> str:
     if label is None:
-        return UNKNOWN
+        return NO_LABEL
     if isinstance(label, np.generic):
         label = label.item()
     if isinstance(label, float):
         require(
             math.isnan(label) or label.is_integer(), f"{what}: labels must be classes, got the continuous value {label}"
         )
-        label = UNKNOWN if math.isnan(label) else int(label)
+        label = NO_LABEL if math.isnan(label) else int(label)
     require(isinstance(label, str | int), f"{what}: labels must be text or integers, got {type(label).__name__}")
     name = str(label).strip()
-    if _WHOLE.fullmatch(name):
+    if _WHOLE_FLOAT.fullmatch(name):
         name = name.partition(".")[0]
-    return UNKNOWN if name in _MISSING else name
+    return NO_LABEL if name in _MISSING else name

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from embasis.data.tables.fine import is_coarse, is_constant, pooled, spread_of
+from embasis.data.tables.fine import is_coarse, is_constant, measure_spread, pool_spreads
 from embasis.errors import ConfigError, quoted, require
 from embasis.functional.sites import centre_and_scale, domain_sums, summed
 from embasis.types import Arrays, Fine, Problem, Samples, fine_of
 
 MODES = ("domain", "joint", "none")
-CHUNK = 4096
+ROWS_AT_A_TIME = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Standardiser:
         require(mode in MODES, f"standardise must be one of {', '.join(MODES)}, got {quoted(mode)}", ConfigError)
         if mode == "none":
             return None
-        sums = [side_sums(problem.labelled), side_sums(problem.unlabelled)]
+        sums = [sum_side(problem.labelled), sum_side(problem.unlabelled)]
         if mode == "joint" or not len(problem.unlabelled):
             both = tuple(a + b for a, b in zip(*sums, strict=True)) if len(problem.unlabelled) else sums[0]
             sums = [both, both]
@@ -50,9 +50,9 @@ class Standardiser:
         known = [fine for fine in sides if fine is not None and len(fine.values)]
         if not known:
             return
-        spreads = [spread_of(fine.values) for fine in known]
+        spreads = [measure_spread(fine.values) for fine in known]
         if joint:
-            spreads = [pooled(spreads, [len(fine.values) for fine in known])]
+            spreads = [pool_spreads(spreads, [len(fine.values) for fine in known])]
         for side, (centre, spread, noise) in enumerate((spreads * 2)[:2]):
             self.centre[side, known[0].columns] = centre
             flat = is_constant(centre, spread, noise)
@@ -67,15 +67,15 @@ class Standardiser:
 
         x is rounded to float32 first, but for the wide columns; `fine` has them where x is float32."""
         out, wide = torch.empty(x.shape), self.wide(side)  # filled part by part: no second copy of all rows is there
-        for start in range(0, len(x), CHUNK):
-            part = x[start : start + CHUNK]
+        for start in range(0, len(x), ROWS_AT_A_TIME):
+            part = x[start : start + ROWS_AT_A_TIME]
             values = part.flatten(1).float().double()
             if x.dtype == torch.float64:
                 values[:, wide] = part.flatten(1)[:, wide]
             elif fine is not None:
                 kept = wide[fine.columns]
-                values[:, fine.columns[kept]] = fine.values[start : start + CHUNK, kept]
-            out[start : start + CHUNK] = ((values - self.centre[side]) / self.scale[side]).view(part.shape)
+                values[:, fine.columns[kept]] = fine.values[start : start + ROWS_AT_A_TIME, kept]
+            out[start : start + ROWS_AT_A_TIME] = ((values - self.centre[side]) / self.scale[side]).view(part.shape)
         return out
 
     def transform(self, problem: Problem) -> Problem:
@@ -92,10 +92,10 @@ class Standardiser:
         return Arrays(self.apply(x, side, fine_of(samples)), samples.labels, samples.ids)
 
 
-def side_sums(samples: Samples) -> tuple[Tensor, Tensor, Tensor]:
+def sum_side(samples: Samples) -> tuple[Tensor, Tensor, Tensor]:
     """Count, total and square over all rows, chunk by chunk."""
     if not len(samples):
         return domain_sums(torch.zeros(0, 1))
-    chunks = torch.arange(len(samples)).split(CHUNK)
+    chunks = torch.arange(len(samples)).split(ROWS_AT_A_TIME)
     width = samples.inputs(chunks[0][:1]).numel()
     return summed((samples.inputs(rows).flatten(1).float() for rows in chunks), len(chunks), width)

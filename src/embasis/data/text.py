@@ -9,7 +9,7 @@ import os
 import stat
 from io import BufferedReader
 
-MOST = 2**20
+LARGEST_TEXT = 2**20
 """Bytes of such a file."""
 
 
@@ -17,9 +17,9 @@ def read_text(path: str | os.PathLike[str], encoding: str = "utf-8") -> str:
     """The text of a regular file; OSError or UnicodeDecodeError when there is none."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if size > MOST:
-            raise OSError(errno.EFBIG, f"{size:,} bytes, at most {MOST:,} are read")
-        return file.read(MOST + 1).decode(encoding)
+        if size > LARGEST_TEXT:
+            raise OSError(errno.EFBIG, f"{size:,} bytes, at most {LARGEST_TEXT:,} are read")
+        return file.read(LARGEST_TEXT + 1).decode(encoding)
 
 
 def open_regular(path: str | os.PathLike[str]) -> BufferedReader:

@@ -20,9 +20,9 @@ from typing import Any
 
 from embasis.data.corrections import with_corrections
 from embasis.data.images.files import shown
-from embasis.data.problem import label_names, listed, text_of
-from embasis.data.tables.csv_text import csv_rows
-from embasis.data.tables.parquet import LARGEST, columns_of, names_of
+from embasis.data.problem import decode_text, label_names, listed
+from embasis.data.tables.csv_text import read_csv_rows
+from embasis.data.tables.parquet import LARGEST_TABLE, read_column_names, read_columns
 from embasis.data.tables.read import require_different
 from embasis.errors import InputDataError, ResourceError, quoted, require
 from embasis.resources import require_memory
@@ -108,7 +108,7 @@ def _once(rows: list[tuple[str, str]], where: str) -> dict[str, str]:
 
 def _texts(cells: list[Any], where: str) -> list[str]:
     """Cells as text; nothing for None and NaN, 12 for 12.0."""
-    plain = (text_of(cell, where, row) if isinstance(cell, bytes) else cell for row, cell in enumerate(cells))
+    plain = (decode_text(cell, where, row) if isinstance(cell, bytes) else cell for row, cell in enumerate(cells))
     whole = (int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in plain)
     return ["" if cell is None or cell != cell else str(cell) for cell in whole]
 
@@ -121,7 +121,7 @@ def _read(path: Path) -> Columns:
     try:
         size = path.stat().st_size
         require(size > 0, f"{where}: the file is empty")
-        require(size <= LARGEST, f"{where}: has {size} bytes, at most {LARGEST} are read")
+        require(size <= LARGEST_TABLE, f"{where}: has {size} bytes, at most {LARGEST_TABLE} are read")
         require_memory(size, where, "keep the rows that were corrected")
         columns = _csv(path) if kind == ".csv" else _parquet(path)
     except ResourceError:  # is an OSError, too
@@ -135,7 +135,7 @@ def _read(path: Path) -> Columns:
 
 
 def _csv(path: Path) -> Columns:
-    rows = list(csv_rows(path))
+    rows = list(read_csv_rows(path))
     require(rows, f"{shown(path)}: no rows")
     (_, header), *body = rows
     require_different(header, path)
@@ -146,5 +146,5 @@ def _csv(path: Path) -> Columns:
 
 
 def _parquet(path: Path) -> Columns:
-    require_different(names_of(path), path)
-    return columns_of(path)
+    require_different(read_column_names(path), path)
+    return read_columns(path)

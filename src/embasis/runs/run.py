@@ -16,7 +16,7 @@ from embasis.config import Config, upgrade
 from embasis.data.images.folders import DEFAULTS, require_budget
 from embasis.data.images.samples import Images
 from embasis.data.images.sides import tolerated
-from embasis.data.ledger import Account, ledger
+from embasis.data.ledger import Account, account_for_files
 from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.engine.holdout import split_holdout
 from embasis.engine.labels import MapLabels, RowLabels
@@ -88,7 +88,9 @@ class TrainingRun:
             if self._built.maps is None:  # a picture has many sites; how many is not known yet
                 self._built.method.labeller.require_rows(len(training.labelled) + len(training.unlabelled))
             self.problem = self._built.problem  # the rows as they came are not needed any more
-            ledger(self.problem, {}, None)  # a file that nobody accounts for is found before hours of training
+            account_for_files(
+                self.problem, {}, None
+            )  # a file that nobody accounts for is found before hours of training
         return self._built
 
     def open(self) -> TrainState:
@@ -254,7 +256,7 @@ class TrainingRun:
     def accounts(self, trusted: int) -> dict[str, Account]:
         """What became of every file that was met; pictures with label maps are used whole, by their trusted sites."""
         maps = self.prepare().maps is not None
-        return ledger(self.problem, self._late(), None if maps else trusted)
+        return account_for_files(self.problem, self._late(), None if maps else trusted)
 
     def refused(self) -> list[RejectedFile]:
         """What could not be used, up to now."""

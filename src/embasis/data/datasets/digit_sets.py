@@ -24,56 +24,56 @@ from embasis.errors import ConfigError, InputDataError, quoted, require
 from embasis.randomness import permutation
 from embasis.types import Arrays, LabelSchema, Problem
 
-SIDE, BOX = 28, 20
+DIGIT_SIDE, DIGIT_BOX = 28, 20
 LARGEST_PACK = 512 * 2**20
 """Bytes that a pack may take in memory; MNIST takes 55 MB."""
-CHUNK = 4096
+RESIZE_ROWS = 4096
 
 
 def digit_problem(root: Path, labelled_rows: int, unlabelled_rows: int, seed: int) -> Problem:
     """MNIST's training rows are labelled, USPS's are not; USPS's test rows are for scores."""
-    mnist, usps = _arrays(root, "mnist"), _arrays(root, "usps")
-    labelled = _subset(mnist["train_x"], labelled_rows, seed, "labelled_rows")
-    unlabelled = _subset(usps["train_x"], unlabelled_rows, seed, "unlabelled_rows")
+    mnist, usps = read_digit_pack(root, "mnist"), read_digit_pack(root, "usps")
+    labelled = _draw_rows(mnist["train_x"], labelled_rows, seed, "labelled_rows")
+    unlabelled = _draw_rows(usps["train_x"], unlabelled_rows, seed, "unlabelled_rows")
     return Problem(
-        labelled=_samples(mnist["train_x"], mnist["train_y"], labelled),
-        unlabelled=_samples(usps["train_x"], None, unlabelled),
+        labelled=_digit_samples(mnist["train_x"], mnist["train_y"], labelled),
+        unlabelled=_digit_samples(usps["train_x"], None, unlabelled),
         schema=LabelSchema(tuple(str(digit) for digit in range(10))),
-        test=_samples(usps["test_x"], usps["test_y"], torch.arange(len(usps["test_x"]))),
+        test=_digit_samples(usps["test_x"], usps["test_y"], torch.arange(len(usps["test_x"]))),
         hidden_labels=torch.from_numpy(usps["train_y"].astype(np.int64))[unlabelled],
     )
 
 
-def _subset(x: NDArray[np.uint8], count: int, seed: int, setting: str) -> Tensor:
+def _draw_rows(x: NDArray[np.uint8], count: int, seed: int, setting: str) -> Tensor:
     """Row numbers in order: all, or so many drawn without putting back."""
     require(0 <= count <= len(x), f"mnist_usps: {setting} must be in 0..{len(x)} (0 = all), got {count}", ConfigError)
     return permutation(len(x), seed, f"mnist_usps: {setting}")[: count or len(x)].sort().values
 
 
-def _samples(x: NDArray[np.uint8], y: NDArray[np.uint8] | None, rows: Tensor) -> Arrays:
+def _digit_samples(x: NDArray[np.uint8], y: NDArray[np.uint8] | None, rows: Tensor) -> Arrays:
     """Float32 (N, 1, 28, 28) in 0 … 1."""
     pixels = torch.from_numpy(x[rows.numpy()]).unsqueeze(1)
-    scaled = torch.cat([_enlarged(part.float() / 255) for part in pixels.split(CHUNK)])
+    scaled = torch.cat([_frame_digits(part.float() / 255) for part in pixels.split(RESIZE_ROWS)])
     labels = None if y is None else torch.from_numpy(y.astype(np.int64))[rows]
     return Arrays.of(scaled, labels, rows)
 
 
-def _enlarged(x: Tensor) -> Tensor:
+def _frame_digits(x: Tensor) -> Tensor:
     """Digits in a box of 20×20 with a frame of 4 around them; those that have it already stay."""
-    if x.shape[-1] == SIDE:
+    if x.shape[-1] == DIGIT_SIDE:
         return x
-    box = functional.interpolate(x, size=(BOX, BOX), mode="bilinear", align_corners=False)
-    frame = (SIDE - BOX) // 2
+    box = functional.interpolate(x, size=(DIGIT_BOX, DIGIT_BOX), mode="bilinear", align_corners=False)
+    frame = (DIGIT_SIDE - DIGIT_BOX) // 2
     return functional.pad(box, (frame, frame, frame, frame))
 
 
-def _entry(archive: zipfile.ZipFile, key: str, path: Path) -> NDArray[Any]:
+def _read_entry(archive: zipfile.ZipFile, key: str, path: Path) -> NDArray[Any]:
     entry = archive.getinfo(f"{key}.npy")
     with archive.open(entry) as stream:
         return read_array(stream, entry.file_size, f"{path}: array {quoted(key)}", LARGEST_PACK)
 
 
-def _arrays(root: Path, name: str) -> dict[str, NDArray[np.uint8]]:
+def read_digit_pack(root: Path, name: str) -> dict[str, NDArray[np.uint8]]:
     """The four arrays of a pack; no pickle is read."""
     path = root / f"{name}.npz"
     require(path.is_file(), f"mnist_usps: no file {path.name} in {root}; set --root or EMBASIS_DATA")
@@ -82,7 +82,7 @@ def _arrays(root: Path, name: str) -> dict[str, NDArray[np.uint8]]:
             require_single_names(archive, path)
             size = sum(entry.file_size for entry in archive.infolist())
             require(size <= LARGEST_PACK, f"{path}: takes {size} bytes unpacked, at most {LARGEST_PACK} are read")
-            arrays = {key: _entry(archive, key, path) for key in ("train_x", "train_y", "test_x", "test_y")}
+            arrays = {key: _read_entry(archive, key, path) for key in ("train_x", "train_y", "test_x", "test_y")}
     except InputDataError:
         raise
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, OSError, ValueError, RuntimeError) as error:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from embasis.data.datasets.digit_sets import digit_problem
-from embasis.data.datasets.domain_sets import CLASSES, SURF, where
+from embasis.data.datasets.domain_sets import OFFICE_CALTECH_CLASSES, SURF, find_data_folder
 from embasis.data.images.scan import Scan, has_members, scan_folder, scan_tar
 from embasis.data.images.sides import ImageOptions, ImageSide, assemble, repeats_text, require_budget, top_folder
 from embasis.data.images.visda_list import VISDA_CLASSES, listed_only
@@ -87,7 +87,7 @@ OFFICE31 = ImageSet(
     {"amazon": 2817, "webcam": 795, "dslr": 498},
     inside="images",
 )
-OFFICE_CALTECH10 = ImageSet("office_caltech10", ("office_caltech10",), CLASSES, dict.fromkeys(SURF))
+OFFICE_CALTECH10 = ImageSet("office_caltech10", ("office_caltech10",), OFFICE_CALTECH_CLASSES, dict.fromkeys(SURF))
 PACS = ImageSet(
     "pacs",
     ("pacs_photo_art_128", "pacs", "PACS"),
@@ -104,37 +104,37 @@ VISDA17 = ImageSet(
 
 def office31(root: PathLike | None = None, source: str = "amazon", target: str = "webcam") -> Problem:
     """Office-31: photographs of 31 kinds of office things from a shop, a webcam and a camera."""
-    return _pair(OFFICE31, where(root), source, target)
+    return _image_problem(OFFICE31, find_data_folder(root), source, target)
 
 
 def office_caltech10(root: PathLike | None = None, source: str = "amazon", target: str = "webcam") -> Problem:
     """Office-Caltech-10 as images: four domains, ten classes."""
-    return _pair(OFFICE_CALTECH10, where(root), source, target)
+    return _image_problem(OFFICE_CALTECH10, find_data_folder(root), source, target)
 
 
 def pacs(root: PathLike | None = None, source: str = "photo", target: str = "art_painting") -> Problem:
     """PACS: seven classes as photographs, paintings, cartoons and sketches, as far as they are there."""
-    return _pair(PACS, where(root), source, target)
+    return _image_problem(PACS, find_data_folder(root), source, target)
 
 
 def visda17(root: PathLike | None = None) -> Problem:
     """VisDA-2017: rendered objects -> photographs of 12 classes; tables report the mean accuracy of the classes."""
-    return _pair(VISDA17, where(root), "train", "validation")
+    return _image_problem(VISDA17, find_data_folder(root), "train", "validation")
 
 
 def mnist_usps(
     root: PathLike | None = None, labelled_rows: int = 2000, unlabelled_rows: int = 1800, seed: int = 0
 ) -> Problem:
     """MNIST -> USPS digits, 28×28; 2,000 -> 1,800 rows is the protocol of Long et al. (2013), 0 = all rows."""
-    return digit_problem(where(root), labelled_rows, unlabelled_rows, seed)
+    return digit_problem(find_data_folder(root), labelled_rows, unlabelled_rows, seed)
 
 
-def _pair(kind: ImageSet, root: Path, source: str, target: str) -> Problem:
+def _image_problem(kind: ImageSet, root: Path, source: str, target: str) -> Problem:
     """All images of the source are labelled, all of the target are not; its true labels are hidden."""
     for domain in (source, target):
         lookup(kind.counts, domain, f"domain of {kind.name}")
     require(source != target, f"{kind.name}: source and target must differ, got {quoted(source)} twice", ConfigError)
-    sides = _side(kind, root, source), _side(kind, root, target)
+    sides = _domain_side(kind, root, source), _domain_side(kind, root, target)
     refused = [item for side in sides for item in side.scan.refused]
     require_budget(refused, sum(side.seen for side in sides), ImageOptions().budget)
     notes = [text for side in sides if (text := repeats_text(side))]
@@ -145,9 +145,9 @@ def _pair(kind: ImageSet, root: Path, source: str, target: str) -> Problem:
     return assemble(*sides, kind.classes, notes=notes)
 
 
-def _side(kind: ImageSet, root: Path, domain: str) -> ImageSide:
+def _domain_side(kind: ImageSet, root: Path, domain: str) -> ImageSide:
     """One domain with the class of each image; the classes must be those of the set."""
-    place, scan = _find(kind, root, domain)
+    place, scan = _find_domain(kind, root, domain)
     if kind is VISDA17:
         scan = listed_only(scan, place, domain)
     loose = {file.name: "lies in no class folder" for file in scan.files if "/" not in file.name}
@@ -161,10 +161,10 @@ def _side(kind: ImageSet, root: Path, domain: str) -> ImageSide:
     return side
 
 
-def _find(kind: ImageSet, root: Path, domain: str) -> tuple[Path, Scan]:
+def _find_domain(kind: ImageSet, root: Path, domain: str) -> tuple[Path, Scan]:
     """The first place that holds the domain, and its images: a folder or tar of the set, else the root itself."""
     below = kind.below(domain)
-    folders = [path for pack in kind.packs if _holds(path := root / pack, below, kind)]
+    folders = [path for pack in kind.packs if _has_a_class(path := root / pack, below, kind)]
     if folders:
         return folders[0], scan_folder(folders[0] / below)
     # The tars of VisDA have the name of the domain.
@@ -174,13 +174,13 @@ def _find(kind: ImageSet, root: Path, domain: str) -> tuple[Path, Scan]:
         for prefix in ("", f"{path.stem}/"):
             if has_members(path, f"{prefix}{below}"):
                 return path, scan_tar(path, f"{prefix}{below}")
-    if _holds(root, below, kind):
+    if _has_a_class(root, below, kind):
         return root, scan_folder(root / below)
     layout = f"{below}/<class>/<image> in {kind.packs[0]}/ or {kind.packs[0]}.tar"
     missing = f"{tars[0].name} has no {below}" if tars else f"no folder {below}/<class> in {root}"
     raise InputDataError(f"{kind.name}: {missing}; expected in {root}: {layout}; set --root or EMBASIS_DATA")
 
 
-def _holds(folder: Path, below: str, kind: ImageSet) -> bool:
+def _has_a_class(folder: Path, below: str, kind: ImageSet) -> bool:
     """Whether a folder has the domain; sets share names of domains, so one class of this set must be there."""
     return any((folder / below / name).is_dir() for name in kind.classes)

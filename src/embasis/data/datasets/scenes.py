@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from embasis.data.datasets.synthetic_digits import drawn
+from embasis.data.datasets.synthetic_digits import draw_strokes
 from embasis.data.segmentation.samples import MapArrays
 from embasis.errors import ConfigError, lookup, require
 from embasis.randomness import generator, uniforms
@@ -30,13 +30,13 @@ from embasis.types import LabelSchema, Problem
 Ints = NDArray[np.int64]
 Shares = NDArray[np.float64]
 
-HEIGHT, WIDTH, SIDE, FULL = 64, 96, 48, 256
-LEAST, MOST = 2, 4
+HEIGHT, WIDTH, GLYPH_SIDE, FULL = 64, 96, 48, 256
+FEWEST_DIGITS, MOST_DIGITS = 2, 4
 """Digits of one scene."""
 BORDER, EDGE = 2, (24, 24, 40)
 """Pixels of a digit's dark border, which is a part of it, and its colour."""
 GRAIN = 6
-NAMES = ("background", *(str(digit) for digit in range(10)))
+SCENE_CLASSES = ("background", *(str(digit) for digit in range(10)))
 
 
 def scenes(seed: int = 0, labelled_rows: int = 400, unlabelled_rows: int = 400, test_rows: int = 200) -> Problem:
@@ -48,7 +48,7 @@ def scenes(seed: int = 0, labelled_rows: int = 400, unlabelled_rows: int = 400, 
     return Problem(
         labelled=MapArrays.of(*draw_scenes("virtual", labelled_rows, seed)),
         unlabelled=MapArrays.of(pictures, None),
-        schema=LabelSchema(NAMES),
+        schema=LabelSchema(SCENE_CLASSES),
         test=MapArrays.of(*draw_scenes("test", test_rows, seed)),
         hidden_labels=MapArrays.of(pictures, maps).truth,
         row_names=tuple(f"scene {row}" for row in range(unlabelled_rows)),
@@ -65,9 +65,9 @@ def draw_scenes(kind: str, rows: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     digits = _virtual_digits(rows, seed) if kind == "virtual" else _real_digits(rows, seed, kind)
     for row in range(rows):
         draw = generator(seed, f"scenes: {kind}", row)
-        canvas = _backdrop(draw) if kind == "virtual" else _photograph(draw, kind)
-        _compose(canvas, maps[row], digits, MOST * row, draw)
-        pictures[row] = _grainy(canvas, draw).transpose(2, 0, 1)
+        canvas = _draw_backdrop(draw) if kind == "virtual" else _cut_photograph(draw, kind)
+        _compose(canvas, maps[row], digits, MOST_DIGITS * row, draw)
+        pictures[row] = _add_grain(canvas, draw).transpose(2, 0, 1)
     return torch.from_numpy(pictures), torch.from_numpy(maps)
 
 
@@ -80,7 +80,7 @@ class Digits:
 
 
 # Pose of a rendered digit, as in `virtual.POSE`: (low, high), drawn evenly.
-POSE = {
+SCENE_POSE = {
     "rotation": (-20.0, 20.0),
     "shear": (-0.3, 0.3),
     "height": (24.0, 34.0),
@@ -93,13 +93,13 @@ POSE = {
 
 def _virtual_digits(rows: int, seed: int) -> Digits:
     """Digits drawn from strokes; the edge of a stroke is one pixel wide."""
-    ids = torch.arange(MOST * rows)
-    pose = {name: _between(ids, seed, name, *span).astype(np.float32) for name, span in POSE.items()}
-    y = _between(ids, seed, "digit", 0, 10).astype(np.int64)
-    glyphs = np.zeros((len(ids), SIDE, SIDE), np.int64)
-    for part, nearest in drawn(y, _between(ids, seed, "style", 0, 1), pose, SIDE):
+    ids = torch.arange(MOST_DIGITS * rows)
+    pose = {name: _draw_between(ids, seed, name, *span).astype(np.float32) for name, span in SCENE_POSE.items()}
+    y = _draw_between(ids, seed, "digit", 0, 10).astype(np.int64)
+    glyphs = np.zeros((len(ids), GLYPH_SIDE, GLYPH_SIDE), np.int64)
+    for part, nearest in draw_strokes(y, _draw_between(ids, seed, "style", 0, 1), pose, GLYPH_SIDE):
         cover = pose["stroke width"][part, None, None] / 2 + np.float32(0.5) - np.sqrt(nearest)
-        glyphs[part] = _whole(FULL * np.clip(cover, 0, 1))
+        glyphs[part] = _round_to_int(FULL * np.clip(cover, 0, 1))
     return Digits(glyphs, y)
 
 
@@ -109,16 +109,16 @@ SIZE, FAINT, SOLID = (28.0, 36.0), 0.35, 0.55
 
 def _real_digits(rows: int, seed: int, kind: str) -> Digits:
     """Handwritten digits of 8×8, enlarged smoothly; every third of them is for the test."""
-    images, labels = handwriting(kind)
-    ids = torch.arange(MOST * rows)
-    chosen = _between(ids, seed, f"{kind} digit", 0, len(labels)).astype(np.int64)
-    across = _spline(_between(ids, seed, f"{kind} width", *SIZE))
-    down = _spline(_between(ids, seed, f"{kind} height", *SIZE))
+    images, labels = load_handwriting(kind)
+    ids = torch.arange(MOST_DIGITS * rows)
+    chosen = _draw_between(ids, seed, f"{kind} digit", 0, len(labels)).astype(np.int64)
+    across = _spline(_draw_between(ids, seed, f"{kind} width", *SIZE))
+    down = _spline(_draw_between(ids, seed, f"{kind} height", *SIZE))
     share = down @ images[chosen] @ across.transpose(0, 2, 1) / (16 * FULL**2)
-    return Digits(_whole(FULL * np.clip((share - FAINT) / (SOLID - FAINT), 0, 1)), labels[chosen])
+    return Digits(_round_to_int(FULL * np.clip((share - FAINT) / (SOLID - FAINT), 0, 1)), labels[chosen])
 
 
-def handwriting(kind: str) -> tuple[Ints, Ints]:
+def load_handwriting(kind: str) -> tuple[Ints, Ints]:
     """The handwritten digits of scikit-learn that "real" or "test" scenes are made of: (M, 8, 8) in 0 … 16, and (M)."""
     from sklearn.datasets import load_digits
 
@@ -129,23 +129,23 @@ def handwriting(kind: str) -> tuple[Ints, Ints]:
 
 def _spline(size: Shares) -> Ints:
     """(N, 48, 8) in 256ths: what each of 8 samples, `size` pixels long, adds to each pixel (cubic)."""
-    centre = (np.arange(SIDE) + 0.5 - SIDE / 2) * 8 / size[:, None] + 3.5
+    centre = (np.arange(GLYPH_SIDE) + 0.5 - GLYPH_SIDE / 2) * 8 / size[:, None] + 3.5
     away = np.abs(centre[:, :, None] - np.arange(8))
     near, far = 1 + away**2 * (1.5 * away - 2.5), 2 - away * (4 - away * (2.5 - away / 2))
-    return _whole(FULL * np.where(away < 1, near, np.where(away < 2, far, 0)))
+    return _round_to_int(FULL * np.where(away < 1, near, np.where(away < 2, far, 0)))
 
 
-def _between(ids: Tensor, seed: int, name: str, low: float, high: float) -> Shares:
+def _draw_between(ids: Tensor, seed: int, name: str, low: float, high: float) -> Shares:
     shares: Shares = low + (high - low) * uniforms(ids, seed, f"scenes: {name}").numpy()
     return shares
 
 
-def _whole(values: NDArray[np.floating]) -> Ints:
+def _round_to_int(values: NDArray[np.floating]) -> Ints:
     whole: Ints = np.rint(values).astype(np.int64)
     return whole
 
 
-def _shares(draw: torch.Generator, *shape: int) -> Shares:
+def _draw_shares(draw: torch.Generator, *shape: int) -> Shares:
     """Numbers in [0, 1)."""
     shares: Shares = torch.rand(*shape, generator=draw, dtype=torch.float64).numpy()
     return shares
@@ -153,9 +153,11 @@ def _shares(draw: torch.Generator, *shape: int) -> Shares:
 
 def _compose(canvas: Ints, classes: NDArray[np.uint8], digits: Digits, first: int, draw: torch.Generator) -> None:
     """Paint 2 to 4 digits, each where it is farthest from the others of eight places, so that few overlap."""
-    count = LEAST + int(_shares(draw, 1)[0] * (MOST - LEAST + 1))
-    spots = np.floor(_shares(draw, MOST, 8, 2) * (HEIGHT - SIDE + 13, WIDTH - SIDE + 13) - 6).astype(np.int64)
-    tints = colours(_shares(draw, MOST, 3), (0.1, 0.8), (0.85, 1.0))
+    count = FEWEST_DIGITS + int(_draw_shares(draw, 1)[0] * (MOST_DIGITS - FEWEST_DIGITS + 1))
+    spots = np.floor(
+        _draw_shares(draw, MOST_DIGITS, 8, 2) * (HEIGHT - GLYPH_SIDE + 13, WIDTH - GLYPH_SIDE + 13) - 6
+    ).astype(np.int64)
+    tints = make_colours(_draw_shares(draw, MOST_DIGITS, 3), (0.1, 0.8), (0.85, 1.0))
     placed: list[Ints] = []
     for number in range(count):
         gaps = [min((np.abs(spot - other).max() for other in placed), default=0) for spot in spots[number]]
@@ -165,20 +167,20 @@ def _compose(canvas: Ints, classes: NDArray[np.uint8], digits: Digits, first: in
 
 def paint(canvas: Ints, classes: NDArray[np.uint8], glyph: Ints, spot: Ints, tint: Ints, label: int) -> None:
     """A glyph and its border, the corner of its frame at `spot`; what lies outside of the canvas is cut off."""
-    ends = np.minimum(spot + SIDE, classes.shape)
+    ends = np.minimum(spot + GLYPH_SIDE, classes.shape)
     here = tuple(slice(max(low, 0), high) for low, high in zip(spot, ends, strict=True))
     inside = tuple(slice(max(-low, 0), high - low) for low, high in zip(spot, ends, strict=True))
-    border = widened(glyph)[inside]
+    border = add_border(glyph)[inside]
     for colour, share in ((np.array(EDGE), border), (tint, glyph[inside])):
         canvas[here] += ((colour - canvas[here]) * share[..., None] + FULL // 2) // FULL
     classes[here][border >= FULL // 2] = label
 
 
-def widened(glyph: Ints) -> Ints:
+def add_border(glyph: Ints) -> Ints:
     """The glyph and its border: the largest share within two pixels."""
     framed, wide = np.pad(glyph, BORDER), glyph
     for down, across in REACH:
-        wide = np.maximum(wide, framed[down : down + SIDE, across : across + SIDE])
+        wide = np.maximum(wide, framed[down : down + GLYPH_SIDE, across : across + GLYPH_SIDE])
     return wide
 
 
@@ -186,72 +188,72 @@ REACH = [(down, across) for down in range(5) for across in range(5) if (down - 2
 """A disc of two pixels around the middle of 5×5: corners of frames."""
 
 
-def colours(shares: Shares, saturation: tuple[float, float], value: tuple[float, float]) -> Ints:
+def make_colours(shares: Shares, saturation: tuple[float, float], value: tuple[float, float]) -> Ints:
     """Red, green and blue in 0 … 255 from (…, 3) numbers in [0, 1): hue, and where in these ranges the rest lies."""
     hue, strong, light = (shares[..., part, None] for part in range(3))
     strong = saturation[0] + (saturation[1] - saturation[0]) * strong
     light = value[0] + (value[1] - value[0]) * light
     turn = (6 * hue + np.array([5.0, 3.0, 1.0])) % 6
-    return _whole(255 * light * (1 - strong * np.clip(np.minimum(turn, 4 - turn), 0, 1)))
+    return _round_to_int(255 * light * (1 - strong * np.clip(np.minimum(turn, 4 - turn), 0, 1)))
 
 
-def _backdrop(draw: torch.Generator) -> Ints:
+def _draw_backdrop(draw: torch.Generator) -> Ints:
     """A gradient, and before it stripes, shapes, clouds or nothing."""
-    hues = colours(_shares(draw, 8, 3), (0.1, 0.6), (0.25, 0.95))
-    canvas = _mixed(_ramp(draw), hues[0], hues[1])
-    kind = int(_shares(draw, 1)[0] * 4)
+    hues = make_colours(_draw_shares(draw, 8, 3), (0.1, 0.6), (0.25, 0.95))
+    canvas = _mix_colours(_draw_ramp(draw), hues[0], hues[1])
+    kind = int(_draw_shares(draw, 1)[0] * 4)
     if kind == 0:
-        period = 4 + int(12 * _shares(draw, 1)[0])
-        stripes = (_slope(draw) // 64) % (2 * period) < period
-        canvas[stripes] = _mixed(_ramp(draw), hues[2], hues[3])[stripes]
+        period = 4 + int(12 * _draw_shares(draw, 1)[0])
+        stripes = (_draw_slope(draw) // 64) % (2 * period) < period
+        canvas[stripes] = _mix_colours(_draw_ramp(draw), hues[2], hues[3])[stripes]
     elif kind == 1:
         for hue in hues[2:]:
-            canvas[_shape(draw)] = hue
+            canvas[_draw_shape(draw)] = hue
     elif kind == 2:
-        canvas = (canvas + _mixed(_clouds(draw), hues[2], hues[3])) // 2
+        canvas = (canvas + _mix_colours(_draw_clouds(draw), hues[2], hues[3])) // 2
     return canvas
 
 
-def _mixed(share: Ints, one: Ints, other: Ints) -> Ints:
+def _mix_colours(share: Ints, one: Ints, other: Ints) -> Ints:
     """(64, 96, 3): from one colour to another by a share (64, 96) in 256ths."""
     mixed: Ints = (one * (FULL - share[..., None]) + other * share[..., None]) // FULL
     return mixed
 
 
-def _slope(draw: torch.Generator) -> Ints:
+def _draw_slope(draw: torch.Generator) -> Ints:
     """(64, 96) 64 × how far each pixel lies in a random direction."""
-    down, across = np.floor(129 * _shares(draw, 2) - 64).astype(np.int64)
+    down, across = np.floor(129 * _draw_shares(draw, 2) - 64).astype(np.int64)
     slope: Ints = np.arange(HEIGHT)[:, None] * down + np.arange(WIDTH) * across
     return slope
 
 
-def _ramp(draw: torch.Generator) -> Ints:
+def _draw_ramp(draw: torch.Generator) -> Ints:
     """(64, 96) from 0 to 256 in a random direction."""
-    slope = _slope(draw)
+    slope = _draw_slope(draw)
     ramp: Ints = (slope - slope.min()) * FULL // max(1, slope.max() - slope.min())
     return ramp
 
 
-def _shape(draw: torch.Generator) -> NDArray[np.bool_]:
+def _draw_shape(draw: torch.Generator) -> NDArray[np.bool_]:
     """(64, 96) the inside of a rectangle or an ellipse."""
-    down, across, tall, wide, kind = _shares(draw, 5)
+    down, across, tall, wide, kind = _draw_shares(draw, 5)
     y = (np.arange(HEIGHT) - down * HEIGHT)[:, None] / (4 + 20 * tall)
     x = (np.arange(WIDTH) - across * WIDTH) / (4 + 20 * wide)
     inside: NDArray[np.bool_] = x * x + y * y < 1 if kind < 0.5 else np.maximum(np.abs(x), np.abs(y)) < 1
     return inside
 
 
-def _clouds(draw: torch.Generator) -> Ints:
+def _draw_clouds(draw: torch.Generator) -> Ints:
     """(64, 96) in 0 … 256: random numbers on three grids, each drawn larger, together."""
     total = np.zeros((HEIGHT, WIDTH), np.int64)
     for cell in (4, 8, 16):
         noise = torch.randint(FULL + 1, (HEIGHT // cell + 2, WIDTH // cell + 2), generator=draw).numpy()
-        total += _enlarged(noise, cell)
+        total += _interpolate_cells(noise, cell)
     clouds: Ints = total // 3
     return clouds
 
 
-def _enlarged(noise: Ints, cell: int) -> Ints:
+def _interpolate_cells(noise: Ints, cell: int) -> Ints:
     """(64, 96) between the corners of cells, linearly."""
     top, down = (part[:, None] for part in np.divmod(np.arange(HEIGHT), cell))
     left, across = np.divmod(np.arange(WIDTH), cell)
@@ -261,19 +263,19 @@ def _enlarged(noise: Ints, cell: int) -> Ints:
     return total // cell**2
 
 
-def _photograph(draw: torch.Generator, kind: str) -> Ints:
+def _cut_photograph(draw: torch.Generator, kind: str) -> Ints:
     """A part of a photograph as it is, at a half or at a third of its size, perhaps mirrored."""
-    photograph = photographs(kind)[int(2 * _shares(draw, 1)[0])]
-    step = 1 + int(3 * _shares(draw, 1)[0])
+    photograph = load_photographs(kind)[int(2 * _draw_shares(draw, 1)[0])]
+    step = 1 + int(3 * _draw_shares(draw, 1)[0])
     room = np.array(photograph.shape[:2]) - (HEIGHT * step, WIDTH * step)
-    top, left = np.floor(_shares(draw, 2) * (room + 1)).astype(np.int64)
+    top, left = np.floor(_draw_shares(draw, 2) * (room + 1)).astype(np.int64)
     part = photograph[top : top + HEIGHT * step, left : left + WIDTH * step]
     small: Ints = np.add.reduce([part[at // step :: step, at % step :: step] for at in range(step**2)]) // step**2
-    return small[:, ::-1].copy() if _shares(draw, 1)[0] < 0.5 else small
+    return small[:, ::-1].copy() if _draw_shares(draw, 1)[0] < 0.5 else small
 
 
 @cache
-def photographs(kind: str) -> tuple[Ints, ...]:
+def load_photographs(kind: str) -> tuple[Ints, ...]:
     """The two photographs of scikit-learn, (427, 320, 3) each: left halves for "real" scenes, right ones for "test"."""
     from sklearn.datasets import load_sample_images
 
@@ -282,7 +284,7 @@ def photographs(kind: str) -> tuple[Ints, ...]:
     return tuple((image[:, half:] if kind == "test" else image[:, :half]).astype(np.int64) for image in whole)
 
 
-def _grainy(canvas: Ints, draw: torch.Generator) -> Ints:
+def _add_grain(canvas: Ints, draw: torch.Generator) -> Ints:
     """With the noise of a camera: up to ±GRAIN a pixel."""
     grain = torch.randint(-GRAIN, GRAIN + 1, canvas.shape, generator=draw).numpy()
     grainy: Ints = np.clip(canvas + grain, 0, 255)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from embasis.data.datasets.domain_sets import where
+from embasis.data.datasets.domain_sets import find_data_folder
 from embasis.data.images.files import shown
 from embasis.data.images.scan import ImageFile, Scan, has_members, scan_folder, scan_tar
 from embasis.data.images.sides import ImageOptions, ImageSide, repeats_text, require_budget, top_folder
@@ -63,41 +63,41 @@ class StreetSide:
 
 def gta5_cityscapes(root: PathLike | None = None) -> Problem:
     """GTA5 -> Cityscapes: scenes of a game, labelled, and photographs of German and Swiss streets; 19 classes."""
-    return _problem(gta5_side(root), *_cityscapes(root, ALL_19))
+    return _street_problem(gta5_side(root), *_cityscapes(root, ALL_19))
 
 
 def synthia_cityscapes(root: PathLike | None = None, classes: int = 16) -> Problem:
     """SYNTHIA-RAND-CITYSCAPES -> Cityscapes: rendered scenes and photographs; 16 classes, or the 13 of mIoU*."""
     known = {16: SYNTHIA_16, 13: SYNTHIA_13}
     require(classes in known, f"synthia_cityscapes: classes must be 16 or 13, got {classes}", ConfigError)
-    return _problem(synthia_side(root, known[classes]), *_cityscapes(root, known[classes]))
+    return _street_problem(synthia_side(root, known[classes]), *_cityscapes(root, known[classes]))
 
 
 def carla_camvid(root: PathLike | None = None) -> Problem:
     """CARLA -> CamVid: scenes of a simulator, labelled, and photographs from a car in Cambridge; 9 shared classes."""
-    return _problem(carla_side(root), camvid_side(root, "train", labelled=False), camvid_side(root, "val"))
+    return _street_problem(carla_side(root), camvid_side(root, "train", labelled=False), camvid_side(root, "val"))
 
 
 def gta5_side(root: PathLike | None = None, train_ids: Sequence[int] = ALL_19) -> StreetSide:
     """GTA5 (Richter et al., 2016)."""
-    return _side(GTA5, root, "", label_id_table(train_ids), True)
+    return _street_side(GTA5, root, "", label_id_table(train_ids), True)
 
 
 def synthia_side(root: PathLike | None = None, train_ids: Sequence[int] = SYNTHIA_16) -> StreetSide:
     """SYNTHIA-RAND-CITYSCAPES (Ros et al., 2016)."""
-    return _side(SYNTHIA, root, "", synthia_table(train_ids), True)
+    return _street_side(SYNTHIA, root, "", synthia_table(train_ids), True)
 
 
 def cityscapes_side(
     root: PathLike | None = None, split: str = "train", train_ids: Sequence[int] = ALL_19, *, labelled: bool = True
 ) -> StreetSide:
     """Cityscapes (Cordts et al., 2016), train or val."""
-    return _side(CITYSCAPES, root, split, label_id_table(train_ids), labelled)
+    return _street_side(CITYSCAPES, root, split, label_id_table(train_ids), labelled)
 
 
 def carla_side(root: PathLike | None = None, train_ids: Sequence[int] = CARLA_CAMVID_9) -> StreetSide:
     """The CARLA pack."""
-    return _side(CARLA, root, "", train_id_table(train_ids), True)
+    return _street_side(CARLA, root, "", train_id_table(train_ids), True)
 
 
 def camvid_side(
@@ -108,7 +108,7 @@ def camvid_side(
     labelled: bool = True,
 ) -> StreetSide:
     """The CamVid pack (Brostow et al., 2009), train or val."""
-    return _side(CAMVID, root, split, train_id_table(train_ids), labelled)
+    return _street_side(CAMVID, root, split, train_id_table(train_ids), labelled)
 
 
 def _cityscapes(root: PathLike | None, train_ids: Sequence[int]) -> tuple[StreetSide, StreetSide]:
@@ -116,23 +116,23 @@ def _cityscapes(root: PathLike | None, train_ids: Sequence[int]) -> tuple[Street
     return cityscapes_side(root, "train", train_ids, labelled=False), cityscapes_side(root, "val", train_ids)
 
 
-def _side(layout: Layout, given: PathLike | None, split: str, table: ClassTable, labelled: bool) -> StreetSide:
+def _street_side(layout: Layout, given: PathLike | None, split: str, table: ClassTable, labelled: bool) -> StreetSide:
     """One split of a set; where it is not labelled, its maps are not even looked for."""
     lookup(layout.counts, split, f"split of {layout.name}")
-    root, name = where(given), f"{layout.name} {split}".strip()
+    root, name = find_data_folder(given), f"{layout.name} {split}".strip()
     images, labels = layout.folders(split)
-    side = ImageSide(_ending_in(_scan(layout, root, images, split), layout, layout.image_end))
+    side = ImageSide(_files_ending_in(_scan_split(layout, root, images, split), layout, layout.image_end))
     maps: dict[str, ImageFile] = {}
     if labelled:
-        found = _ending_in(_scan(layout, root, labels, split), layout, layout.label_end)
-        maps = {_mark(file.name, layout.label_end): file for file in found.files}
-        side = side.without(_bad_maps(name, side.scan, maps, found.refused, layout), "scan")
-    pairs = [(file, maps.get(_mark(file.name, layout.image_end))) for file in side.scan.files]
+        found = _files_ending_in(_scan_split(layout, root, labels, split), layout, layout.label_end)
+        maps = {_common_stem(file.name, layout.label_end): file for file in found.files}
+        side = side.without(_find_bad_maps(name, side.scan, maps, found.refused, layout), "scan")
+    pairs = [(file, maps.get(_common_stem(file.name, layout.image_end))) for file in side.scan.files]
     files = tuple(MapFile(picture, label, picture.size) for picture, label in pairs)
-    return StreetSide(name, files, table, side.scan.refused, tuple(_notes(name, layout, split, side)))
+    return StreetSide(name, files, table, side.scan.refused, tuple(_street_notes(name, layout, split, side)))
 
 
-def _scan(layout: Layout, root: Path, below: str, split: str) -> Scan:
+def _scan_split(layout: Layout, root: Path, below: str, split: str) -> Scan:
     """The images in a folder of the set, in the first place that has it: its folder or tar, else the root itself."""
     for path in (root / pack for pack in layout.packs):
         if (path / below).is_dir():
@@ -150,27 +150,27 @@ def _scan(layout: Layout, root: Path, below: str, split: str) -> Scan:
     raise InputDataError(f"{layout.name}: {missing}; {expected}; set --root or EMBASIS_DATA")
 
 
-def _ending_in(scan: Scan, layout: Layout, end: str) -> Scan:
+def _files_ending_in(scan: Scan, layout: Layout, end: str) -> Scan:
     """The files whose names end as those of the set do; other maps and previews lie beside them."""
     files = tuple(file for file in scan.files if stem(file.name).endswith(end))
     refused = tuple(item for item in scan.refused if stem(item.name).endswith(end))
-    text = f"{layout.name}: {shown(scan.root)} has no *{end}.png, but {_count(len(scan.files), 'other image')}"
+    text = f"{layout.name}: {shown(scan.root)} has no *{end}.png, but {_count_pictures(len(scan.files), 'other image')}"
     require(files, f"{text}; first: {scan.files[0].name}; the official names are needed")
     return replace(scan, files=files, refused=refused)
 
 
-def _mark(name: str, end: str) -> str:
+def _common_stem(name: str, end: str) -> str:
     """What the names of a picture and of its map have in common."""
     return stem(name).removesuffix(end)
 
 
-def _bad_maps(
+def _find_bad_maps(
     name: str, pictures: Scan, maps: dict[str, ImageFile], refused: Sequence[RejectedFile], layout: Layout
 ) -> dict[str, str]:
     """Why pictures cannot be used: their maps are unreadable or of another size."""
-    broken = {_mark(item.name, layout.label_end): item.reason for item in refused}
-    marks = {_mark(file.name, layout.image_end): file for file in pictures.files}
-    seen = marks.keys() | {_mark(item.name, layout.image_end) for item in pictures.refused}
+    broken = {_common_stem(item.name, layout.label_end): item.reason for item in refused}
+    marks = {_common_stem(file.name, layout.image_end): file for file in pictures.files}
+    seen = marks.keys() | {_common_stem(item.name, layout.image_end) for item in pictures.refused}
     alone = [file.name for mark, file in marks.items() if mark not in maps and mark not in broken]
     _require_pairs(name, alone, [file.name for mark, file in maps.items() if mark not in seen])
     for mark in marks.keys() & maps.keys():
@@ -184,19 +184,19 @@ def _require_pairs(name: str, alone: list[str], extra: list[str]) -> None:
     """Every picture has a map, every map a picture."""
     parts = [(alone, "picture", "without a label map"), (extra, "label map", "without a picture")]
     texts = [
-        f"{_count(len(names), what)} {lack}: {', '.join(names[:3])}{', …' if len(names) > 3 else ''}"
+        f"{_count_pictures(len(names), what)} {lack}: {', '.join(names[:3])}{', …' if len(names) > 3 else ''}"
         for names, what, lack in parts
         if names
     ]
     require(not texts, f"{name}: {'; '.join(texts)}; unpack the set anew")
 
 
-def _notes(name: str, layout: Layout, split: str, side: ImageSide) -> Iterator[str]:
+def _street_notes(name: str, layout: Layout, split: str, side: ImageSide) -> Iterator[str]:
     """What the scan says, and how the side differs from what was published."""
     yield from side.scan.notes
     pictures, published = len(side.scan.files), layout.counts[split]
     if pictures != published:
-        yield f"{name}: {_count(pictures, 'picture')} here, {published:,} as published"
+        yield f"{name}: {_count_pictures(pictures, 'picture')} here, {published:,} as published"
     cities = {top_folder(file) for file in side.scan.files} - set(layout.cities.get(split, ()))
     if layout.cities and cities:
         yield f"{name}: cities that are not of this split: {listed(cities)}"
@@ -204,11 +204,11 @@ def _notes(name: str, layout: Layout, split: str, side: ImageSide) -> Iterator[s
         yield text
 
 
-def _count(number: int, what: str) -> str:
+def _count_pictures(number: int, what: str) -> str:
     return f"1 {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def _problem(labelled: StreetSide, unlabelled: StreetSide, test: StreetSide) -> Problem:
+def _street_problem(labelled: StreetSide, unlabelled: StreetSide, test: StreetSide) -> Problem:
     """The sides as one problem; every label map of the labelled and of the test side is decoded once."""
     sides = {"labelled": labelled, "unlabelled": unlabelled, "test": test}
     bad = [replace(item, side=name) for name, side in sides.items() for item in side.refused]

@@ -25,7 +25,7 @@ from embasis.types import Arrays, LabelSchema, Problem
 Floats = NDArray[np.float32]
 Stroke = Sequence[tuple[float, float]]
 
-SIDE, BLOCK = 32, 4
+BITMAP_SIDE, PIXEL_BLOCK = 32, 4
 
 
 def digits(seed: int = 0, count: int = 5000) -> Problem:
@@ -37,7 +37,7 @@ def digits(seed: int = 0, count: int = 5000) -> Problem:
     virtual, labels = render(torch.arange(count), seed)
     return Problem(
         labelled=Arrays.of(virtual, labels),
-        unlabelled=Arrays.of(torch.from_numpy(real.images.astype(np.float32) / BLOCK**2).unsqueeze(1)),
+        unlabelled=Arrays.of(torch.from_numpy(real.images.astype(np.float32) / PIXEL_BLOCK**2).unsqueeze(1)),
         schema=LabelSchema(tuple(str(name) for name in range(10))),
         hidden_labels=torch.from_numpy(real.target.astype(np.int64)),
     )
@@ -47,18 +47,18 @@ def blobs(
     seed: int = 0, classes: int = 3, features: int = 8, count: int = 150, shift: float = 1.0, separation: float = 4.0
 ) -> Problem:
     """Gaussian classes; the unlabelled side is moved by `shift` in a random direction. `count` rows a side."""
-    _at_least("blobs", classes=(classes, 2), features=(features, 1), count=(count, classes))
+    _require_at_least("blobs", classes=(classes, 2), features=(features, 1), count=(count, classes))
     centres = torch.randn(classes, features, generator=generator(seed, "blobs", 0))
     centres = separation * centres / centres.norm(dim=1, keepdim=True)
     direction = torch.randn(features, generator=generator(seed, "blobs", 1))
     y = torch.arange(count) % classes
     sides = [centres[y] + torch.randn(count, features, generator=generator(seed, "blobs", 2 + side)) for side in (0, 1)]
-    return _toy(sides[0], sides[1] + shift * direction / direction.norm(), y, classes)
+    return _toy_problem(sides[0], sides[1] + shift * direction / direction.norm(), y, classes)
 
 
 def moons(seed: int = 0, count: int = 200, rotate: float = 30.0) -> Problem:
     """Two half moons; the unlabelled side is turned by `rotate` degrees. `count` rows a side."""
-    _at_least("moons", count=(count, 2))
+    _require_at_least("moons", count=(count, 2))
     y = torch.arange(count) % 2
     sides = []
     for side in (0, 1):
@@ -69,22 +69,22 @@ def moons(seed: int = 0, count: int = 200, rotate: float = 30.0) -> Problem:
         sides.append(x + 0.1 * torch.randn(count, 2, generator=draw))
     turn = math.radians(rotate)
     rotation = torch.tensor([[math.cos(turn), math.sin(turn)], [-math.sin(turn), math.cos(turn)]])
-    return _toy(sides[0], sides[1] @ rotation, y, 2)
+    return _toy_problem(sides[0], sides[1] @ rotation, y, 2)
 
 
-def _at_least(name: str, **values: tuple[int, int]) -> None:
+def _require_at_least(name: str, **values: tuple[int, int]) -> None:
     for setting, (value, least) in values.items():
         require(value >= least, f"{name}: {setting} must be at least {least}, got {value}", ConfigError)
 
 
-def _toy(labelled: Tensor, unlabelled: Tensor, y: Tensor, classes: int) -> Problem:
+def _toy_problem(labelled: Tensor, unlabelled: Tensor, y: Tensor, classes: int) -> Problem:
     schema = LabelSchema(tuple(str(name) for name in range(classes)))
     return Problem(Arrays.of(labelled, y), Arrays.of(unlabelled), schema, hidden_labels=y)
 
 
 # Pose of a virtual digit: (low, high), drawn evenly. Widths and shifts are in pixels of the 32×32 bitmap, angles in
 # degrees. The ranges set how hard the step to real handwriting is: logistic regression gets 0.62 to 0.64 (seeds 0-4).
-POSE = {
+DIGIT_POSE = {
     "rotation": (-20.0, 20.0),
     "shear": (-0.3, 0.3),
     "height": (18.0, 30.0),
@@ -98,17 +98,17 @@ POSE = {
 def render(ids: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     """Virtual digits x (N, 1, 8, 8) in [0, 1] and their classes; each row depends on its id and the seed alone."""
     y = ids % 10
-    pose = {name: _between(ids, seed, name, *span) for name, span in POSE.items()}
-    x = np.zeros((len(ids), SIDE // BLOCK, SIDE // BLOCK), dtype=np.float32)
-    for rows, nearest in drawn(y.numpy(), uniforms(ids, seed, "virtual digits: style").numpy(), pose):
+    pose = {name: _draw_pose(ids, seed, name, *span) for name, span in DIGIT_POSE.items()}
+    x = np.zeros((len(ids), BITMAP_SIDE // PIXEL_BLOCK, BITMAP_SIDE // PIXEL_BLOCK), dtype=np.float32)
+    for rows, nearest in draw_strokes(y.numpy(), uniforms(ids, seed, "virtual digits: style").numpy(), pose):
         ink = nearest <= (pose["stroke width"][rows, None, None] / 2) ** 2
-        blocks = ink.reshape(-1, SIDE // BLOCK, BLOCK, SIDE // BLOCK, BLOCK)
+        blocks = ink.reshape(-1, BITMAP_SIDE // PIXEL_BLOCK, PIXEL_BLOCK, BITMAP_SIDE // PIXEL_BLOCK, PIXEL_BLOCK)
         x[rows] = blocks.sum((2, 4), dtype=np.float32)
-    return torch.from_numpy(x / BLOCK**2).unsqueeze(1), y
+    return torch.from_numpy(x / PIXEL_BLOCK**2).unsqueeze(1), y
 
 
-def drawn(
-    y: NDArray[np.int64], style: NDArray[np.float64], pose: dict[str, Floats], side: int = SIDE
+def draw_strokes(
+    y: NDArray[np.int64], style: NDArray[np.float64], pose: dict[str, Floats], side: int = BITMAP_SIDE
 ) -> Iterator[tuple[NDArray[np.int64], Floats]]:
     """Some rows after others: their numbers, and (B, s, s) the squared distance of each pixel to the digit's strokes.
 
@@ -119,14 +119,14 @@ def drawn(
         for number, strokes in enumerate(styles):
             rows = np.flatnonzero((y == digit) & (chosen == number))
             for part in np.array_split(rows, max(1, math.ceil(len(rows) / 128))):
-                yield part, _distances(strokes, {name: values[part] for name, values in pose.items()}, side)
+                yield part, _stroke_distances(strokes, {name: values[part] for name, values in pose.items()}, side)
 
 
-def _between(ids: Tensor, seed: int, name: str, low: float, high: float) -> Floats:
+def _draw_pose(ids: Tensor, seed: int, name: str, low: float, high: float) -> Floats:
     return (low + (high - low) * uniforms(ids, seed, f"virtual digits: {name}").numpy()).astype(np.float32)
 
 
-def _distances(strokes: Sequence[Stroke], pose: dict[str, Floats], side: int) -> Floats:
+def _stroke_distances(strokes: Sequence[Stroke], pose: dict[str, Floats], side: int) -> Floats:
     """(B, s, s) squared, from the centre of each pixel to the nearest segment of the strokes."""
     turn = np.radians(pose["rotation"])
     cos, sin = np.cos(turn)[:, None], np.sin(turn)[:, None]
@@ -157,7 +157,7 @@ def _squared_distance(px: Floats, py: Floats, x: Floats, y: Floats) -> Floats:
     return distance
 
 
-def arc(x: float, y: float, rx: float, ry: float, start: float, end: float, steps: int = 10) -> Stroke:
+def trace_arc(x: float, y: float, rx: float, ry: float, start: float, end: float, steps: int = 10) -> Stroke:
     """Part of an ellipse as a polyline; degrees, 0 = right, 90 = down."""
     angles = [math.radians(start + (end - start) * step / steps) for step in range(steps + 1)]
     return [(x + rx * math.cos(angle), y + ry * math.sin(angle)) for angle in angles]
@@ -165,39 +165,39 @@ def arc(x: float, y: float, rx: float, ry: float, start: float, end: float, step
 
 # The strokes of each digit, one or more styles each: STYLES[digit][style] is a list of strokes.
 STYLES: tuple[tuple[Sequence[Stroke], ...], ...] = (
-    ([arc(0.5, 0.5, 0.5, 0.5, 0, 360, 14)],),
+    ([trace_arc(0.5, 0.5, 0.5, 0.5, 0, 360, 14)],),
     (
         [[(0.5, 0), (0.5, 1)]],
         [[(0.2, 0.25), (0.55, 0), (0.55, 1)]],
         [[(0.2, 0.25), (0.55, 0), (0.55, 1)], [(0.15, 1), (0.95, 1)]],
     ),
     (
-        [[*arc(0.5, 0.28, 0.45, 0.28, -170, 40), (0.05, 1), (1, 1)]],
-        [[*arc(0.5, 0.3, 0.45, 0.3, -160, 60, 8), (0.3, 0.85), (0, 1), (0.4, 0.9), (1, 1)]],
+        [[*trace_arc(0.5, 0.28, 0.45, 0.28, -170, 40), (0.05, 1), (1, 1)]],
+        [[*trace_arc(0.5, 0.3, 0.45, 0.3, -160, 60, 8), (0.3, 0.85), (0, 1), (0.4, 0.9), (1, 1)]],
     ),
     (
-        [arc(0.45, 0.25, 0.45, 0.25, -150, 90, 8), arc(0.45, 0.74, 0.52, 0.26, -90, 150, 8)],
-        [[(0.05, 0), (0.9, 0), (0.4, 0.4)], arc(0.4, 0.7, 0.55, 0.3, -90, 140, 8)],
+        [trace_arc(0.45, 0.25, 0.45, 0.25, -150, 90, 8), trace_arc(0.45, 0.74, 0.52, 0.26, -90, 150, 8)],
+        [[(0.05, 0), (0.9, 0), (0.4, 0.4)], trace_arc(0.4, 0.7, 0.55, 0.3, -90, 140, 8)],
     ),
     (
         [[(0.75, 1), (0.75, 0), (0, 0.68), (1, 0.68)]],
         [[(0.1, 0), (0.05, 0.55), (0.95, 0.55)], [(0.75, 0), (0.75, 1)]],
     ),
     (
-        [[(0.9, 0), (0.15, 0), (0.1, 0.45)], [(0.1, 0.45), *arc(0.42, 0.68, 0.53, 0.32, -110, 140, 9)]],
+        [[(0.9, 0), (0.15, 0), (0.1, 0.45)], [(0.1, 0.45), *trace_arc(0.42, 0.68, 0.53, 0.32, -110, 140, 9)]],
         [[(0.95, 0), (0.2, 0), (0.1, 0.5), (0.5, 0.4), (0.9, 0.6), (0.8, 0.9), (0.4, 1), (0, 0.9)]],
     ),
     (
-        [[(0.8, 0), (0.4, 0.15), (0.1, 0.5), (0.02, 0.7)], arc(0.5, 0.7, 0.48, 0.3, 0, 360, 12)],
-        [[(0.5, 0), (0.15, 0.35), (0.05, 0.7), *arc(0.5, 0.73, 0.4, 0.27, 150, -190, 10)]],
+        [[(0.8, 0), (0.4, 0.15), (0.1, 0.5), (0.02, 0.7)], trace_arc(0.5, 0.7, 0.48, 0.3, 0, 360, 12)],
+        [[(0.5, 0), (0.15, 0.35), (0.05, 0.7), *trace_arc(0.5, 0.73, 0.4, 0.27, 150, -190, 10)]],
     ),
     (
         [[(0, 0), (1, 0), (0.35, 1)]],
         [[(0, 0), (1, 0), (0.35, 1)], [(0.2, 0.5), (0.95, 0.5)]],
     ),
-    ([arc(0.5, 0.25, 0.4, 0.25, 0, 360, 12), arc(0.5, 0.75, 0.5, 0.25, 0, 360, 12)],),
+    ([trace_arc(0.5, 0.25, 0.4, 0.25, 0, 360, 12), trace_arc(0.5, 0.75, 0.5, 0.25, 0, 360, 12)],),
     (
-        [arc(0.5, 0.3, 0.48, 0.3, 0, 360, 12), [(0.98, 0.3), (0.9, 0.6), (0.6, 0.9), (0.2, 1)]],
-        [arc(0.45, 0.28, 0.42, 0.28, 0, 360, 12), [(0.87, 0.1), (0.87, 1)]],
+        [trace_arc(0.5, 0.3, 0.48, 0.3, 0, 360, 12), [(0.98, 0.3), (0.9, 0.6), (0.6, 0.9), (0.2, 1)]],
+        [trace_arc(0.45, 0.28, 0.42, 0.28, 0, 360, 12), [(0.87, 0.1), (0.87, 1)]],
     ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from embasis.data.alike import alike, alike_text
+from embasis.data.alike import describe_alike, group_alike
 from embasis.data.images.files import SMALL_SIDE, PathLike
 from embasis.data.images.sides import (
     ImageOptions,
@@ -24,8 +24,8 @@ from embasis.data.images.sides import (
     two_classes_text,
     with_hidden,
 )
-from embasis.data.problem import listed, order, require_classes, require_known, require_labels
-from embasis.data.tables.pair import Finding, noting
+from embasis.data.problem import listed, require_classes, require_known, require_labels, sort_names
+from embasis.data.tables.pair import Finding, collect_errors
 from embasis.data.workers.loading import Reader
 from embasis.errors import quoted
 from embasis.types import Preparation, RejectedFile
@@ -41,14 +41,14 @@ def check_images(
     """All that is wrong, doubtful or good to know about two sides of images, errors first; every image is decoded."""
     findings: list[Finding] = []
     first = second = None
-    with noting(findings):
+    with collect_errors(findings):
         first = decoded(gather_labelled(labelled, label, options), reader)
         findings += about_files(first, "labelled") + _about_classes(first, options, findings)
-    with noting(findings):
+    with collect_errors(findings):
         second = decoded(gather(unlabelled, label, options), reader)
         findings += about_files(second, "unlabelled")
     sides = [side for side in (first, second) if side is not None]
-    with noting(findings):
+    with collect_errors(findings):
         refused = [item for side in sides for item in side.scan.refused]
         require_budget(refused, sum(side.seen for side in sides), options.budget)
     if first is not None and second is not None:
@@ -99,17 +99,17 @@ def _refused_lines(side: ImageSide) -> Iterator[str]:
 def _about_classes(side: ImageSide, options: ImageOptions, findings: list[Finding]) -> list[Finding]:
     """How many images each class has, and which have none or hardly any."""
     found = []
-    with noting(findings):
+    with collect_errors(findings):
         found += [Finding("note", text) for text in require_filled(side, options)]
     for rule in (require_labels, require_classes):
-        with noting(findings):
+        with collect_errors(findings):
             rule(side.named)
     counts = Counter(label for label in side.labels or () if label)
-    text = ", ".join(f"{quoted(name)} {counts[name]:,}" for name in order(counts))
+    text = ", ".join(f"{quoted(name)} {counts[name]:,}" for name in sort_names(counts))
     found.append(Finding("note", f"{side.name}: {len(counts)} classes: {text}"))
     if few := [name for name in counts if counts[name] < 2]:
         found.append(Finding("warning", f"{side.name}: classes with under 2 images: {listed(few)}"))
-    if text := alike_text(side.name, counts):
+    if text := describe_alike(side.name, counts):
         found.append(Finding("warning", text))
     if text := two_classes_text(side):
         found.append(Finding("warning", text))
@@ -129,7 +129,7 @@ def _about_folders(side: ImageSide, classes: set[str]) -> list[Finding]:
     text = f"{side.name}: sub-folders are named like no class of the labelled side, so are no labels: {listed(folders)}"
     case = {name.casefold() for name in folders} & {name.casefold() for name in classes}
     matters = "upper and lower case matter" if case else "the Unicode form of letters matters"
-    doubtful = bool(case or alike(classes, folders))
+    doubtful = bool(case or group_alike(classes, folders))
     return [Finding("warning" if doubtful else "note", text + (f"; {matters}" if doubtful else ""))]
 
 
@@ -144,19 +144,19 @@ def _about_both(
     """Labels on the unlabelled side, class sets that differ, and files on both sides."""
     names = first.named.classes
     second = with_hidden(second, names)
-    with noting(findings):
+    with collect_errors(findings):
         if not second.is_folder and not options.allow_missing_class:
-            require_known(second.named, order(names))
+            require_known(second.named, sort_names(names))
     found = [Finding("warning" if " no class of " in text else "note", text) for text in hidden_notes(second, names)]
     found += _about_folders(second, names)
     if second.labels is not None:
-        both = alike_text(f"{first.name} and {second.name}", names, second.named.classes)
+        both = describe_alike(f"{first.name} and {second.name}", names, second.named.classes)
         found += [Finding("warning", both)] if both else []
         counts = Counter(label for label in second.labels if label in names)
-        text = ", ".join(f"{quoted(name)} {counts[name]:,}" for name in order(names))
+        text = ", ".join(f"{quoted(name)} {counts[name]:,}" for name in sort_names(names))
         found.append(Finding("note", f"{second.name}: {text}"))
     try_same = len(findings)
-    with noting(findings):
+    with collect_errors(findings):
         require_other_place(labelled, unlabelled)
         require_other_files(first, second)
     if len(findings) == try_same and (text := common_text(first, second)):

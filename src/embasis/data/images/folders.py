@@ -23,7 +23,7 @@ from embasis.data.images.sides import (
     with_hidden,
     without_folders,
 )
-from embasis.data.problem import listed, order, require_classes, require_known, require_labels
+from embasis.data.problem import listed, require_classes, require_known, require_labels, sort_names
 from embasis.errors import EmbasisWarning, require
 from embasis.types import Problem
 
@@ -51,7 +51,7 @@ def load_images(
     notes = list(require_filled(first, options))
     require_labels(first.named)
     require_classes(first.named)
-    names = order(first.named.classes)
+    names = sort_names(first.named.classes)
     second = with_hidden(second, set(names))
     if not second.is_folder and not options.allow_missing_class:
         require_known(second.named, names)

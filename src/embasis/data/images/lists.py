@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from embasis.data.images.files import IS_LINK, LEADS_NOWHERE, NOT_REGULAR, Collector, PathLike, Scan, name_bytes, why
-from embasis.data.problem import label_names, listed, text_of
-from embasis.data.tables.csv_text import csv_rows, header_of
-from embasis.data.tables.parquet import columns_of, kinds_of, names_of, opened
+from embasis.data.problem import decode_text, label_names, listed
+from embasis.data.tables.csv_text import read_csv_header, read_csv_rows
+from embasis.data.tables.parquet import column_types, open_parquet, read_column_names, read_columns
 from embasis.data.tables.read import require_different
 from embasis.errors import InputDataError, ResourceError, require
 
@@ -106,7 +106,7 @@ def _refusal(target: str, where: str, follow_links: bool) -> str:
 
 
 def _columns(path: Path) -> list[str]:
-    return header_of(path) if path.suffix.lower() == ".csv" else names_of(path)
+    return read_csv_header(path) if path.suffix.lower() == ".csv" else read_column_names(path)
 
 
 def _cells(path: Path, label: str) -> Iterator[Row]:
@@ -114,7 +114,7 @@ def _cells(path: Path, label: str) -> Iterator[Row]:
 
 
 def _csv_cells(path: Path, label: str) -> Iterator[Row]:
-    rows = csv_rows(path)
+    rows = read_csv_rows(path)
     _, header = next(rows)
     at, marked = header.index(COLUMN), header.index(label) if label in header else None
     for line, cells in rows:
@@ -123,11 +123,11 @@ def _csv_cells(path: Path, label: str) -> Iterator[Row]:
 
 
 def _parquet_cells(path: Path, label: str) -> Iterator[Row]:
-    with opened(path) as file:
-        kinds = kinds_of(file)
+    with open_parquet(path) as file:
+        kinds = column_types(file)
     kind, names = str(kinds[COLUMN]), [COLUMN, label] if label in kinds else [COLUMN]
     require(kind in ("string", "large_string"), f"{path}: column {COLUMN!r} must be text, got {kind}")
-    found = columns_of(path, names)
+    found = read_columns(path, names)
     for row, written in enumerate(found[COLUMN]):
         mark = found[label][row] if label in found else None
-        yield f"row {row + 1}", written and text_of(written, str(path), row), mark
+        yield f"row {row + 1}", written and decode_text(written, str(path), row), mark

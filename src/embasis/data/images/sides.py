@@ -19,7 +19,7 @@ from torch import Tensor
 from embasis.data.images.files import ImageFile, PathLike, Scan, first_of, shown
 from embasis.data.images.samples import Images
 from embasis.data.images.scan import scan_folder, scan_list
-from embasis.data.problem import UNKNOWN, Side, listed
+from embasis.data.problem import NO_LABEL, Side, listed
 from embasis.errors import ConfigError, quoted, require
 from embasis.types import LabelSchema, Problem, RejectedFile
 
@@ -128,8 +128,8 @@ def with_hidden(side: ImageSide, classes: set[str]) -> ImageSide:
     """The unlabelled side with labels for scores: the list's, or its sub-folders if they are named like classes."""
     if not side.is_folder:
         return side if any(side.labels or ()) else replace(side, labels=None)
-    folders = {top_folder(file) if "/" in file.name else UNKNOWN for file in side.scan.files}
-    like_classes = UNKNOWN not in folders and not classes.isdisjoint(folders)
+    folders = {top_folder(file) if "/" in file.name else NO_LABEL for file in side.scan.files}
+    like_classes = NO_LABEL not in folders and not classes.isdisjoint(folders)
     return replace(side, labels=tuple(top_folder(file) for file in side.scan.files) if like_classes else None)
 
 
@@ -137,7 +137,7 @@ def hidden_notes(side: ImageSide, classes: set[str]) -> tuple[str, ...]:
     """What is said of labels on the unlabelled side, and how its classes differ."""
     if side.labels is None:
         return ()
-    here = set(side.labels) - {UNKNOWN}
+    here = set(side.labels) - {NO_LABEL}
     what = "sub-folders are named like classes" if side.is_folder else "has labels"
     notes = [f"{side.name}: {what}; used for scores only"]
     if extra := here - classes:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import torch
 
-from embasis.data.corrections import renamed, require_rest, require_there
+from embasis.data.corrections import rename_taken, require_known_ids, require_rest
 from embasis.data.images.files import ImageFile, PathLike, Scan, first_of, shown
 from embasis.data.images.scan import scan_folder
 from embasis.data.images.sides import ImageOptions, ImageSide
@@ -63,7 +63,7 @@ def _paired(side: MapSide, maps: Scan, where: str) -> dict[str, ImageFile]:
             continue
         first = found.setdefault(meant[0], map_)
         require(first is map_, f"{where}: two label maps of one picture: {quoted(first.name)} and {quoted(map_.name)}")
-    require_there(strays, where, side.name)
+    require_known_ids(strays, where, side.name)
     return found
 
 
@@ -88,7 +88,7 @@ def survey_corrected(moved: MapSide, table: ClassTable) -> Audit:
 def joined(first: Audit, moved: Audit) -> Audit:
     """The labelled side with the moved pictures."""
     scan = first.side.pictures.scan
-    images = renamed([file.image for file in moved.side.files], [file.name for file in scan.files])
+    images = rename_taken([file.image for file in moved.side.files], [file.name for file in scan.files])
     files = [replace(file, image=image) for file, image in zip(moved.side.files, images, strict=True)]
     pictures = replace(first.side.pictures, scan=replace(scan, files=(*scan.files, *images)))
     side = replace(first.side, pictures=pictures, files=(*first.side.files, *files))

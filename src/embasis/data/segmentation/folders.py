@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from embasis.data.alike import alike_text
-from embasis.data.corrections import moved_note
+from embasis.data.alike import describe_alike
+from embasis.data.corrections import describe_move
 from embasis.data.images.check import MOST_LINES, about_files, decoded
 from embasis.data.images.files import PathLike, Scan, shown
 from embasis.data.images.folders import DEFAULTS, test_leaks
@@ -30,7 +30,7 @@ from embasis.data.segmentation.corrections import joined, split_corrected, surve
 from embasis.data.segmentation.labels import tallies
 from embasis.data.segmentation.pairs import FILE, MapFile, MapSide, gather_maps, is_map_folder, mispaired
 from embasis.data.segmentation.samples import MapFiles
-from embasis.data.tables.pair import Finding, noting
+from embasis.data.tables.pair import Finding, collect_errors
 from embasis.data.workers.loading import Reader
 from embasis.errors import InputDataError, require
 from embasis.types import ClassTable, LabelSchema, Problem, RejectedFile
@@ -67,7 +67,7 @@ def maps_check(
         findings += [] if side is None else _about_files(side if found is None else found.side, role)
     findings += later
     findings += [Finding("note", classes_text(found)) for found in _known(looked) if found.counts.any()]
-    with noting(findings):
+    with collect_errors(findings):
         require_map_budget([side for side in (first, second, third) if side is not None], looked, options)
     if first is not None and second is not None:
         findings += _about_both(first, second, labelled, unlabelled)
@@ -81,7 +81,7 @@ def gathered(
     """The three sides before a map is decoded; what cannot be had is None and a finding."""
     sides: list[MapSide | None] = [None, None, None]
     for place, path in enumerate((labelled, unlabelled, test)):
-        with noting(findings):
+        with collect_errors(findings):
             sides[place] = None if path is None else gather_maps(path, options, labelled=place != 1)
     for side in sides:
         findings += [] if side is None else [Finding("note", text) for text in side.notes]
@@ -98,17 +98,17 @@ def surveyed(
 ) -> AuditedSides:
     """Every label map decoded once: tables by name, counts, and what is wrong."""
     like = one = two = three = None
-    with noting(findings):
+    with collect_errors(findings):
         if first is not None:
             like = name_labelled(first, classes)
-            findings += [Finding("warning", text)] if (text := alike_text(first.name, like.table.names)) else []
+            findings += [Finding("warning", text)] if (text := describe_alike(first.name, like.table.names)) else []
             findings += [Finding("note", like.note)] if like.note else []
             one = audit(first, like.contents, like.table, required=True)
             findings += one.findings
             findings += _about_labelled(one, options, findings)
     if second is not None and like is not None:
         two = _unlabelled(second, like, findings)
-    with noting(findings):
+    with collect_errors(findings):
         if third is not None and like is not None:
             three = _test(third, like, options, findings)
     return AuditedSides(one, two, three)
@@ -120,7 +120,7 @@ def _about_labelled(found: Audit, options: ImageOptions, findings: list[Finding]
     text = f"{name}: classes without a labelled pixel: {lacking_text(found)}"
     if not found.counts.any() and any(finding.level == "error" for finding in found.findings):
         return []  # what is wrong with all of them has been said
-    with noting(findings):
+    with collect_errors(findings):
         require(found.counts.any(), f"{name}: no label map that can be used has a labelled pixel")
         here = [label for label in found.table.names if label not in lacking]
         require(len(here) >= 2, f"{name}: pixels of at least 2 classes are needed, got 1 class: {listed(here)}")
@@ -144,7 +144,7 @@ def _unlabelled(side: MapSide, like: SideClasses, findings: list[Finding]) -> Au
     if named.extra:
         text = f"{side.name}: not scored, no class of the labelled side: {listed(named.extra)}"
         findings.append(Finding("warning", text))
-        both = alike_text(f"the labelled side and {side.name}", like.table.names, named.extra)
+        both = describe_alike(f"the labelled side and {side.name}", like.table.names, named.extra)
         findings += [Finding("warning", both)] if both else []
     if found.lacking:
         findings.append(Finding("note", f"{side.name}: classes without a pixel: {lacking_text(found)}"))
@@ -205,7 +205,7 @@ def decoded_side(side: MapSide, reader: Reader) -> MapSide:
 def _about_both(first: MapSide, second: MapSide, labelled: PathLike, unlabelled: PathLike) -> list[Finding]:
     """Files on both sides."""
     found: list[Finding] = []
-    with noting(found):
+    with collect_errors(found):
         require_other_place(labelled, unlabelled)
         require_other_files(first.pictures, second.pictures)
     text = common_text(first.pictures, second.pictures)
@@ -271,7 +271,7 @@ def load_maps(
 
 
 def _moved(side: MapSide, unlabelled: str) -> Finding:
-    return Finding("note", moved_note(len(side.files), "picture", side.name, unlabelled))
+    return Finding("note", describe_move(len(side.files), "picture", side.name, unlabelled))
 
 
 def _is_below(path: PathLike, folder: PathLike) -> bool:

@@ -11,27 +11,27 @@ from typing import TextIO
 from embasis.data.text import open_regular
 from embasis.errors import InputDataError, require
 
-LONGEST = 2**23
+LONGEST_RECORD = 2**23
 """Characters of one record: some hundred thousand columns of numbers."""
 
 
-def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+def read_csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """(line number, cells) of each record, by a plain and slow reader; bytes that are not UTF-8 become surrogates."""
     with io.TextIOWrapper(open_regular(path), "utf-8-sig", "surrogateescape", newline="") as stream:
-        lines = _Lines(stream, path)
+        lines = _RecordLines(stream, path)
         reader = csv.reader(lines)
         try:
             for cells in reader:
                 lines.held = 0
                 if cells:
                     text = "".join(cells)
-                    require(text.isprintable() or _utf8(text), f"{path}: line {reader.line_num} is not UTF-8 text")
+                    require(text.isprintable() or _is_utf8(text), f"{path}: line {reader.line_num} is not UTF-8 text")
                     yield reader.line_num, cells
         except csv.Error as error:
             raise InputDataError(f"{path}: line {reader.line_num}: {error}") from error
 
 
-class _Lines:
+class _RecordLines:
     """The lines of a file, refused before a record of them is larger than it may be.
 
     A file without a line end is one line; a quotation mark that is never closed makes one record of many lines."""
@@ -41,20 +41,20 @@ class _Lines:
         """The lines so far, and the characters since the last record ended."""
 
     def __iter__(self) -> Iterator[str]:
-        while line := self.stream.readline(LONGEST + 1):
+        while line := self.stream.readline(LONGEST_RECORD + 1):
             self.number, self.held = self.number + 1, self.held + len(line)
-            rule = f"line {self.number}: a row has at most {LONGEST:,} characters, this one has more"
+            rule = f"line {self.number}: a row has at most {LONGEST_RECORD:,} characters, this one has more"
             hint = "is it a .csv file, with a line for each row and every quotation mark closed?"
-            require(self.held <= LONGEST, f"{self.path}: {rule}; {hint}")
+            require(self.held <= LONGEST_RECORD, f"{self.path}: {rule}; {hint}")
             yield line
 
 
-def _utf8(text: str) -> bool:
+def _is_utf8(text: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def header_of(path: Path) -> list[str]:
+def read_csv_header(path: Path) -> list[str]:
     """The cells of a .csv file's first line; none when there is no line."""
-    for _, cells in csv_rows(path):
+    for _, cells in read_csv_rows(path):
         return list(cells)
     raise InputDataError(f"{path}: no rows")

@@ -26,16 +26,16 @@ COARSE = 2.0**12
 """Below that float32 is wrong by at most 2^-12 of the spread, and the arithmetic is the one of every other column."""
 NOISE, NOISE_NARROW = 1e-12, 1e-7
 """Of numbers in float64, and of those that are float32 numbers."""
-BLOCK = 2**21
+SPREAD_BLOCK = 2**21
 """Numbers that are looked at together."""
 Column = NDArray[np.float64]
 Spread = tuple[Tensor, Tensor, Tensor]
 """Centre, spread and noise of each column."""
 
 
-def column_spreads(flat: NDArray[Any]) -> tuple[Column, Column, NDArray[np.bool_]]:
+def measure_columns(flat: NDArray[Any]) -> tuple[Column, Column, NDArray[np.bool_]]:
     """Centre and spread of each column of (N, f), and whether float32 holds every number of it as it is."""
-    first, rows = flat[0].astype(np.float64), max(1, BLOCK // flat.shape[1])
+    first, rows = flat[0].astype(np.float64), max(1, SPREAD_BLOCK // flat.shape[1])
     total, square, exact = np.zeros_like(first), np.zeros_like(first), np.ones(len(first), dtype=bool)
     for start in range(0, len(flat), rows):
         part = flat[start : start + rows].astype(np.float64)
@@ -57,44 +57,44 @@ def is_constant(centre: Any, spread: Any, noise: Any) -> Any:
     return spread <= noise * abs(centre)
 
 
-def fine_columns(array: NDArray[Any], always: Collection[int] = ()) -> Fine | None:
+def find_fine_columns(array: NDArray[Any], always: Collection[int] = ()) -> Fine | None:
     """The columns of checked rows (N, …) that float32 may lose, and those of `always` if it changes them.
 
     Constant ones are among them: another side of the problem decides whether their value matters."""
     if not len(array) or array.dtype.kind not in "iuf" or np.can_cast(array.dtype, np.float32):
         return None
     flat = array.reshape(len(array), -1)
-    centre, spread, exact = column_spreads(flat)
+    centre, spread, exact = measure_columns(flat)
     lost = is_coarse(centre, spread, COARSE / 2)  # those at the limit are kept: `Standardiser.wide` decides
     lost[list(always)] = True
     chosen = np.flatnonzero(lost & ~exact)
     return Fine(torch.from_numpy(chosen), torch.from_numpy(flat[:, chosen].astype(np.float64))) if len(chosen) else None
 
 
-def settled(sides: Sequence[tuple[Tensor, Fine | None]], seen: int = 2) -> list[Fine | None]:
+def settle_columns(sides: Sequence[tuple[Tensor, Fine | None]], seen: int = 2) -> list[Fine | None]:
     """For rows x (N, …) of each side and their fine columns: those that are needed, the same for all sides.
 
     The first `seen` sides are the ones whose rows are centred by their own spread, or by that of all of them."""
-    chosen = torch.tensor(met_columns(fine for _, fine in sides[:seen]), dtype=torch.int64)
+    chosen = torch.tensor(all_columns(fine for _, fine in sides[:seen]), dtype=torch.int64)
     if not len(chosen):
         return [None] * len(sides)
-    whole = [_values(x, fine, chosen) for x, fine in sides]
-    spreads = [spread_of(values) for values in whole[:seen] if len(values)]
+    whole = [_exact_values(x, fine, chosen) for x, fine in sides]
+    spreads = [measure_spread(values) for values in whole[:seen] if len(values)]
     counts = [len(values) for values in whole[:seen] if len(values)]
     needed = torch.zeros(len(chosen), dtype=torch.bool)
-    for centre, spread, noise in (*spreads, pooled(spreads, counts)):
+    for centre, spread, noise in (*spreads, pool_spreads(spreads, counts)):
         needed |= is_coarse(centre, spread, COARSE / 2) & ~is_constant(centre, spread, noise)
     if not bool(needed.any()):
         return [None] * len(sides)
     return [Fine(chosen[needed], values[:, needed]) for values in whole]
 
 
-def met_columns(sides: Iterable[Fine | None]) -> list[int]:
+def all_columns(sides: Iterable[Fine | None]) -> list[int]:
     """The columns that are fine on any side."""
     return sorted({int(column) for fine in sides if fine is not None for column in fine.columns})
 
 
-def _values(x: Tensor, fine: Fine | None, columns: Tensor) -> Tensor:
+def _exact_values(x: Tensor, fine: Fine | None, columns: Tensor) -> Tensor:
     """(N, k) float64: these columns as exactly as they are known."""
     found = x.flatten(1)[:, columns].double()
     if fine is not None:
@@ -105,14 +105,14 @@ def _values(x: Tensor, fine: Fine | None, columns: Tensor) -> Tensor:
     return found
 
 
-def spread_of(values: Tensor) -> Spread:
+def measure_spread(values: Tensor) -> Spread:
     """Centre, spread and noise of columns (N, k)."""
-    centre, spread, exact = column_spreads(values.numpy())
+    centre, spread, exact = measure_columns(values.numpy())
     noise = np.where(exact, NOISE_NARROW, NOISE)
     return torch.from_numpy(centre), torch.from_numpy(spread), torch.from_numpy(noise)
 
 
-def pooled(spreads: Sequence[Spread], counts: Sequence[int]) -> Spread:
+def pool_spreads(spreads: Sequence[Spread], counts: Sequence[int]) -> Spread:
     """Those of all sides together; a difference between two of them may be the rounding of either."""
     weight = torch.tensor(counts, dtype=torch.float64).unsqueeze(1) / sum(counts)
     centres, parts, noises = (torch.stack(values) for values in zip(*spreads, strict=True))

@@ -13,13 +13,13 @@ from sklearn.utils.validation import column_or_1d
 
 from embasis.errors import EmbasisWarning, InputDataError, quoted, require
 
-UNLABELLED = -1
-CURES = {
+UNLABELLED_MARK = -1
+MASK_CURES = {
     "y": "rows without a label are marked −1 for fit and left out of score",
     "sample_weight": "give the rows that shall not count the weight 0",
 }
 """What to do about masked values; of features, whatever they are called: FILL."""
-FILL = "fill them with values or leave their rows out"
+FILL_MASKED = "fill them with values or leave their rows out"
 
 
 def refuse_masked(**given: Any) -> None:
@@ -28,7 +28,7 @@ def refuse_masked(**given: Any) -> None:
         parts = values if isinstance(values, list | tuple) else [values]
         masked = sum(int(np.ma.count_masked(part)) for part in parts if isinstance(part, np.ma.MaskedArray))
         count = "1 masked value" if masked == 1 else f"{masked} masked values"
-        require(not masked, f"{name} has {count}, and masks are not read: {CURES.get(name, FILL)}")
+        require(not masked, f"{name} has {count}, and masks are not read: {MASK_CURES.get(name, FILL_MASKED)}")
 
 
 def split_labels(y: ArrayLike, rows: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
@@ -41,7 +41,7 @@ def split_labels(y: ArrayLike, rows: int) -> tuple[NDArray[Any], NDArray[np.bool
         raise InputDataError(f"Input y contains NaN or inf in {int((~np.isfinite(given)).sum())} rows")
     if given.dtype.kind == "O":
         refuse_objects(given)
-    known = ~marks_of(given)
+    known = ~find_marks(given)
     if known.any() and not known.all() and len(np.unique(given[known])) == 1:
         warnings.warn(
             f"y holds only −1 and {quoted(given[known][0])}: read as two classes, not as unlabelled rows",
@@ -53,19 +53,19 @@ def split_labels(y: ArrayLike, rows: int) -> tuple[NDArray[Any], NDArray[np.bool
     return given, known
 
 
-def marks_of(given: NDArray[Any]) -> NDArray[np.bool_]:
+def find_marks(given: NDArray[Any]) -> NDArray[np.bool_]:
     """Which labels are −1, as a number or as the word that numpy makes of it among words."""
     if given.dtype.kind in "bu":  # these have no −1
         return np.zeros(len(given), dtype=bool)
     if given.dtype.kind == "O":
         return np.array([is_mark(value) for value in given], dtype=bool)
-    return np.asarray(given == (str(UNLABELLED) if given.dtype.kind == "U" else UNLABELLED), dtype=bool)
+    return np.asarray(given == (str(UNLABELLED_MARK) if given.dtype.kind == "U" else UNLABELLED_MARK), dtype=bool)
 
 
 def is_mark(value: object) -> bool:
     """Whether one label among objects says that there is none."""
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    return bool(value == UNLABELLED) if number else isinstance(value, str) and value == str(UNLABELLED)
+    return bool(value == UNLABELLED_MARK) if number else isinstance(value, str) and value == str(UNLABELLED_MARK)
 
 
 def is_missing(value: object) -> bool:
@@ -85,7 +85,7 @@ def refuse_objects(given: NDArray[Any]) -> None:
     require(other is None, f"{rule}: give numbers as numbers, y.astype(int), or all as words, y.astype(str)")
 
 
-def kind_with_mark(classes: NDArray[Any]) -> Any:
+def dtype_with_mark(classes: NDArray[Any]) -> Any:
     """A dtype for labels of these classes beside −1: their own, or the next one that can hold it."""
     if classes.dtype.kind in "if":
         return classes.dtype
@@ -94,7 +94,7 @@ def kind_with_mark(classes: NDArray[Any]) -> Any:
     return np.dtype(object)
 
 
-def rows_of(x: NDArray[Any]) -> torch.Tensor:
+def narrow_rows(x: NDArray[Any]) -> torch.Tensor:
     """float32 rows; a value that float32 cannot hold is an error."""
     with np.errstate(over="ignore"):
         narrow = np.ascontiguousarray(x, dtype=np.float32)

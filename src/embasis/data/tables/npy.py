@@ -18,8 +18,8 @@ from embasis.data.problem import listed
 from embasis.errors import InputDataError, quoted, require
 from embasis.resources import require_memory
 
-LONGEST_HEADER = 10_000
-NUMBERS = "numbers and text are read"
+LONGEST_NPY_HEADER = 10_000
+READABLE = "numbers and text are read"
 
 
 def read_array(stream: IO[bytes], size: int, what: str, largest: int) -> NDArray[Any]:
@@ -27,9 +27,9 @@ def read_array(stream: IO[bytes], size: int, what: str, largest: int) -> NDArray
     try:
         shape, fortran, descr = _array_header(stream)
         plain = isinstance(descr, str) and "O" not in descr
-        require(plain or "O" not in str(descr), f"{what}: holds Python objects (a pickle); only plain {NUMBERS}")
+        require(plain or "O" not in str(descr), f"{what}: holds Python objects (a pickle); only plain {READABLE}")
         require(
-            plain and re.fullmatch(r"[<>|=]?[biufcSU]\d+", descr), f"{what}: only {NUMBERS}, got dtype {quoted(descr)}"
+            plain and re.fullmatch(r"[<>|=]?[biufcSU]\d+", descr), f"{what}: only {READABLE}, got dtype {quoted(descr)}"
         )
         dtype = np.dtype(descr)
     except InputDataError:
@@ -53,8 +53,8 @@ def _array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, Any]:
     if magic != b"\x93NUMPY" or version not in ((1, 0), (2, 0)):
         raise ValueError(f"it begins with {quoted(magic)}, version {version}")
     (length,) = struct.unpack("<H", stream.read(2)) if version == (1, 0) else struct.unpack("<I", stream.read(4))
-    if length > LONGEST_HEADER:
-        raise ValueError(f"its header has {length} bytes, at most {LONGEST_HEADER} are read")
+    if length > LONGEST_NPY_HEADER:
+        raise ValueError(f"its header has {length} bytes, at most {LONGEST_NPY_HEADER} are read")
     header = ast.literal_eval(stream.read(length).decode("latin-1").strip())
     shape = header["shape"]
     if not isinstance(shape, tuple) or not all(type(count) is int for count in shape):

@@ -14,14 +14,14 @@ from torch import Tensor
 from embasis.errors import InputDataError, require
 
 
-def narrow(array: NDArray[Any]) -> Tensor:
+def to_float32(array: NDArray[Any]) -> Tensor:
     """Numbers that were checked, as float32."""
     return torch.from_numpy(np.array(array, dtype=np.float32, order="C"))
 
 
-def checked(values: object, what: str, columns: Sequence[str] | None = None) -> NDArray[Any]:
+def check_numbers(values: object, what: str, columns: Sequence[str] | None = None) -> NDArray[Any]:
     """Numbers as an array (N, …), all finite and none too large for float32, in the type that they have."""
-    array = _plain(values, what)
+    array = _real_array(values, what)
     require(
         array.ndim >= 2, f"{what}: 2 or more dimensions (rows, features) are needed, got shape {tuple(array.shape)}"
     )
@@ -31,19 +31,21 @@ def checked(values: object, what: str, columns: Sequence[str] | None = None) -> 
     if bad.any():
         count = {"NaN": int(np.isnan(flat).sum()), "inf": int(np.isinf(flat).sum())}
         found = " and ".join(f"{number} {kind}" for kind, number in count.items() if number)
-        spread = f"{_share(bad, 1, 'row')} and {_share(bad, 0, 'column')}"
-        raise InputDataError(f"{what}: values must be finite, got {found} in {spread}; first at {_first(bad, columns)}")
+        spread = f"{_count_lines(bad, 1, 'row')} and {_count_lines(bad, 0, 'column')}"
+        raise InputDataError(
+            f"{what}: values must be finite, got {found} in {spread}; first at {_first_place(bad, columns)}"
+        )
     limit = float(np.finfo(np.float32).max)
     over = np.abs(flat) > limit if flat.dtype.itemsize > 4 else np.zeros_like(bad)
     if over.any():
         raise InputDataError(
             f"{what}: values must fit in float32 (up to {limit:.1e}), {int(over.sum())} do not; "
-            f"first at {_first(over, columns)}: {flat[over][0]:.3g}"
+            f"first at {_first_place(over, columns)}: {flat[over][0]:.3g}"
         )
     return array
 
 
-def _plain(values: object, what: str) -> NDArray[np.generic]:
+def _real_array(values: object, what: str) -> NDArray[np.generic]:
     """A numpy array of real numbers."""
     if isinstance(values, Tensor):
         require(values.layout == torch.strided, f"{what}: a dense tensor is needed, got layout {values.layout}")
@@ -58,12 +60,12 @@ def _plain(values: object, what: str) -> NDArray[np.generic]:
     return array
 
 
-def _share(bad: NDArray[np.bool_], axis: int, unit: str) -> str:
+def _count_lines(bad: NDArray[np.bool_], axis: int, unit: str) -> str:
     lines = np.asarray(bad.any(axis))
     return f"{int(lines.sum())} of {len(lines)} {unit}{'s' if len(lines) > 1 else ''}"
 
 
-def _first(bad: NDArray[np.bool_], columns: Sequence[str] | None) -> str:
+def _first_place(bad: NDArray[np.bool_], columns: Sequence[str] | None) -> str:
     """Where it begins; rows and columns count from 0, as arrays do."""
     row, column = (int(index) for index in np.argwhere(bad)[0])
     return f"row {row}, column {column if columns is None else repr(columns[column])}"

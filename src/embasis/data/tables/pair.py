@@ -17,24 +17,24 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from embasis.data.alike import alike_text
+from embasis.data.alike import describe_alike
 from embasis.data.problem import (
     Side,
-    join,
+    join_sides,
     listed,
-    order,
     require_classes,
     require_known,
     require_labels,
     require_shape,
+    sort_names,
 )
-from embasis.data.tables.fine import NOISE, NOISE_NARROW, column_spreads, is_coarse, is_constant, met_columns
-from embasis.data.tables.parquet import LARGEST
-from embasis.data.tables.read import PathLike, Table, narrowed, read_raw, read_table
+from embasis.data.tables.fine import NOISE, NOISE_NARROW, all_columns, is_coarse, is_constant, measure_columns
+from embasis.data.tables.parquet import LARGEST_TABLE
+from embasis.data.tables.read import PathLike, TableData, narrow_table, read_raw, read_table
 from embasis.errors import EmbasisWarning, InputDataError, quoted, require
 from embasis.types import Fine, Problem, RejectedFile
 
-__all__ = ["LARGEST", "Finding", "Table", "check_pair", "in_order", "load_pair", "read_table"]
+__all__ = ["LARGEST_TABLE", "Finding", "TableData", "check_pair", "load_pair", "order_columns", "read_table"]
 
 SCALES_APART = 100.0
 """`check_pair` warns when the size of a feature differs by more than this factor between the sides."""
@@ -68,41 +68,47 @@ def load_pair(
     first = read_table(labelled, label, id)
     require_label_column(first, label)
     second = read_table(unlabelled, label, id)
-    one, two = _side(first, first), _side(second, first)
+    one, two = _table_side(first, first), _table_side(second, first)
     last = (
-        None if test is None else _test_side(read_raw(test, label, id), first, label, met_columns((one.fine, two.fine)))
+        None
+        if test is None
+        else _scored_side(read_raw(test, label, id), first, label, all_columns((one.fine, two.fine)))
     )
-    sides = join(one, two, test=last)
-    notes = [] if last is None else _test_leaks(one, two, last, forbid_leakage)
+    sides = join_sides(one, two, test=last)
+    notes = [] if last is None else _find_test_leaks(one, two, last, forbid_leakage)
     return replace(sides, columns=first.columns, notes=(*sides.notes, *notes))
 
 
-def _test_side(table: Table, like: Table, label: str, fine: list[int]) -> Side:
+def _scored_side(table: TableData, like: TableData, label: str, fine: list[int]) -> Side:
     """The rows to score on, which are centred like the unlabelled ones, so that the same columns must be fine."""
     require_label_column(table, label)
-    places = _places(table, like.columns, like.path)
-    return _side(narrowed(table, fine if places is None else [places[column] for column in fine]), like)
+    places = _column_places(table, like.columns, like.path)
+    return _table_side(narrow_table(table, fine if places is None else [places[column] for column in fine]), like)
 
 
-def _test_leaks(one: Side, two: Side, test: Side, forbid: bool) -> list[str]:
+def _find_test_leaks(one: Side, two: Side, test: Side, forbid: bool) -> list[str]:
     """Notes on rows to score on that training sees; a warning, or an error, for those with labels."""
-    leak = _common_text(one, test)
+    leak = _describe_shared_rows(one, test)
     hint = "remove them from one side (data.forbid_leakage=true)"
     require(not (leak and forbid), f"{leak}; {hint}")
     if leak:
         warnings.warn(EmbasisWarning(f"{leak}: scores on the test rows are too good"), stacklevel=3)
-    return [text for text in (leak, _common_text(two, test)) if text]
+    return [text for text in (leak, _describe_shared_rows(two, test)) if text]
 
 
-def _common_text(one: Side, two: Side) -> str:
+def _describe_shared_rows(one: Side, two: Side) -> str:
     """A sentence about rows that are on both sides, or nothing; columns that are fine on both are compared so."""
-    both = set(met_columns([one.fine])) & set(met_columns([two.fine]))
-    known = set(_digests(one.x.numpy(), one.fine, both))
-    leaked = sum(digest in known for digest in _digests(two.x.numpy(), two.fine, both))
-    return f"{_count(leaked, 'row')} of {two.name} {'is' if leaked == 1 else 'are'} in {one.name} too" if leaked else ""
+    both = set(all_columns([one.fine])) & set(all_columns([two.fine]))
+    known = set(_hash_rows(one.x.numpy(), one.fine, both))
+    leaked = sum(digest in known for digest in _hash_rows(two.x.numpy(), two.fine, both))
+    return (
+        f"{_count_with_verb(leaked, 'row')} of {two.name} {'is' if leaked == 1 else 'are'} in {one.name} too"
+        if leaked
+        else ""
+    )
 
 
-def require_label_column(table: Table, label: str) -> None:
+def require_label_column(table: TableData, label: str) -> None:
     """A table with labels; else where they should be."""
     if table.path.suffix.lower() == ".npy":
         hint = "a .npy file holds no labels; put x and y into one .npz file"
@@ -113,10 +119,14 @@ def require_label_column(table: Table, label: str) -> None:
     require(table.labels is not None, f"{table.path}: {hint}")
 
 
-def _side(table: Table, like: Table) -> Side:
+def _table_side(table: TableData, like: TableData) -> Side:
     """A checked table with its columns in the order of `like`."""
     ids = None if table.ids is None else torch.from_numpy(table.ids)
-    x, fine, places = in_order(table, like.columns, like.path), table.fine, _places(table, like.columns, like.path)
+    x, fine, places = (
+        order_columns(table, like.columns, like.path),
+        table.fine,
+        _column_places(table, like.columns, like.path),
+    )
     if fine is not None and places is not None:
         moved = torch.tensor([places.index(column) for column in fine.columns.tolist()])
         order_ = torch.argsort(moved)
@@ -124,14 +134,14 @@ def _side(table: Table, like: Table) -> Side:
     return Side(str(table.path), torch.from_numpy(x), table.labels, ids, fine)
 
 
-def in_order(table: Table, columns: Sequence[str] | None, owner: PathLike) -> NDArray[Any]:
+def order_columns(table: TableData, columns: Sequence[str] | None, owner: PathLike) -> NDArray[Any]:
     """The features of a table in the order of `columns`, which are those of `owner`."""
-    places = _places(table, columns, owner)
+    places = _column_places(table, columns, owner)
     ordered: NDArray[Any] = table.x if places is None else table.x[:, places]
     return ordered
 
 
-def _places(table: Table, columns: Sequence[str] | None, owner: PathLike) -> list[int] | None:
+def _column_places(table: TableData, columns: Sequence[str] | None, owner: PathLike) -> list[int] | None:
     """Where the table has each of `columns`; None where it has them in this order."""
     if table.columns is None or columns is None or table.columns == tuple(columns):
         return None
@@ -148,27 +158,27 @@ def check_pair(
 ) -> list[Finding]:
     """All that is wrong, doubtful or good to know about two tables, errors first; never only the first problem."""
     findings: list[Finding] = []
-    first, first_clean = _look(labelled, label, id, findings)
-    second, second_clean = _look(unlabelled, label, id, findings)
+    first, first_clean = _inspect_table(labelled, label, id, findings)
+    second, second_clean = _inspect_table(unlabelled, label, id, findings)
     if first is not None:
-        with noting(findings):
+        with collect_errors(findings):
             require_label_column(first, label)
-            findings += _about_classes(_names(first), findings)
+            findings += _check_class_sizes(_labels_only(first), findings)
     if first is not None and second is not None:
         if first.labels is not None and second.labels is not None:
-            findings += _about_hidden(_names(second), _names(first), findings)
-        with noting(findings):
-            in_order(second, first.columns, first.path)
+            findings += _check_hidden(_labels_only(second), _labels_only(first), findings)
+        with collect_errors(findings):
+            order_columns(second, first.columns, first.path)
             if first_clean is not None and second_clean is not None:
-                one, two = _side(first_clean, first), _side(second_clean, first)
+                one, two = _table_side(first_clean, first), _table_side(second_clean, first)
                 require_shape(one, two)
-                findings += _about_both(one, two, first.columns)
+                findings += _compare_sides(one, two, first.columns)
     rank = ("error", "warning", "note")
     return sorted(findings, key=lambda finding: rank.index(finding.level))
 
 
 @contextmanager
-def noting(findings: list[Finding]) -> Iterator[None]:
+def collect_errors(findings: list[Finding]) -> Iterator[None]:
     """What is refused in this block becomes a finding."""
     try:
         yield
@@ -176,24 +186,28 @@ def noting(findings: list[Finding]) -> Iterator[None]:
         findings.append(Finding("error", str(error)))
 
 
-def _look(path: PathLike, label: str, id: str | None, findings: list[Finding]) -> tuple[Table | None, Table | None]:
+def _inspect_table(
+    path: PathLike, label: str, id: str | None, findings: list[Finding]
+) -> tuple[TableData | None, TableData | None]:
     """A table as its file has it, and with checked features; None for what cannot be had."""
     raw, clean = None, None
-    with noting(findings):
+    with collect_errors(findings):
         raw = read_raw(path, label, id)
         shape = " × ".join(str(length) for length in raw.x.shape[1:])
-        findings.append(Finding("note", f"{raw.path}: {_count(len(raw.x), 'row')} of {shape or 'no'} features"))
-        clean = narrowed(raw)
-        findings += [*_about_rows(clean), *_about_spreads(raw)]
+        findings.append(
+            Finding("note", f"{raw.path}: {_count_with_verb(len(raw.x), 'row')} of {shape or 'no'} features")
+        )
+        clean = narrow_table(raw)
+        findings += [*_check_rows(clean), *_check_spreads(raw)]
     return raw, clean
 
 
-def _names(table: Table) -> Side:
+def _labels_only(table: TableData) -> Side:
     """The labels of a table, without its features."""
     return Side(str(table.path), torch.empty(len(table.x), 0), table.labels)
 
 
-def _about_rows(table: Table) -> list[Finding]:
+def _check_rows(table: TableData) -> list[Finding]:
     """Constant columns and repeated rows of one table."""
     found = []
     flat = table.x.reshape(len(table.x), -1)
@@ -203,53 +217,55 @@ def _about_rows(table: Table) -> list[Finding]:
         same[table.fine.columns.numpy()] = (values == values[0]).all(0)
     constant = np.flatnonzero(same)
     if len(constant) and len(flat) > 1:
-        which = f"one value only: {_columns(constant, table.columns)}"
-        text = f"{table.path}: {_count(len(constant), 'column', 'has', 'have')} {which}"
+        which = f"one value only: {_column_names(constant, table.columns)}"
+        text = f"{table.path}: {_count_with_verb(len(constant), 'column', 'has', 'have')} {which}"
         found.append(Finding("warning", text))
-    repeated = len(flat) - len(set(_digests(flat, table.fine, met_columns([table.fine]))))
+    repeated = len(flat) - len(set(_hash_rows(flat, table.fine, all_columns([table.fine]))))
     if repeated:
-        found.append(Finding("warning", f"{table.path}: {_count(repeated, 'row', 'repeats', 'repeat')} an earlier row"))
+        found.append(
+            Finding("warning", f"{table.path}: {_count_with_verb(repeated, 'row', 'repeats', 'repeat')} an earlier row")
+        )
     return found
 
 
-def _about_spreads(table: Table) -> list[Finding]:
+def _check_spreads(table: TableData) -> list[Finding]:
     """Columns of a raw table whose spread is small beside their size."""
     flat = table.x.reshape(len(table.x), -1)
-    centre, spread, exact = column_spreads(flat)
+    centre, spread, exact = measure_columns(flat)
     constant = is_constant(centre, spread, np.where(exact, NOISE_NARROW, NOISE))
     numbers = np.flatnonzero(is_coarse(centre, spread) & ~constant)
     if not len(numbers):
         return []
-    names = [f"{_columns(numbers[at : at + 1], table.columns)} ({centre[n]:.3g} ± {spread[n]:.2g})"
+    names = [f"{_column_names(numbers[at : at + 1], table.columns)} ({centre[n]:.3g} ± {spread[n]:.2g})"
              for at, n in enumerate(numbers[:MOST_COLUMNS])]  # fmt: skip
     rest = f" and {len(numbers) - MOST_COLUMNS} more" if len(numbers) > MOST_COLUMNS else ""
     stored = "the file has float32 numbers, which may have lost it: write them as float64"
     kept = "it is kept in float64 until it is centred; with standardise=none subtract a number near the size first"
     what = stored if np.can_cast(flat.dtype, np.float32) else kept
-    text = f"{_count(len(numbers), 'column', 'has', 'have')} a spread that is small beside the size"
+    text = f"{_count_with_verb(len(numbers), 'column', 'has', 'have')} a spread that is small beside the size"
     return [Finding("note", f"{table.path}: {text}: {', '.join(names)}{rest}; {what}")]
 
 
-def _about_classes(side: Side, findings: list[Finding]) -> list[Finding]:
+def _check_class_sizes(side: Side, findings: list[Finding]) -> list[Finding]:
     """How many rows each class has."""
     for rule in (require_labels, require_classes):
-        with noting(findings):
+        with collect_errors(findings):
             rule(side)
     counts = Counter(name for name in side.labels or [] if name)
-    text = ", ".join(f"{quoted(name)} {counts[name]}" for name in order(counts))
+    text = ", ".join(f"{quoted(name)} {counts[name]}" for name in sort_names(counts))
     found = [Finding("note", f"{side.name}: {len(counts)} classes: {text}")]
     few = [name for name in counts if counts[name] < 2]
     if few:
         found.append(Finding("warning", f"{side.name}: classes with under 2 rows: {listed(few)}"))
-    if text := alike_text(side.name, counts):
+    if text := describe_alike(side.name, counts):
         found.append(Finding("warning", text))
     return found
 
 
-def _about_hidden(hidden: Side, names: Side, findings: list[Finding]) -> list[Finding]:
+def _check_hidden(hidden: Side, names: Side, findings: list[Finding]) -> list[Finding]:
     """Labels on the unlabelled side, and classes that do not occur there."""
-    with noting(findings):
-        require_known(hidden, order(names.classes))
+    with collect_errors(findings):
+        require_known(hidden, sort_names(names.classes))
     known = sum(bool(name) for name in hidden.labels or [])
     if not known:
         return []
@@ -257,37 +273,39 @@ def _about_hidden(hidden: Side, names: Side, findings: list[Finding]) -> list[Fi
     absent = names.classes - hidden.classes
     found = [Finding("note", text)]
     found += [Finding("note", f"{hidden.name}: classes without a row: {listed(absent)}")] if absent else []
-    if other := alike_text(f"{names.name} and {hidden.name}", names.classes, hidden.classes):
+    if other := describe_alike(f"{names.name} and {hidden.name}", names.classes, hidden.classes):
         found.append(Finding("warning", other))
     return found
 
 
-def _about_both(one: Side, two: Side, columns: Sequence[str] | None) -> list[Finding]:
+def _compare_sides(one: Side, two: Side, columns: Sequence[str] | None) -> list[Finding]:
     """Rows on both sides, and features whose size differs hugely."""
     found = []
     a, b = (side.x.numpy().reshape(len(side.x), -1).astype(np.float64) for side in (one, two))
-    if text := _common_text(one, two):
+    if text := _describe_shared_rows(one, two):
         found.append(Finding("warning", text))
     sizes = np.sqrt(np.mean(a**2, 0)), np.sqrt(np.mean(b**2, 0))
     low, high = np.minimum(*sizes), np.maximum(*sizes)
     apart = np.flatnonzero((low > 0) & (high > SCALES_APART * low))
     if len(apart):
-        text = f"{_count(len(apart), 'column', 'differs', 'differ')} in size by more than {SCALES_APART:g} times"
-        where = f"between {one.name} and {two.name}: {_columns(apart, columns)}"
+        text = (
+            f"{_count_with_verb(len(apart), 'column', 'differs', 'differ')} in size by more than {SCALES_APART:g} times"
+        )
+        where = f"between {one.name} and {two.name}: {_column_names(apart, columns)}"
         found.append(Finding("warning", f"{text} {where}"))
     return found
 
 
-def _count(number: int, unit: str, one: str = "", more: str = "") -> str:
+def _count_with_verb(number: int, unit: str, one: str = "", more: str = "") -> str:
     """A number with its unit and verb: 1 row repeats, 2 rows repeat."""
     return f"{number} {unit} {one}".strip() if number == 1 else f"{number} {unit}s {more}".strip()
 
 
-def _columns(numbers: NDArray[np.int64], columns: Sequence[str] | None) -> str:
+def _column_names(numbers: NDArray[np.int64], columns: Sequence[str] | None) -> str:
     return listed(str(number) if columns is None else columns[number] for number in numbers)
 
 
-def _digests(x: NDArray[Any], fine: Fine | None, columns: Collection[int]) -> list[bytes]:
+def _hash_rows(x: NDArray[Any], fine: Fine | None, columns: Collection[int]) -> list[bytes]:
     """One digest for each row, and for what `fine` has of these columns; −0 and 0 are the same."""
     rows = np.ascontiguousarray(x, dtype=np.float32).reshape(len(x), -1) + np.float32(0)
     more = [b""] * len(rows)

@@ -25,21 +25,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embasis.data.problem import label_names, listed
-from embasis.data.tables.csv_text import csv_rows, header_of
-from embasis.data.tables.fine import fine_columns
+from embasis.data.tables.csv_text import read_csv_header, read_csv_rows
+from embasis.data.tables.fine import find_fine_columns
 from embasis.data.tables.npy import read_array, require_single_names
-from embasis.data.tables.numbers import checked, narrow
-from embasis.data.tables.parquet import LARGEST, is_flat, kinds_of, opened, values_of
+from embasis.data.tables.numbers import check_numbers, to_float32
+from embasis.data.tables.parquet import LARGEST_TABLE, column_types, is_flat, list_values, open_parquet
 from embasis.data.text import open_regular
 from embasis.errors import InputDataError, ResourceError, quoted, require, shortened
 from embasis.types import Fine
 
 PathLike = str | os.PathLike[str]
-FEATURES, LABELS, IDS = ("x", "X", "features", "data"), ("y", "label", "labels"), ("id", "ids")
+FEATURE_KEYS, LABEL_KEYS, ID_KEYS = ("x", "X", "features", "data"), ("y", "label", "labels"), ("id", "ids")
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class TableData:
     """What one file holds: x (N, …), the names of its columns if it has names, labels and ids if there are any."""
 
     path: Path
@@ -51,33 +51,35 @@ class Table:
     """Columns of x that float32 may lose, where x is float32."""
 
 
-def read_table(path: PathLike, label: str = "label", id: str | None = None, *, largest: int = LARGEST) -> Table:
+def read_table(
+    path: PathLike, label: str = "label", id: str | None = None, *, largest: int = LARGEST_TABLE
+) -> TableData:
     """A table with finite float32 features; an InputDataError says what is wrong with the file, and where in it."""
-    return narrowed(read_raw(path, label, id, largest=largest))
+    return narrow_table(read_raw(path, label, id, largest=largest))
 
 
-def read_exact(path: PathLike, label: str = "label", id: str | None = None) -> Table:
+def read_exact(path: PathLike, label: str = "label", id: str | None = None) -> TableData:
     """A table with finite features in float64, none too large for float32."""
     table = read_raw(path, label, id)
-    rows = checked(table.x, str(table.path), table.columns)
+    rows = check_numbers(table.x, str(table.path), table.columns)
     return replace(table, x=np.require(rows, np.float64, ["C", "W"]))
 
 
-def narrowed(table: Table, always: Collection[int] = ()) -> Table:
+def narrow_table(table: TableData, always: Collection[int] = ()) -> TableData:
     """A raw table with finite float32 features, and its fine columns, of which `always` are if float32 changes them."""
-    rows = checked(table.x, str(table.path), table.columns)
-    return replace(table, x=narrow(rows).numpy(), fine=fine_columns(rows, always))
+    rows = check_numbers(table.x, str(table.path), table.columns)
+    return replace(table, x=to_float32(rows).numpy(), fine=find_fine_columns(rows, always))
 
 
-def read_raw(path: PathLike, label: str = "label", id: str | None = None, *, largest: int = LARGEST) -> Table:
+def read_raw(path: PathLike, label: str = "label", id: str | None = None, *, largest: int = LARGEST_TABLE) -> TableData:
     """A table whose features are as the file has them: maybe NaN, maybe too large for float32."""
     path = Path(path)
     kind = path.suffix.lower()
     try:
-        require(stat.S_ISREG(mode := path.stat().st_mode), f"{path}: {_kind(mode)}; {EXPECTED}")
-        require(kind in READERS, f"{path}: unknown kind of file {quoted(kind)}; {EXPECTED}")
+        require(stat.S_ISREG(mode := path.stat().st_mode), f"{path}: {_file_kind(mode)}; {EXPECTED_TABLE}")
+        require(kind in TABLE_READERS, f"{path}: unknown kind of file {quoted(kind)}; {EXPECTED_TABLE}")
         require(path.stat().st_size > 0, f"{path}: the file is empty")
-        table = READERS[kind](path, label, id, largest)
+        table = TABLE_READERS[kind](path, label, id, largest)
     except ResourceError:  # is an OSError, too, and no fault of the file
         raise
     except FileNotFoundError as error:
@@ -99,16 +101,16 @@ def read_raw(path: PathLike, label: str = "label", id: str | None = None, *, lar
     return table
 
 
-def _kind(mode: int) -> str:
+def _file_kind(mode: int) -> str:
     return "is a folder" if stat.S_ISDIR(mode) else "is not a regular file"
 
 
-def _read_npy(path: Path, label: str, id: str | None, largest: int) -> Table:
+def _read_npy(path: Path, label: str, id: str | None, largest: int) -> TableData:
     with open_regular(path) as stream:
-        return Table(path, read_array(stream, os.fstat(stream.fileno()).st_size, str(path), largest))
+        return TableData(path, read_array(stream, os.fstat(stream.fileno()).st_size, str(path), largest))
 
 
-def _read_npz(path: Path, label: str, id: str | None, largest: int) -> Table:
+def _read_npz(path: Path, label: str, id: str | None, largest: int) -> TableData:
     try:
         with zipfile.ZipFile(path) as archive:
             require_single_names(archive, path)
@@ -127,26 +129,26 @@ def _read_npz(path: Path, label: str, id: str | None, largest: int) -> Table:
                 with archive.open(entry) as stream:
                     return read_array(stream, entry.file_size, f"{path}: array {quoted(found[0])}", largest)
 
-            x = read(FEATURES, "features", needed=True)
-            y = read(tuple(dict.fromkeys((label, *LABELS))), "labels", needed=False)
-            ids = read(IDS if id is None else (id,), "ids", needed=id is not None)
+            x = read(FEATURE_KEYS, "features", needed=True)
+            y = read(tuple(dict.fromkeys((label, *LABEL_KEYS))), "labels", needed=False)
+            ids = read(ID_KEYS if id is None else (id,), "ids", needed=id is not None)
     except InputDataError:
         raise
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, RuntimeError, ValueError) as error:
         raise InputDataError(f"{path}: not a readable .npz file: {error}") from error
     assert x is not None
     labels = None if y is None else label_names(y, str(path))
-    return Table(path, x, None, labels, None if ids is None else _integers(ids, path))
+    return TableData(path, x, None, labels, None if ids is None else _id_numbers(ids, path))
 
 
-def _read_csv(path: Path, label: str, id: str | None, largest: int) -> Table:
+def _read_csv(path: Path, label: str, id: str | None, largest: int) -> TableData:
     import pyarrow as pa
     import pyarrow.csv as pacsv
 
     size = path.stat().st_size
     require(size <= largest, f"{path}: has {size} bytes, at most {largest} are read")
-    names = header_of(path)
-    features, has_label, id_column = _roles(path, names, label, id)
+    names = read_csv_header(path)
+    features, has_label, id_column = _column_roles(path, names, label, id)
     types = {name: pa.float64() for name in features} | {label: pa.string()}
     if id_column is not None:
         types[id_column] = pa.int64()
@@ -159,16 +161,18 @@ def _read_csv(path: Path, label: str, id: str | None, largest: int) -> Table:
         )
         require(table.column_names == names, f"{path}: header cannot be read; columns: {listed(table.column_names)}")
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        _point_out(path, names, features, id_column, set(pacsv.ConvertOptions().null_values))
+        _raise_bad_record(path, names, features, id_column, set(pacsv.ConvertOptions().null_values))
         raise InputDataError(f"{path}: not a readable .csv file: {shortened(str(error))}") from error
     return _from_arrow(path, table, features, label if has_label else None, id_column)
 
 
-def _point_out(path: Path, names: list[str], features: list[str], id_column: str | None, empty: set[str]) -> None:
+def _raise_bad_record(
+    path: Path, names: list[str], features: list[str], id_column: str | None, empty: set[str]
+) -> None:
     """Raise for the first record that does not fit, with its line."""
-    rows = list(itertools.islice(csv_rows(path), 2))
+    rows = list(itertools.islice(read_csv_rows(path), 2))
     require(len(rows) == 2, f"{path}: no rows")
-    for line, cells in itertools.islice(csv_rows(path), 1, None):
+    for line, cells in itertools.islice(read_csv_rows(path), 1, None):
         require(len(cells) == len(names), f"{path}: line {line} has {len(cells)} fields, the header has {len(names)}")
         for name, cell in zip(names, cells, strict=True):
             kind = int if name == id_column else float if name in features else str
@@ -181,12 +185,12 @@ def _point_out(path: Path, names: list[str], features: list[str], id_column: str
                 ) from error
 
 
-def _read_parquet(path: Path, label: str, id: str | None, largest: int) -> Table:
+def _read_parquet(path: Path, label: str, id: str | None, largest: int) -> TableData:
     from pyarrow import types
 
-    with opened(path, largest) as file:
-        kinds = kinds_of(file)
-        features, has_label, id_column = _roles(path, file.schema_arrow.names, label, id)
+    with open_parquet(path, largest) as file:
+        kinds = column_types(file)
+        features, has_label, id_column = _column_roles(path, file.schema_arrow.names, label, id)
         for name in features:
             kind = kinds[name]
             numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
@@ -207,7 +211,7 @@ def require_different(names: Sequence[str], path: Path) -> None:
     require(not twice, f"{path}: columns must have different names, twice or more: {listed(twice)}")
 
 
-def _roles(path: Path, names: list[str], label: str, id: str | None) -> tuple[list[str], bool, str | None]:
+def _column_roles(path: Path, names: list[str], label: str, id: str | None) -> tuple[list[str], bool, str | None]:
     """The feature columns, whether there is a label column, and the id column."""
     require_different(names, path)
     nameless = next((name for name in names if not name.strip() or name.startswith("__index_level_")), None)
@@ -219,25 +223,25 @@ def _roles(path: Path, names: list[str], label: str, id: str | None) -> tuple[li
     return features, label in names, id
 
 
-def _from_arrow(path: Path, table: Any, features: list[str], label: str | None, id: str | None) -> Table:
+def _from_arrow(path: Path, table: Any, features: list[str], label: str | None, id: str | None) -> TableData:
     x = np.empty((table.num_rows, len(features)), dtype=np.float64)
     for number, name in enumerate(features):
         x[:, number] = table.column(name).to_numpy()
-    labels = None if label is None else label_names(values_of(table.column(label)), str(path))
-    ids = None if id is None else _integers(table.column(id).to_numpy(), path)
-    return Table(path, x, tuple(features), labels, ids)
+    labels = None if label is None else label_names(list_values(table.column(label)), str(path))
+    ids = None if id is None else _id_numbers(table.column(id).to_numpy(), path)
+    return TableData(path, x, tuple(features), labels, ids)
 
 
-def _integers(values: NDArray[Any], path: Path) -> NDArray[np.int64]:
+def _id_numbers(values: NDArray[Any], path: Path) -> NDArray[np.int64]:
     whole = values.ndim == 1 and values.dtype.kind in "iu" and (not len(values) or values.max() < 2**63)
     require(whole, f"{path}: ids must be one column of int64 values without gaps, got {values.dtype}")
     return values.astype(np.int64)
 
 
-READERS: dict[str, Callable[[Path, str, str | None, int], Table]] = {
+TABLE_READERS: dict[str, Callable[[Path, str, str | None, int], TableData]] = {
     ".csv": _read_csv,
     ".npy": _read_npy,
     ".npz": _read_npz,
     ".parquet": _read_parquet,
 }
-EXPECTED = "a table is expected: .csv, .npy, .npz or .parquet"
+EXPECTED_TABLE = "a table is expected: .csv, .npy, .npz or .parquet"
