@@ -130,7 +130,7 @@ def test_features_are_those_of_the_stem_whatever_the_order_and_the_interruption(
     backwards, other = begun(tmp_path, settings(tmp_path / "two", depth))
     assert isinstance(backwards.labelled, Images)
     late = backwards.labelled.take(torch.arange(70, 75))
-    pieces = other.fill(replace(backwards, labelled=late, test=backwards.labelled))
+    pieces = other.cache_features(replace(backwards, labelled=late, test=backwards.labelled))
     assert [next(pieces), next(pieces), next(pieces)] == [(0, 78), (PIECE, 78), (2 * PIECE, 78)]
     pieces.close()  # type: ignore[attr-defined]
     third, last = begun(tmp_path, settings(tmp_path / "two", depth))
@@ -210,9 +210,9 @@ def test_files_that_cannot_be_read_are_named_and_the_rest_is_as_it_was(tmp_path:
     assert reasons[f"{CLASSES[0]}/2.png"] == "changed since the scan"
     assert reasons[f"{CLASSES[2]}/0.png"] == "cannot be read: No such file or directory (ENOENT)"
     assert ready.row_names is not None
-    assert ready.hidden is not None
+    assert ready.hidden_labels is not None
     assert set(ready.row_names) == {*(problem.row_names or ())} - bad.keys()
-    assert [problem.schema.names[label] for label in ready.hidden.tolist()] == [
+    assert [problem.schema.names[label] for label in ready.hidden_labels.tolist()] == [
         name.split("/")[0] for name in ready.row_names
     ]
     where = dict(zip(problem.row_names or (), problem.unlabelled.ids.tolist(), strict=True))

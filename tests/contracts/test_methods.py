@@ -251,7 +251,7 @@ def test_on_maps_a_weight_is_positive_exactly_where_a_label_is_trusted(variant: 
         values = [record.loss, record.changed, *record.scores.values(), *record.facts.values()]
         assert all(math.isfinite(value) for value in values)
         assert record.evaluation is not None
-        assert record.evaluation.rows == sum(int((little_streets().hidden[row] >= 0).sum()) for row in range(9))  # type: ignore[index]
+        assert record.evaluation.rows == sum(int((little_streets().hidden_labels[row] >= 0).sum()) for row in range(9))  # type: ignore[index]
 
 
 @pytest.mark.parametrize("variant", [name for name in MAPS if name not in STAGE_ONE])
