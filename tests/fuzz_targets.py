@@ -33,9 +33,9 @@ from benchmarks.array_file import ArrayFile
 from embasis import config
 from embasis.data.datasets.digit_sets import read_digit_pack as digit_pack
 from embasis.data.datasets.domain_sets import read_features as features
-from embasis.data.images import decode
+from embasis.data.images import decode, header
+from embasis.data.images.scan import _parse_visda_list as visda_names
 from embasis.data.images.scan import scan_list, scan_tar
-from embasis.data.images.visda_list import _names as visda_names
 from embasis.data.segmentation.classes import read_classes
 from embasis.data.segmentation.labels import BadMap, look, map_header, value_counts
 from embasis.data.tables.read import read_raw
@@ -73,8 +73,8 @@ def placed(name: str, read: Callable[[Path], object]) -> Callable[[bytes, Path],
 
 
 def read_image(data: bytes, _: Path) -> object:
-    found = decode.header(data)
-    size = decode.oriented_size(data, found)
+    read = header.read_header(data)
+    size = decode.oriented_size(read, decode.read_orientation(data, read))
     pixels = decode.decode(data)
     assert tuple(pixels.shape) == (3, *size), f"{tuple(pixels.shape)} pixels, the header says {size}"
     return pixels
@@ -173,7 +173,7 @@ TOML = (b"[plan]", b"[method]", b"name =", b"[[", b"]]", b'"""', b"1e999", b"inf
 JSON = (b"{", b"}", b"[", b"]", b'"', b":", b"null", b"1e999", b"NaN", b"generation", b"files", b"schema", b"bytes")
 TENSOR = (b'{"', b'"dtype":"F32"', b'"shape":[', b'"data_offsets":[0,', b"__metadata__", b"BOOL", b"99999999999")
 TARGETS = {
-    "image": Target(read_image, (decode.UnreadableImage,), PICTURES),
+    "image": Target(read_image, (header.UnreadableImage,), PICTURES),
     "map": Target(read_map, (BadMap,), PNG),
     "npy": Target(placed("x.npy", read_array), (InputDataError,), NUMPY),
     "npz": Target(placed("x.npz", read_raw), (InputDataError,), (*NUMPY, b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06")),

@@ -163,16 +163,17 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 
 
 def picture(data: bytes) -> str:
-    from embasis.data.images import decode
+    from embasis.data.images import decode, header
+    from embasis.data.images.transforms import centre_view
     from embasis.types import Preparation
 
     try:
-        found = decode.header(data)
-        size = decode.oriented_size(data, found)
+        read = header.read_header(data)
+        size = decode.oriented_size(read, decode.read_orientation(data, read))
         pixels = decode.decode(data)
         assert tuple(pixels.shape) == (3, *size)
-        decode.centre_view(pixels, Preparation(224, 0.875, "bilinear"))
-    except decode.UnreadableImage as error:
+        centre_view(pixels, Preparation(224, 0.875, "bilinear"))
+    except header.UnreadableImage as error:
         return str(error)
     return f"{size[1]}×{size[0]}"
 

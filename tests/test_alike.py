@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from embasis.data.alike import describe_alike, group_alike
-from embasis.data.images.check import check_images
-from embasis.data.images.sides import ImageOptions
+from embasis.data.images.folders import ImageOptions, check_images
 from embasis.data.segmentation.folders import maps_check
 from embasis.data.tables.pair import Finding, check_pair
-from embasis.data.workers.loading import Reader
+from embasis.data.workers.reader import Reader
 from image_trees import pictures, plant
 from map_trees import folder, scenes
 

@@ -14,7 +14,7 @@ import pytest
 
 from cli_tables import embasis, refused, write_tables
 from embasis.config import load
-from embasis.data.images.lists import scan_list
+from embasis.data.images.scan import scan_list
 from embasis.data.segmentation.classes import read_classes
 from embasis.data.tables.pair import load_pair
 from embasis.data.tables.read import read_raw, read_table
@@ -55,7 +55,7 @@ def test_one_long_path_in_many_rows_of_a_list_is_in_memory_once(tmp_path: Path) 
     paths = ["a.png", *["b" * 2**20] * 100]
     (tmp_path / "x.parquet").write_bytes(parquet(path=pa.array(paths).dictionary_encode()))
     scan, _ = scan_list(tmp_path / "x.parquet")
-    assert (len(scan.files), len(scan.refused), scan.seen) == (1, 100, 101)
+    assert (len(scan.files), len(scan.rejected), scan.seen) == (1, 100, 101)
 
 
 @pytest.mark.parametrize(

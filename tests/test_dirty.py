@@ -21,10 +21,10 @@ import torch
 from cli_tables import embasis
 from dirty_tree import KINDS, Line, plant_payloads, plant_tree, sound, state_of
 from embasis.data.images import files, header
-from embasis.data.images.folders import load_images
+from embasis.data.images.files import unescape_name
+from embasis.data.images.folders import ImageOptions, load_images
 from embasis.data.images.samples import Images
-from embasis.data.images.scan import name_bytes, scan_folder
-from embasis.data.images.sides import ImageOptions
+from embasis.data.images.scan import scan_folder
 from embasis.data.ledger import Account, account_for_files
 from embasis.errors import EmbasisError, InputDataError
 from embasis.storage import read_stored_table
@@ -75,7 +75,7 @@ def test_files_of_the_same_bytes_are_decoded_once_and_all_are_named(
     tree: dict[str, list[Line]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded = []
-    monkeypatch.setattr("embasis.data.workers.loading.request_for", lambda file: decoded.append(file) or usual(file))
+    monkeypatch.setattr("embasis.data.workers.reader.request_for", lambda file: decoded.append(file) or usual(file))
     found = checked("--workers", "0")
     assert found == wanted(tree)
     assert len(decoded) == 40 + 2 * 4  # the payloads of both sides, and the four kinds that only decoding finds
@@ -108,7 +108,7 @@ def test_an_account_that_is_not_even_is_an_error_in_words(tree: dict[str, list[L
     assert problem.files_seen == {"labelled": 100, "unlabelled": 100}
     lost = Images(problem.unlabelled.files[1:], problem.unlabelled.labels[1:], problem.unlabelled.ids[1:])
     broken = type(problem)(
-        problem.labelled, lost, problem.schema, refused=problem.refused, files_seen=problem.files_seen
+        problem.labelled, lost, problem.schema, rejected=problem.rejected, files_seen=problem.files_seen
     )
     with pytest.raises(EmbasisError) as caught:
         account_for_files(broken, {}, 7)
@@ -127,13 +127,13 @@ def test_an_account_that_is_not_even_is_an_error_in_words(tree: dict[str, list[L
 def test_a_refusal_that_is_not_written_down_is_noticed(
     tree: dict[str, list[Line]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = files.Collector.refuse
+    usual = files.Collector.reject
 
     def forgetful(self: files.Collector, name: str, reason: str, kind: str = "quarantined") -> None:
         if "format PSD" not in reason:
             usual(self, name, reason, kind)
 
-    monkeypatch.setattr(files.Collector, "refuse", forgetful)
+    monkeypatch.setattr(files.Collector, "reject", forgetful)
     assert checked("--workers", "0") != wanted(tree)
     with pytest.raises(EmbasisError, match="does not add up"):
         account_for_files(load_images("labelled", "unlabelled", options=ALL), {}, None)
@@ -153,7 +153,7 @@ def test_a_link_that_is_followed_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "a" / "out").symlink_to(tmp_path / "outside")
     kept, followed = scan_folder(tmp_path / "a"), scan_folder(tmp_path / "a", follow_links=True)
     assert ([file.name for file in kept.files], kept.seen) == (["1.png"], 2)
-    assert [(item.name, item.reason, item.kind) for item in kept.refused] == [("out", files.IS_LINK, "refused")]
+    assert [(item.name, item.reason, item.kind) for item in kept.rejected] == [("out", files.IS_LINK, "refused")]
     assert ([file.name for file in followed.files], followed.seen) == (["1.png", "out/2.png"], 2)
 
 
@@ -201,9 +201,9 @@ def test_odd_names_go_all_the_way_and_come_back_as_the_same_bytes(
     words = [*WORDS, "rounds=1", "data.budget=1", f"images.cache={tmp_path / 'cache'}"]
     result = embasis("fit", "photos", "odd", "-o", "run", *words)
     assert result.exit_code == 0, result.output
-    assert {name_bytes(name) for name in read_stored_table("run/labels/round-001.parquet")["id"]} == set(NAMES)
+    assert {unescape_name(name) for name in read_stored_table("run/labels/round-001.parquet")["id"]} == set(NAMES)
     rows = [json.loads(line) for line in Path("run/quarantine.jsonl").read_text().splitlines()]
-    assert {name_bytes(row["name"]) for row in rows} == {b"bad" + name[3:] for name in NAMES}
+    assert {unescape_name(row["name"]) for row in rows} == {b"bad" + name[3:] for name in NAMES}
     assert {row["reason"] for row in rows} == {"the file is empty"}
 
 
@@ -218,7 +218,7 @@ def vanishing(tmp_path: Path, count: int) -> Any:
     ready = read(problem, front)
     for path in sorted((tmp_path / "photos").rglob("*.png"))[:count]:
         path.unlink()
-    front.reader._refused.clear()
+    front.reader._rejected.clear()
     return go(tmp_path / "run", config, None, ready, front)
 
 

@@ -16,7 +16,7 @@ from PIL import Image
 import cli_tables
 from cli_tables import copied, embasis
 from embasis.data.segmentation.folders import load_maps
-from embasis.data.workers.loading import Reader
+from embasis.data.workers.reader import Reader
 from embasis.report.summary import input_summary
 from embasis.runs.export import Finished, labelled_pictures
 from embasis.runs.view import read_run_view

@@ -204,9 +204,9 @@ def test_files_that_cannot_be_read_are_named_and_the_rest_is_as_it_was(tmp_path:
     (tmp_path / "judged" / CLASSES[0] / "2.png").write_bytes(data[: len(data) // 2])
     (tmp_path / "judged" / CLASSES[2] / "0.png").unlink()
     ready = read(problem, front)
-    assert {item.name for item in ready.refused} == bad.keys()
-    assert {item.phase for item in ready.refused} == {"read"}
-    reasons = {item.name: item.reason for item in ready.refused}
+    assert {item.name for item in ready.rejected} == bad.keys()
+    assert {item.phase for item in ready.rejected} == {"read"}
+    reasons = {item.name: item.reason for item in ready.rejected}
     assert reasons[f"{CLASSES[0]}/2.png"] == "changed since the scan"
     assert reasons[f"{CLASSES[2]}/0.png"] == "cannot be read: No such file or directory (ENOENT)"
     assert ready.row_names is not None

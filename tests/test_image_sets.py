@@ -19,7 +19,7 @@ from embasis.data.datasets.image_sets import (
     pacs,
     visda17,
 )
-from embasis.data.workers.loading import Reader
+from embasis.data.workers.reader import Reader
 from embasis.errors import ConfigError
 from embasis.functional.metrics import METRICS
 from embasis.types import Preparation, RejectedFile
@@ -52,7 +52,7 @@ def test_a_miniature_is_a_sound_problem_wherever_it_lies(tmp_path, name, place):
         stored = {file.name: file.read() for file in side.files}
         assert all(content[f"{kind.below(origin)}/{path}"] == data for path, data in stored.items())
     assert (problem.unlabelled.labels == -1).all()
-    assert problem.refused == ()
+    assert problem.rejected == ()
     if kind.counts[source]:
         text = f"{name}: {source} has {2 * len(kind.classes)} images here, {kind.counts[source]:,} as published"
         assert problem.notes[0] == text
@@ -128,7 +128,7 @@ def test_sets_that_share_names_of_domains_may_share_a_root(tmp_path):
 
 def test_unreadable_images_are_listed_and_many_are_refused(tmp_path):
     plant(tmp_path, whole(OFFICE31) | {"amazon/images/bike/bad.jpg": b"", "amazon/images/loose.jpg": picture()})
-    assert office31(tmp_path).refused == (
+    assert office31(tmp_path).rejected == (
         RejectedFile("bike/bad.jpg", "the file is empty", "scan", "labelled"),
         RejectedFile("loose.jpg", "lies in no class folder", "scan", "labelled"),
     )
@@ -145,7 +145,7 @@ def test_visda_list_decides_which_images_belong(tmp_path):
     plant(tmp_path, content | {"train/bus/other.png": picture()})
     problem = visda17(tmp_path)
     assert "bus/other.png" not in problem.labelled.names
-    assert problem.refused == (
+    assert problem.rejected == (
         RejectedFile("bus/frame_0001.png", "in image_list.txt, but not there", "scan", "labelled"),
     )
     assert f"{tmp_path}: 1 image is not in train/image_list.txt and not used" in problem.notes
@@ -242,7 +242,7 @@ def test_the_real_office_caltech_10_has_the_published_sizes():
     for source, target in (("amazon", "webcam"), ("dslr", "caltech10")):
         problem = office_caltech10(root, source, target)
         assert (len(problem.labelled), len(problem.unlabelled)) == (sizes[source], sizes[target])
-        assert problem.refused == ()
+        assert problem.rejected == ()
     counts = Counter(problem.labelled.labels.tolist())
     assert [counts[number] for number in range(10)] == [12, 21, 12, 13, 10, 24, 22, 12, 8, 23]
     side = problem.labelled.prepared(Preparation(32, 1.0), Reader(0), "light")
@@ -254,7 +254,7 @@ def test_the_real_pacs_has_the_published_sizes():
     assert (len(problem.labelled), len(problem.unlabelled)) == (1670, 2048)
     assert torch.bincount(problem.labelled.labels).tolist() == [189, 202, 182, 186, 199, 280, 432]
     assert torch.bincount(problem.hidden_labels).tolist() == [379, 255, 285, 184, 201, 295, 449]
-    assert problem.refused == ()
+    assert problem.rejected == ()
 
 
 def test_the_real_digits_have_the_published_sizes():

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from embasis.data.images.decode import Header, UnreadableImage, decode, header
+from embasis.data.images.decode import decode
+from embasis.data.images.header import Header, UnreadableImage, read_header
 from embasis.data.images.scan import scan_folder
 from embasis.types import RejectedFile
 from picture_bombs import BOMBS, MOST, SIDE, many_scans, saved, tile
@@ -64,7 +65,7 @@ def test_no_small_file_of_any_kind_takes_much() -> None:
 def reason(data: bytes) -> str:
     """What the scan and the decoder say, which is the same."""
     said = []
-    for function in (header, decode):
+    for function in (read_header, decode):
         with pytest.raises(UnreadableImage) as caught:
             function(data)
         said.append(str(caught.value))
@@ -102,7 +103,7 @@ def test_a_refused_picture_is_a_line_of_the_ledger(tmp_path: Path) -> None:
     (tmp_path / "good.webp").write_bytes(saved("RGB", "WEBP", 40))
     scan = scan_folder(tmp_path)
     assert [file.name for file in scan.files] == ["good.webp"]
-    assert scan.refused == (RejectedFile("bomb.webp", REFUSED["WEBP"], "scan", kind="quarantined"),)
+    assert scan.rejected == (RejectedFile("bomb.webp", REFUSED["WEBP"], "scan", kind="quarantined"),)
 
 
 def test_a_photo_of_as_many_pixels_is_not_refused() -> None:
@@ -112,9 +113,9 @@ def test_a_photo_of_as_many_pixels_is_not_refused() -> None:
     flags = b"VP8X" + struct.pack("<IIHBHB", 10, 8, (SIDE - 1) & 0xFFFF, 0, (SIDE - 1) & 0xFFFF, 0)
     body = b"WEBP" + flags + small[12:] + filler
     photo = b"RIFF" + struct.pack("<I", len(body)) + body
-    assert header(photo) == Header("WEBP", SIDE, SIDE)
+    assert read_header(photo) == Header("WEBP", SIDE, SIDE)
     jpeg = BOMBS["JPEG cut"]()
-    assert header(jpeg[:2] + b"\xff\xfe\xff\xff" + bytes(0xFFFD) + jpeg[2:]) == Header("JPEG", SIDE, SIDE)
+    assert read_header(jpeg[:2] + b"\xff\xfe\xff\xff" + bytes(0xFFFD) + jpeg[2:]) == Header("JPEG", SIDE, SIDE)
 
 
 def test_progressive_pictures_of_ordinary_size_are_read() -> None:

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from embasis.data.images import decode as module
-from embasis.data.images import header as sniff
-from embasis.data.images.decode import Header, UnreadableImage, centre_view, decode, header, random_view
-from embasis.data.images.transforms import RATIO, crop_box
+from embasis.data.images import header as header_module
+from embasis.data.images.decode import decode
+from embasis.data.images.header import Header, UnreadableImage, read_header
+from embasis.data.images.transforms import CROP_RATIO, centre_view, crop_box, random_view
 from embasis.errors import ConfigError
 from embasis.types import Preparation
 
@@ -77,7 +78,7 @@ def test_a_lossless_image_gives_its_own_pixels_whatever_the_format(kind: str, op
     data = saved(PIXELS, kind, **options)
     assert rows(data) == PIXELS.tolist()
     assert sha(decode(data)) == "20c3ce161b5bb15a93dc162ff91ce04731d09567c51aaf9cda9ef84ebd2f40dc"
-    assert header(data) == Header(kind, 4, 5)
+    assert read_header(data) == Header(kind, 4, 5)
 
 
 def test_a_grey_image_has_its_value_in_all_channels() -> None:
@@ -171,8 +172,8 @@ def test_a_damaged_exif_block_counts_as_none() -> None:
 @pytest.fixture(params=["simplejpeg", "Pillow"])
 def jpeg_decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "Pillow":
-        monkeypatch.setattr(module, "simplejpeg", lambda: None)
-        monkeypatch.setattr(sniff, "simplejpeg", lambda: None)
+        monkeypatch.setattr(module, "load_simplejpeg", lambda: None)
+        monkeypatch.setattr(header_module, "load_simplejpeg", lambda: None)
     else:
         pytest.importorskip("simplejpeg")
     return str(request.param)
@@ -182,7 +183,7 @@ def jpeg_decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 def test_a_jpeg_is_close_to_what_was_saved(options: dict[str, Any], jpeg_decoder: str) -> None:
     data = saved(blocks(), "JPEG", quality=95, **options)
     difference = decode(data).permute(1, 2, 0).int() - torch.from_numpy(blocks()).int()
-    assert header(data) == Header("JPEG", 64, 64)
+    assert read_header(data) == Header("JPEG", 64, 64)
     assert difference.abs().float().mean() < (8 if "subsampling" in options else 4)
 
 
@@ -190,7 +191,7 @@ def test_both_jpeg_decoders_give_the_same_pixels(monkeypatch: pytest.MonkeyPatch
     pytest.importorskip("simplejpeg")
     data = saved(blocks(), "JPEG", quality=80)
     fast = decode(data)
-    monkeypatch.setattr(module, "simplejpeg", lambda: None)
+    monkeypatch.setattr(module, "load_simplejpeg", lambda: None)
     assert (fast.int() - decode(data).int()).abs().max() <= 1
 
 
@@ -244,7 +245,7 @@ def test_damage_leads_to_pixels_or_a_reason_and_to_nothing_else(data: st.DataObj
     damaged = bytearray(saved(PIXELS, kind, **options))
     for _ in range(data.draw(st.integers(1, 8))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
-    for function in (header, decode):
+    for function in (read_header, decode):
         text = ""
         try:
             function(bytes(damaged))
@@ -296,7 +297,7 @@ def gif_with_frame(side: int) -> bytes:
 def test_a_bomb_is_refused_from_its_header(name: str) -> None:
     data, expected = bombs()[name]
     with pytest.raises(UnreadableImage) as caught:
-        header(data)
+        read_header(data)
     assert str(caught.value) == expected
     assert reason(data) == expected
 
@@ -304,11 +305,11 @@ def test_a_bomb_is_refused_from_its_header(name: str) -> None:
 def test_bombs_take_no_memory() -> None:
     code = (
         "import sys, resource; sys.path.insert(0, 'tests')\n"
-        "from test_images_decode import bombs, decode, header, UnreadableImage, saved, PIXELS\n"
+        "from test_images_decode import bombs, decode, read_header, UnreadableImage, saved, PIXELS\n"
         "decode(saved(PIXELS, 'PNG')); decode(saved(PIXELS, 'JPEG'))\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "for data, _ in bombs().values():\n"
-        "    for function in (header, decode):\n"
+        "    for function in (read_header, decode):\n"
         "        try: function(data)\n"
         "        except UnreadableImage: pass\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
@@ -334,7 +335,7 @@ FOREIGN = [
 @pytest.mark.parametrize(("data", "expected"), FOREIGN)
 def test_what_is_not_read_is_refused_by_its_content(data: bytes, expected: str) -> None:
     with pytest.raises(UnreadableImage) as caught:
-        header(data)
+        read_header(data)
     assert str(caught.value) == expected
     assert reason(data) == expected
 
@@ -418,8 +419,8 @@ def test_a_random_part_lies_inside_and_is_not_too_long(height: int, width: int, 
     top, left, high, wide = crop_box(height, width, least, u)
     assert 0 <= top <= top + high <= height
     assert 0 <= left <= left + wide <= width
-    assert high <= wide * RATIO + 1
-    assert wide <= high * RATIO + 1
+    assert high <= wide * CROP_RATIO + 1
+    assert wide <= high * CROP_RATIO + 1
     if 3 / 4 <= height / width <= 4 / 3 and min(height, width) > 50:
         assert high * wide >= 0.7 * least * height * width
 

@@ -9,7 +9,7 @@ import torch
 
 from embasis.data.images.folders import ImageOptions, check_images, load_images, require_budget
 from embasis.data.tables.pair import Finding
-from embasis.data.workers.loading import Reader
+from embasis.data.workers.reader import Reader
 from embasis.errors import ConfigError, EmbasisWarning
 from embasis.types import Preparation, RejectedFile
 from image_trees import picture, pictures, plant, refusal
@@ -45,7 +45,7 @@ def test_a_class_is_the_first_level_folder_and_images_lie_at_any_depth(labelled,
     assert set(problem.row_names) == {"1.png", "2.png", "x/3.png"}
     assert list(problem.row_names) == problem.unlabelled.names
     assert (problem.unlabelled.ids[1:] > problem.unlabelled.ids[:-1]).all()
-    assert (problem.refused, problem.notes) == ((), ())
+    assert (problem.rejected, problem.notes) == ((), ())
 
 
 def test_the_images_of_a_problem_can_be_read(labelled, unlabelled):
@@ -69,7 +69,7 @@ def test_other_files_and_folders_change_no_class_number_and_no_id(labelled, unla
 def test_images_beside_the_class_folders_are_refused(labelled, unlabelled):
     plant(labelled, pictures(["loose.png"], 50))
     problem = load_images(labelled, unlabelled)
-    assert problem.refused == (RejectedFile("loose.png", "lies in no class folder", "scan", "labelled"),)
+    assert problem.rejected == (RejectedFile("loose.png", "lies in no class folder", "scan", "labelled"),)
     assert "loose.png" not in problem.labelled.names
 
 
@@ -186,7 +186,7 @@ def test_unknown_classes_of_the_test_images_are_refused_with_both_differences(la
     )
     problem = load_images(labelled, unlabelled, test=test, options=ImageOptions(allow_missing_class=True))
     assert problem.test.names == ["dog/9.png"]
-    assert problem.refused == (RejectedFile("emu/8.png", "its class is not on the labelled side", "scan", "test"),)
+    assert problem.rejected == (RejectedFile("emu/8.png", "its class is not on the labelled side", "scan", "test"),)
     assert f"{test}: left out, no class of the labelled side: 'emu'" in problem.notes
 
 
@@ -197,8 +197,8 @@ def test_few_unreadable_files_are_listed_and_not_used(labelled, unlabelled):
     plant(labelled, {f"cat/bad{number}.png": b"" for number in range(4)})
     plant(unlabelled, {f"bad{number}.png": b"no" for number in range(6)})
     problem = load_images(labelled, unlabelled)
-    assert len(problem.refused) == 10
-    assert {item.reason for item in problem.refused} == {"the file is empty", "not an image that is read"}
+    assert len(problem.rejected) == 10
+    assert {item.reason for item in problem.rejected} == {"the file is empty", "not an image that is read"}
     assert (len(problem.labelled), len(problem.unlabelled)) == (4, 3)
 
 
@@ -210,7 +210,7 @@ def test_more_than_the_budget_is_refused_with_what_would_do(labelled, unlabelled
         "bad01.png (the file is empty), bad02.png (the file is empty), …; "
         "`embasis check -o FILE` lists all, data.budget=0.6112 (check: --budget) allows more"
     )
-    assert len(load_images(labelled, unlabelled, options=ImageOptions(budget=0.6112)).refused) == 11
+    assert len(load_images(labelled, unlabelled, options=ImageOptions(budget=0.6112)).rejected) == 11
 
 
 @pytest.mark.parametrize(("seen", "budget", "most"), [(100, 0.001, 10), (20_000, 0.001, 20), (50, 1.0, 50), (9, 0, 10)])
@@ -292,7 +292,7 @@ def test_sound_folders_have_notes_only(labelled, unlabelled):
 def test_truncated_images_are_found_by_decoding(labelled, unlabelled):
     whole = picture(300, 200, "JPEG")
     plant(unlabelled, {"cut.jpg": whole[: len(whole) // 2]})
-    assert load_images(labelled, unlabelled).refused == ()
+    assert load_images(labelled, unlabelled).rejected == ()
     (finding,) = [finding for finding in check(labelled, unlabelled) if finding.level != "note"]
     assert finding.level == "warning"
     assert finding.text.startswith(f"{unlabelled}: cut.jpg: truncated")

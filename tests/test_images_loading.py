@@ -19,10 +19,10 @@ import pytest
 import torch
 from PIL import Image
 
+from embasis.data.images.files import ImageFile
 from embasis.data.images.samples import Images
-from embasis.data.images.scan import ImageFile
-from embasis.data.workers.loading import Reader
 from embasis.data.workers.process import WORKER, WorkerProcess
+from embasis.data.workers.reader import Reader
 from embasis.errors import ConfigError, InputDataError, ResourceError
 from embasis.types import Preparation, RejectedFile
 
@@ -75,8 +75,8 @@ def read(self):
         os.write(1, b"more noise")
     return real(self)
 ImageFile.read = read
-from embasis.data.workers.worker import main
-main()
+from embasis.data.workers.worker import serve_requests
+serve_requests()
 """
 
 
@@ -355,8 +355,8 @@ def test_a_worker_that_does_not_start_says_why(files: list[ImageFile]) -> None:
 
 PARENT = """
 import sys, time
-from embasis.data.workers.loading import Reader
-from embasis.data.images.scan import ImageFile
+from embasis.data.workers.reader import Reader
+from embasis.data.images.files import ImageFile
 from embasis.types import Preparation
 path, digest, command, mode = sys.argv[1], bytes.fromhex(sys.argv[2]), sys.argv[3], sys.argv[4]
 plain, slow = ImageFile("a", path, digest), ImageFile("b", path.replace("a.png", "sleep.png"), digest)
@@ -501,7 +501,7 @@ def test_a_row_that_cannot_be_read_is_written_down_once(files: list[ImageFile], 
         batch = images.inputs(torch.tensor([3, 1, 3]))
         next(images.stream([torch.tensor([3])], (0, 0, 0)))
     assert bool((batch[[0, 2]] == 128).all())
-    assert images.refused == [RejectedFile(images.names[3], "changed since the scan", "train")]
+    assert images.rejected == [RejectedFile(images.names[3], "changed since the scan", "train")]
 
 
 def test_a_worker_is_born_with_the_signals_of_a_terminal_blocked(tmp_path):

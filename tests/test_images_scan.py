@@ -19,18 +19,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embasis.data.images import decode
 from embasis.data.images import files as image_files
-from embasis.data.images.scan import (
-    ImageFile,
-    is_list,
-    name_bytes,
-    name_of,
-    scan_file,
-    scan_folder,
-    scan_list,
-    scan_tar,
-)
+from embasis.data.images.files import ImageFile, escape_name, unescape_name
+from embasis.data.images.header import Header
+from embasis.data.images.scan import is_list, scan_file, scan_folder, scan_list, scan_tar
 from embasis.types import RejectedFile
 from image_trees import archive, picture, pictures, plant, refusal
 
@@ -40,8 +32,8 @@ def names(scan) -> list[str]:
 
 
 def reasons(scan) -> dict[str, str]:
-    assert {item.phase for item in scan.refused} <= {"scan"}
-    return {item.name: item.reason for item in scan.refused}
+    assert {item.phase for item in scan.rejected} <= {"scan"}
+    return {item.name: item.reason for item in scan.rejected}
 
 
 @contextmanager
@@ -74,7 +66,7 @@ def test_images_at_any_depth_are_found_in_the_order_of_their_names(tmp_path):
     assert [file.read() for file in scan.files] == [content[name] for name in names(scan)]
     assert scan.files[0].digest == hashlib.blake2b(content["a.png"], digest_size=16).digest()
     assert scan.folders == ("a",)
-    assert (scan.refused, scan.notes, scan.small) == ((), (), ())
+    assert (scan.rejected, scan.notes, scan.small) == ((), (), ())
 
 
 def test_a_path_may_be_relative_and_text(tmp_path, monkeypatch):
@@ -255,7 +247,7 @@ def test_one_file_is_an_image_or_a_reason(tmp_path):
     (tmp_path / "link").symlink_to("a.dat")
     for path in (tmp_path / "a.dat", str(tmp_path / "link")):
         scan = scan_file(path)
-        assert (names(scan), scan.refused) == ([str(path)], ())
+        assert (names(scan), scan.rejected) == ([str(path)], ())
         assert scan.files[0].read() == picture()
     for name, reason in (("b.png", "the file is empty"), ("no", "no such file"), ("", "not a regular file")):
         scan = scan_file(tmp_path / name)
@@ -284,15 +276,15 @@ def test_awkward_names_are_all_usable_with_ids_of_their_own(tmp_path):
             stream.write(picture())
     scan = scan_folder(tmp_path)
     assert len(scan.files) == len({file.id for file in scan.files}) == len(AWKWARD)
-    assert {name_bytes(file.name) for file in scan.files} == set(AWKWARD)
+    assert {unescape_name(file.name) for file in scan.files} == set(AWKWARD)
     assert all(file.read() == picture() for file in scan.files)
     assert {r"\xff\xfe.png", r"\x5cxff\x5cxfe.png", r"back\x5cslash.png"} <= set(names(scan))
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_have_a_name_of_text_that_leads_back_to_them(raw):
-    assert name_bytes(name_of(raw)) == raw
-    name_of(raw).encode()
+    assert unescape_name(escape_name(raw)) == raw
+    escape_name(raw).encode()
 
 
 PARTS = st.binary(min_size=1, max_size=40).filter(lambda raw: not {0, 47} & set(raw) and not raw.startswith(b"."))
@@ -308,9 +300,9 @@ def test_names_on_disk_come_back_as_the_same_bytes(parts):
             with open(os.path.join(os.fsencode(folder), raw), "wb") as stream:
                 stream.write(picture(0, 2))
         scan = scan_folder(folder) if wanted else None
-        assert wanted == {name_bytes(file.name) for file in (scan.files if scan else ())}
+        assert wanted == {unescape_name(file.name) for file in (scan.files if scan else ())}
         assert scan is None or [file.path for file in scan.files] == [
-            os.path.join(folder, os.fsdecode(name_bytes(file.name))) for file in scan.files
+            os.path.join(folder, os.fsdecode(unescape_name(file.name))) for file in scan.files
         ]
 
 
@@ -426,7 +418,7 @@ def test_lines_that_lead_to_no_image_are_refused_with_their_line(tmp_path):
     path = write(tmp_path / "l.csv", "\n".join(lines) + "\n")
     scan, _ = scan_list(path)
     assert names(scan) == ["a.png"]
-    assert scan.refused == tuple(
+    assert scan.rejected == tuple(
         RejectedFile(name, reason, "scan")
         for name, reason in [
             ("./a.png", "is listed twice, again in line 5"),
@@ -488,8 +480,8 @@ def test_an_image_file_takes_little_memory():
 
 def test_files_of_the_same_bytes_share_one_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = {"a.png": b"one", "b.png": b"two", "c.png": b"one", "d.png": b"two"}
-    monkeypatch.setattr("embasis.data.images.decode.header", lambda content: decode.Header("PNG", 40, 40))
-    monkeypatch.setattr("embasis.data.images.files.MOST_SHARED", 1)
+    monkeypatch.setattr("embasis.data.images.files.read_header", lambda content: Header("PNG", 40, 40))
+    monkeypatch.setattr("embasis.data.images.files.MOST_SHARED_DIGESTS", 1)
     for name, content in data.items():
         (tmp_path / name).write_bytes(content)
     found = {file.name: file.digest for file in scan_folder(tmp_path).files}

@@ -15,7 +15,7 @@ from embasis.data.images.scan import scan_folder
 from embasis.data.segmentation.folders import are_map_folders, load_maps, map_problem, maps_check
 from embasis.data.segmentation.pairs import MapFile, is_map_folder
 from embasis.data.tables.pair import Finding
-from embasis.data.workers.loading import Reader
+from embasis.data.workers.reader import Reader
 from embasis.errors import EmbasisWarning
 from embasis.types import ClassTable, RejectedFile
 from image_trees import picture, pictures, plant, refusal
@@ -55,7 +55,7 @@ def test_pictures_and_maps_become_a_problem(labelled, unlabelled):
     assert sorted(problem.row_names) == ["a.png", "c.png", "deep/b.png"]
     assert list(problem.row_names) == problem.unlabelled.names
     assert (problem.unlabelled.labels == -1).all()
-    assert (problem.hidden_labels, problem.test, problem.refused, problem.notes) == (None, None, (), ())
+    assert (problem.hidden_labels, problem.test, problem.rejected, problem.notes) == (None, None, (), ())
     assert problem.labelled.sizes.tolist() == [[40, 40]] * 4
     for row, name in enumerate(problem.labelled.names):
         assert torch.equal(problem.labelled.truth[row], signed(int(name[0])))
@@ -109,7 +109,7 @@ def test_unlabelled_images_may_have_maps_in_part(labelled, tmp_path):
         f"{root}: 1 picture without a label map, not scored: images/x.png",
         f"{root}: 1 label map without a picture: labels/y.png",
     )
-    assert problem.refused == (RejectedFile("labels/z.png", "the file is empty", "scan", "unlabelled"),)
+    assert problem.rejected == (RejectedFile("labels/z.png", "the file is empty", "scan", "unlabelled"),)
 
 
 def test_what_lies_beside_images_is_said(labelled, tmp_path):
@@ -293,7 +293,7 @@ def test_a_broken_map_is_refused_with_its_picture(labelled, unlabelled):
     plant(labelled, {"labels/1.png": b"", "labels/2.png": whole[:-40], "images/3.png": b"no"})
     problem = load_maps(labelled, unlabelled)
     assert problem.labelled.names == ["0.png"]
-    assert problem.refused == (
+    assert problem.rejected == (
         RejectedFile("3.png", "not an image that is read", "scan", "labelled"),
         RejectedFile("1.png", "its label map: the file is empty", "scan", "labelled"),
         RejectedFile("2.png", "its label map: truncated PNG", "read", "labelled"),
@@ -313,7 +313,7 @@ def test_a_map_that_says_nothing_is_left_out(labelled, unlabelled):
     plant(labelled, {"labels/1.png": saved(np.full((40, 40), 255, np.uint8))})
     problem = load_maps(labelled, unlabelled, options=ImageOptions(budget=0))
     assert sorted(problem.labelled.names) == ["0.png", "2.png", "3.png"]
-    assert problem.refused == (RejectedFile("1.png", "its label map has no labelled pixel", "read", "labelled"),)
+    assert problem.rejected == (RejectedFile("1.png", "its label map has no labelled pixel", "read", "labelled"),)
     assert problem.notes == (f"{labelled}: 1 picture left out, the map has no labelled pixel: images/1.png",)
 
 
@@ -500,9 +500,9 @@ def test_paired_files_are_a_problem(labelled, tmp_path):
     test = plant(tmp_path / "t", {"images/a.png": picture(90), "labels/a.png": saved((grid(9) % 3) + 10)})
     note, lost = "said before", RejectedFile("x", "y", "scan", "labelled")
     problem = map_problem(
-        files(labelled), files(other), TABLE, test=files(test), test_table=ids_of_test, refused=[lost], notes=[note]
+        files(labelled), files(other), TABLE, test=files(test), test_table=ids_of_test, rejected=[lost], notes=[note]
     )
-    assert (problem.schema.names, problem.refused, problem.notes) == (NAMES, (lost,), (note,))
+    assert (problem.schema.names, problem.rejected, problem.notes) == (NAMES, (lost,), (note,))
     assert torch.equal(problem.test.truth[0], torch.from_numpy(grid(9) % 3).long())
     for row, name in enumerate(problem.row_names):
         assert torch.equal(problem.hidden_labels[row], signed(int(name[:2])))
@@ -552,5 +552,5 @@ def test_a_picture_that_cannot_be_decoded_is_left_out_before_training(labelled, 
     (unlabelled / "cut.jpg").write_bytes(whole[:-40])
     kept = load_maps(labelled, unlabelled, reader=HERE)
     assert len(kept.unlabelled) == 3
-    assert [(item.name, item.side) for item in kept.refused] == [("cut.jpg", "unlabelled")]
+    assert [(item.name, item.side) for item in kept.rejected] == [("cut.jpg", "unlabelled")]
     assert len(load_maps(labelled, unlabelled).unlabelled) == 4  # without a reader only headers are looked at

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from embasis.data.images.decode import LARGEST_PIXELS
+from embasis.data.images.header import LARGEST_PIXELS
 from embasis.data.segmentation.classes import class_file, colours_for, read_classes, table_of_numbers, unnamed_colours
 from embasis.data.segmentation.labels import (
     BadMap,

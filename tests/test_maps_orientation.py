@@ -10,9 +10,9 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from embasis.data.images.sides import ImageOptions
+from embasis.data.images.folders import ImageOptions
 from embasis.data.segmentation.folders import load_maps, maps_check
-from embasis.data.workers.loading import Reader
+from embasis.data.workers.reader import Reader
 from embasis.errors import InputDataError
 from embasis.types import MapPlan, MapPreparation
 from image_trees import plant

@@ -16,7 +16,7 @@ from torch import Tensor
 from embasis.data.images.files import ImageFile
 from embasis.data.segmentation.pairs import MapFile
 from embasis.data.segmentation.samples import MapArrays, MapFiles
-from embasis.data.workers.loading import Reader
+from embasis.data.workers.reader import Reader
 from embasis.errors import InputDataError
 from embasis.types import ClassTable, CropTarget, MapPlan, MapPreparation, RejectedFile, Samples, View
 
@@ -139,7 +139,7 @@ def test_counts_that_are_known_are_not_counted_again(files: list[MapFile], tmp_p
     Path(files[0].label.path).unlink()  # type: ignore[union-attr]
     given = MapFiles.of(files, TABLE, labelled=True, counts=known)
     assert torch.equal(given.pixel_counts, rows.pixel_counts)
-    assert given.refused == []
+    assert given.rejected == []
     with pytest.raises(InputDataError) as caught:
         MapFiles.of(files, TABLE, labelled=True, counts=torch.zeros(3, dtype=torch.int64))
     assert str(caught.value) == (
@@ -159,7 +159,7 @@ def test_the_unlabelled_side_never_touches_label_maps(files: list[MapFile]) -> N
     assert bool((hidden.labels == -1).all())
     assert hidden.counts(3).tolist() == [0, 0, 0]
     assert bool((hidden.truth[4] == -1).all())
-    assert hidden.refused == []
+    assert hidden.rejected == []
     assert bool((twin(hidden).take(torch.arange(3)).labels >= 0).all())
     alone = MapArrays.of(torch.zeros(2, 3, 16, 16, dtype=torch.uint8)).prepared(READY)
     assert (alone.labels.tolist(), alone.counts(2).tolist()) == ([-1, -1], [0, 0])
@@ -227,12 +227,12 @@ def test_a_row_that_cannot_be_read_is_grey_without_classes_and_written_down_once
             "its label map changed since the scan",
             "has 64×40 pixels, 60×40 at the scan",
         ]
-        assert rows.refused[:4] == [
+        assert rows.rejected[:4] == [
             RejectedFile(rows.names[row], reason, "train") for row, reason in enumerate(reasons)
         ]
-        assert rows.refused[4].name == rows.names[4]
-        assert rows.refused[4].reason.startswith("its label map: ")
-        assert len(rows.refused) == 5
+        assert rows.rejected[4].name == rows.names[4]
+        assert rows.rejected[4].reason.startswith("its label map: ")
+        assert len(rows.rejected) == 5
 
 
 def test_truth_and_pictures_that_vanish_are_empty_and_written_down(files: list[MapFile]) -> None:
@@ -242,7 +242,7 @@ def test_truth_and_pictures_that_vanish_are_empty_and_written_down(files: list[M
     for _ in range(2):
         assert torch.equal(rows.truth[2], torch.full((40, 64), -1))
         assert torch.equal(rows.picture(3), torch.full((3, 40, 64), 128, dtype=torch.uint8))
-    assert rows.refused == [
+    assert rows.rejected == [
         RejectedFile(rows.names[2], "its label map changed since the scan", "train"),
         RejectedFile(rows.names[3], "cannot be read: No such file or directory (ENOENT)", "train"),
     ]
@@ -257,7 +257,7 @@ def test_whole_pictures_of_several_sizes_are_read_one_by_one(tmp_path: Path, rea
         assert [tuple(view.inputs.shape[2:]) for view in views] == [shapes[name] for name in rows.names]
         assert [view.grid for view in views] == [(shapes[name][0] // 4, shapes[name][1] // 4) for name in rows.names]
         assert next(rows.stream([torch.arange(3)], (0, 0, 0))).inputs.shape == (3, 3, 32, 48)
-        assert rows.refused == []
+        assert rows.rejected == []
     with pytest.raises(InputDataError) as caught:
         rows_of(files[:2]).inputs(torch.tensor([0, 1]))
     got = ", ".join({"00.png": "48×32 (00.png)", "01.png": "32×48 (01.png)"}[name] for name in rows_of(files[:2]).names)

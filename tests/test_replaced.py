@@ -18,11 +18,11 @@ from benchmarks.array_file import ArrayFile
 
 from cli_tables import embasis
 from embasis.data.images.files import read_part
-from embasis.data.images.sides import ImageOptions
+from embasis.data.images.folders import ImageOptions
 from embasis.data.segmentation import folders as map_folders
 from embasis.data.segmentation.folders import load_maps
 from embasis.data.segmentation.samples import MapTruth
-from embasis.data.workers.loading import Reader
+from embasis.data.workers.reader import Reader
 from embasis.errors import InputDataError
 from embasis.runs.thumbnails import pixel_reader
 from embasis.storage.class_folder import ExportedImage, write_class_folder
@@ -127,7 +127,7 @@ def test_an_image_that_is_replaced_before_it_is_read_is_left_out(
     replace(tmp_path / "photos/amsel/bild 1.png")
     replace(tmp_path / "paintings/0ä 0.png")
     ready = read(problem, front)
-    assert list(ready.refused) == [
+    assert list(ready.rejected) == [
         RejectedFile("amsel/bild 1.png", reason, "read", "labelled"),
         RejectedFile("0ä 0.png", reason, "read", "unlabelled"),
     ]
@@ -148,7 +148,7 @@ def test_an_image_that_is_replaced_while_training_has_no_class(kind: str, tmp_pa
     assert view.y[0] == -1
     assert view.y[1] >= 0
     assert (view.inputs[0] == 128).all()
-    assert ready.labelled.refused == [RejectedFile("amsel/bild 1.png", reason, "train")]
+    assert ready.labelled.rejected == [RejectedFile("amsel/bild 1.png", reason, "train")]
 
 
 def test_a_file_that_shrinks_while_it_is_read_is_not_what_it_was(
@@ -166,7 +166,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_not_what_it_was(
         return whole(handle, count, offset)
 
     monkeypatch.setattr(os, "pread", pread)
-    assert list(read(problem, front).refused) == [
+    assert list(read(problem, front).rejected) == [
         RejectedFile("amsel/bild 1.png", "changed since the scan", "read", "labelled")
     ]
 
@@ -243,7 +243,7 @@ def test_a_picture_or_map_that_is_replaced_while_training_says_nothing(
         view = next(side.prepared(PREPARED, reader).stream([row]))
         assert (view.y == -1).all()
         assert (view.inputs == 128).all()
-    assert side.refused == [RejectedFile("1.png", reason, "train")]
+    assert side.rejected == [RejectedFile("1.png", reason, "train")]
 
 
 READ = {
@@ -276,7 +276,7 @@ def test_a_map_that_is_replaced_before_it_is_counted_is_refused(
 ) -> None:
     replacing(monkeypatch, kind, maps / "l/labels/1.png")
     problem = load_maps(maps / "l", maps / "u")
-    assert problem.refused == (RejectedFile("1.png", f"its label map: {READ[kind]}", "read", "labelled"),)
+    assert problem.rejected == (RejectedFile("1.png", f"its label map: {READ[kind]}", "read", "labelled"),)
     assert sorted(problem.labelled.names) == ["0.png", "2.png", "3.png"]
 
 
@@ -286,7 +286,7 @@ def test_a_map_for_scores_that_is_replaced_is_not_scored(
 ) -> None:
     replacing(monkeypatch, kind, maps / "u/labels/51.png")
     problem = load_maps(maps / "l", maps / "u")
-    assert problem.refused == (RejectedFile("labels/51.png", READ[kind], "read", "unlabelled", kind="unscored"),)
+    assert problem.rejected == (RejectedFile("labels/51.png", READ[kind], "read", "unlabelled", kind="unscored"),)
     assert isinstance(problem.hidden_labels, MapTruth)
     assert (problem.hidden_labels[list(problem.row_names or ()).index("51.png")] == -1).all()
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from embasis import storage
-from embasis.data.images.files import name_of
+from embasis.data.images.files import escape_name
 from embasis.data.segmentation.labels import class_map
 from embasis.errors import ConfigError, InputDataError, ResourceError, RunLockedError, UntrustedError
 from embasis.storage import (
@@ -190,7 +190,8 @@ HOSTILE = [
     "../a.png", "a/../../b.png", "/etc/passwd", "a//b.png", "./a.png", "a/./b.jpg", "nul\0.png", "line\n.png",
     "\x1b[31m.png", "\x85.png", "x" * 256 + ".png", "x/" * 600 + "a.png", "\ud800.png",
     ".embasis-tmp-0123456789abcdef/a.png",
-    "é" * 126 + ".jpg", "..", "", "/", "a/", name_of(b"\xff\\x.png"), name_of(b"caf\xe9.jpg"), "~/.ssh/key", "CON.png",
+    "é" * 126 + ".jpg", "..", "", "/", "a/", escape_name(b"\xff\\x.png"), escape_name(b"caf\xe9.jpg"),
+    "~/.ssh/key", "CON.png",
 ]  # fmt: skip
 
 

@@ -196,7 +196,7 @@ def test_a_miniature_is_a_sound_problem_wherever_it_lies(tmp_path, name, place):
     for side in sides:
         assert (side.ids[1:] > side.ids[:-1]).all()
         assert len(set(side.names)) == len(side)
-    assert problem.refused == ()
+    assert problem.rejected == ()
     for side in (problem.labelled, problem.test):
         assert ((side.labels >= 0) & (side.labels < len(train_ids))).all()
         assert (side.counts(len(train_ids)) > 0).all()
@@ -371,7 +371,7 @@ def test_a_few_unreadable_files_and_maps_of_another_size_are_listed(tmp_path):
         plant(tmp_path / "gta5" / folder, {f"{name}.png": data for name, data in content.items()})
     problem = gta5_cityscapes(tmp_path)
     assert len(problem.labelled) == 3
-    assert problem.refused == (
+    assert problem.rejected == (
         RejectedFile("00004.png", "the file is empty", "scan", "labelled"),
         RejectedFile("00007.png", "not an image that is read", "scan", "labelled"),
         RejectedFile("00005.png", "its label map: the file is empty", "scan", "labelled"),
@@ -443,7 +443,7 @@ def test_the_real_carla_and_camvid_have_the_published_sizes():
     real_data("camvid_trainval_480x360.tar")
     problem = carla_camvid(real_data("carla_512x256.tar"))
     assert (len(problem.labelled), len(problem.unlabelled), len(problem.test)) == (603, 367, 101)
-    assert problem.refused == ()
+    assert problem.rejected == ()
     assert problem.schema.names == (
         *("road", "sidewalk", "building", "fence", "pole", "traffic sign", "vegetation", "sky", "car"),
     )

@@ -17,7 +17,7 @@ import pytest
 
 from cli_tables import ENVIRONMENT, PROGRAM, embasis, refused, write_tables
 from embasis.data.datasets.digit_sets import read_digit_pack as digit_pack
-from embasis.data.images.lists import scan_list
+from embasis.data.images.scan import scan_list
 from embasis.data.problem import label_names
 from embasis.data.tables import csv_text
 from embasis.data.tables.csv_text import read_csv_rows

@@ -75,7 +75,7 @@ MUTANTS = (
         "test_images_golden.py",
     ),
     Mutant(
-        "a grey row keeps its class", IMAGE + "samples.py", "labels[[*refused]] = -1", "labels = labels",
+        "a grey row keeps its class", IMAGE + "samples.py", "labels[[*rejected]] = -1", "labels = labels",
         "test_dirty.py::test_files_that_vanish_while_training_are_written_down_and_have_no_class",
     ),
     Mutant(
@@ -98,13 +98,13 @@ MUTANTS = (
         "test_resources.py::test_a_table_that_does_not_fit_is_refused_from_its_header",
     ),
     Mutant(
-        "only the first file of the same bytes is named", IMAGE + "check.py",
+        "only the first file of the same bytes is named", IMAGE + "folders.py",
         "for file in side.scan.files if file.digest in broken", "for file in files if file.digest in broken",
         "test_dirty.py::test_check_lists_every_damaged_file_of_twenty_kinds_with_its_reason",
     ),
     Mutant(
-        "files are not counted when they are met", IMAGE + "scan.py",
-        "or first:\n        collector.seen += 1\n", "or first:\n",
+        "files are not counted when they are met", IMAGE + "files.py",
+        "            self.seen += 1\n            self.examine(", "            self.examine(",
         "test_dirty.py::test_an_account_that_is_not_even_is_an_error_in_words",
     ),
     Mutant(
@@ -126,11 +126,12 @@ MUTANTS = (
         "test_dirty.py::test_a_link_that_is_followed_is_noticed",
     ),
     Mutant(
-        "any number of workers may die", IMAGE + "pool.py", "if len(call.deaths) > 1:", "if len(call.deaths) > 99:",
+        "any number of workers may die", "data/workers/reader.py",
+        "if len(job.deaths) > 1:", "if len(job.deaths) > 99:",
         "test_images_loading.py::test_the_second_worker_lost_in_one_pass_ends_it",
     ),
     Mutant(
-        "the budget is not asked", IMAGE + "sides.py", "        len(refused) <= most,\n", "        True,\n",
+        "the budget is not asked", IMAGE + "folders.py", "        len(rejected) <= most,\n", "        True,\n",
         "test_images_folders.py::test_more_than_the_budget_is_refused_with_what_would_do",
     ),
     Mutant(
@@ -148,7 +149,7 @@ MUTANTS = (
         "test_resources.py::test_the_commands_ask_for_disk_before_long_work",
     ),
     Mutant(
-        "transparent pixels lie over black", IMAGE + "parts.py", "255 * (255 - alpha)", "0 * (255 - alpha)",
+        "transparent pixels lie over black", IMAGE + "decode.py", "255 * (255 - alpha)", "0 * (255 - alpha)",
         "test_images_golden.py",
     ),
 )  # fmt: skip

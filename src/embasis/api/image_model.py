@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from embasis import config as settings
-from embasis.data.images.decode import pixels_of
-from embasis.data.images.files import ImageFile, name_of
-from embasis.data.images.folders import ImageOptions, load_images, require_budget, without_folders
+from embasis.data.images.decode import convert_picture
+from embasis.data.images.files import ImageFile, escape_name
+from embasis.data.images.folders import ImageOptions, load_images, require_budget, strip_folders
 from embasis.data.images.scan import scan_file, scan_folder
 from embasis.data.images.transforms import centre_view
 from embasis.engine.features import CHUNK
@@ -104,7 +104,7 @@ class ImageModel:
             path = os.fspath(images)
             require(os.path.lexists(path), f"{path}: no such file or folder", InputDataError)
             scan = scan_folder(path) if os.path.isdir(path) else scan_file(path)
-            return self._files(list(scan.files), {item.name: item.reason for item in scan.refused})
+            return self._files(list(scan.files), {item.name: item.reason for item in scan.rejected})
         items = [images] if is_picture(images) else list(images)
         require(len(items) > 0, "images: at least one is needed, got none")
         if all(isinstance(item, str | os.PathLike) for item in items):
@@ -136,8 +136,8 @@ class ImageModel:
         for path in dict.fromkeys(paths):
             scan = scan_file(path)
             files += scan.files
-            reasons |= {item.name: item.reason for item in scan.refused}
-        return in_order(self._files(files, reasons), [name_of(os.fsencode(path)) for path in paths])
+            reasons |= {item.name: item.reason for item in scan.rejected}
+        return in_order(self._files(files, reasons), [escape_name(os.fsencode(path)) for path in paths])
 
     def _files(self, files: Sequence[ImageFile], reasons: dict[str, str]) -> Labels:
         parts: list[dict[str, list[Any]]] = []
@@ -155,7 +155,7 @@ class ImageModel:
         assert front is not None
         parts = []
         for numbers in torch.arange(len(items)).split(CHUNK):  # so many views are in memory, however many pictures
-            views = [centre_view(pixels_of(items[row]), front.backbone.preparation) for row in numbers.tolist()]
+            views = [centre_view(convert_picture(items[row]), front.backbone.preparation) for row in numbers.tolist()]
             rows = torch.cat(
                 [front.forward_stem(torch.stack(views[at : at + PIECE])) for at in range(0, len(views), PIECE)]
             )
@@ -233,13 +233,13 @@ def fit_images(
         sides = {"the labelled side": labelled, "the unlabelled side": unlabelled, "the test side": test}
         require_apart(output, sides, folder=True, run=True)
     problem = load_images(labelled, unlabelled, test=test, options=chosen)
-    problem = without_folders(problem, labelled, unlabelled, test)
+    problem = strip_folders(problem, labelled, unlabelled, test)
     front = open_image_inputs(config, backbone if isinstance(backbone, Backbone) else None)
     validate_settings(problem, config, front)
     with front.reader:
         seen = max(total for _, total in front.cache_features(problem))
         ready = front.feature_problem(problem)
-        require_budget(ready.refused, seen + len(problem.refused), chosen.budget)
+        require_budget(ready.rejected, seen + len(problem.rejected), chosen.budget)
         if output is not None:
             return in_folder(TrainingRun(ready, config, RunFolder(Path(output)), front))
         return in_memory(build(ready, config, front), ready)

@@ -101,7 +101,7 @@ def read_features(problem: Problem, front: ImageInputs) -> Problem:
     """The problem with its images read, from the feature cache where they were read before."""
     seen = max(total for _, total in front.cache_features(problem))
     ready = front.feature_problem(problem)
-    require_budget(ready.refused, seen + len(problem.refused), ImageOptions().budget)
+    require_budget(ready.rejected, seen + len(problem.rejected), ImageOptions().budget)
     return ready
 
 

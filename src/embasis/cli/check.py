@@ -14,7 +14,7 @@ from embasis.cli.image_options import is_image_side
 from embasis.data.images.folders import ImageOptions, check_images
 from embasis.data.segmentation.folders import are_map_folders, maps_check
 from embasis.data.tables.pair import Finding, check_pair
-from embasis.data.workers.loading import Reader
+from embasis.data.workers.reader import Reader
 from embasis.errors import ConfigError, require
 from embasis.storage import require_apart, write_output
 
@@ -62,6 +62,6 @@ def check_sides(
 
 def write_rejected(path: Path, findings: Sequence[Finding]) -> None:
     """Write every file that cannot be used, with its reason, one JSON object a line."""
-    rejected = [item for finding in findings for item in finding.refused]
+    rejected = [item for finding in findings for item in finding.rejected]
     write_output(path, "".join(json.dumps(asdict(item), sort_keys=True) + "\n" for item in rejected))
     echo(f"wrote {path}: {counted(len(rejected), 'file')} that cannot be used")

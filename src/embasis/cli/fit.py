@@ -17,7 +17,7 @@ from embasis.cli.mapping import load_mapped
 from embasis.cli.training_loop import train
 from embasis.config import IMAGE_DATA, Config
 from embasis.data.datasets.domain_sets import find_data_folder
-from embasis.data.images.folders import load_images, without_folders
+from embasis.data.images.folders import load_images, strip_folders
 from embasis.data.segmentation.folders import are_map_folders
 from embasis.data.tables.pair import load_pair
 from embasis.engine.state import TrainState
@@ -101,7 +101,7 @@ def load_data(config: Config) -> tuple[Problem, Config]:
         rule = "corrections are for data of your own, LABELLED and UNLABELLED, not for a named data set"
         require("corrections" not in data, rule, ConfigError)
         _, problem = load_problem(str(data["dataset"]), config.seed, None, data)
-        problem = without_folders(problem, find_data_folder(data.pop("root", None)))
+        problem = strip_folders(problem, find_data_folder(data.pop("root", None)))
         return problem, msgspec.structs.replace(config, data=data)
     names = (*TABLES, "label", "id", "classes", "corrections", *IMAGE_DATA)
     for key in data:
@@ -127,7 +127,7 @@ def two_sides(data: dict[str, Any], config: Config) -> Problem:
         require("classes" not in data, "classes are for label maps, the tables have none", ConfigError)
         id_ = None if id_ is None else str(id_)
         problem = load_pair(**sides, label=label, id=id_, forbid_leakage=forbid)
-        return without_folders(corrected(problem, data), *sides.values(), data.get("corrections"))
+        return strip_folders(corrected(problem, data), *sides.values(), data.get("corrections"))
     odd = [sides[key] for key, images in kinds.items() if not images and os.path.exists(sides[key])]
     rule = f"images and tables cannot be mixed; no folder or list of images: {', '.join(odd)}"
     require(not odd, rule, InputDataError)
@@ -138,7 +138,7 @@ def two_sides(data: dict[str, Any], config: Config) -> Problem:
     require("classes" not in data, "classes are for label maps, the images have none", ConfigError)
     require_cache_place(config)
     problem = load_images(**sides, label=label, options=options_of(data))
-    return without_folders(corrected(problem, data), *sides.values(), data.get("corrections"))
+    return strip_folders(corrected(problem, data), *sides.values(), data.get("corrections"))
 
 
 def corrected(problem: Problem, data: dict[str, Any]) -> Problem:

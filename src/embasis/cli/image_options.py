@@ -10,9 +10,8 @@ from embasis.benchmark.compare import iter_problems
 from embasis.cli.console import echo, progress_bar
 from embasis.config import Config
 from embasis.data.images.files import ImageFile
-from embasis.data.images.folders import require_budget
+from embasis.data.images.folders import ImageOptions, require_budget
 from embasis.data.images.scan import is_list, scan_file, scan_folder, scan_list
-from embasis.data.images.sides import ImageOptions
 from embasis.errors import ConfigError, InputDataError, Interrupted, require
 from embasis.inputs.image_inputs import ImageInputs, is_images, open_image_inputs
 from embasis.runs.model import Model, label_columns
@@ -58,7 +57,7 @@ def read_images(problem: Problem, front: ImageInputs, config: Config, stop: Sign
     if front.cache is not None:
         front.reader.close()  # training reads features only
     ready = front.feature_problem(problem)
-    require_budget(ready.refused, seen + len(problem.refused), options_of(config.data).budget)
+    require_budget(ready.rejected, seen + len(problem.rejected), options_of(config.data).budget)
     return ready
 
 
@@ -90,11 +89,11 @@ def say_notes(problem: Problem) -> None:
     """What the user should know of the data before training."""
     for note in problem.notes:
         echo(f"note: {note}")
-    if problem.refused:
-        named = "; ".join(f"{item.name}: {item.reason}" for item in problem.refused[:MOST_NAMED])
-        more = len(problem.refused) - MOST_NAMED
+    if problem.rejected:
+        named = "; ".join(f"{item.name}: {item.reason}" for item in problem.rejected[:MOST_NAMED])
+        more = len(problem.rejected) - MOST_NAMED
         rest = f"; and {more:,} more" if more > 0 else ""
-        count = "1 file is" if len(problem.refused) == 1 else f"{len(problem.refused):,} files are"
+        count = "1 file is" if len(problem.rejected) == 1 else f"{len(problem.rejected):,} files are"
         echo(f"note: {count} not used (all are in quarantine.jsonl): {named}{rest}")
 
 
@@ -109,37 +108,37 @@ def files_of(path: str, follow_links: bool) -> tuple[list[ImageFile], dict[str, 
         hint = "name a folder, an image, or a .csv with a column path"
         require(not table, f"{path}: is a table without a column path, the run labels images; {hint}", InputDataError)
         scan = scan_file(path)
-    refused = {item.name: item.reason for item in scan.refused}
+    rejected = {item.name: item.reason for item in scan.rejected}
     require(
-        scan.files, f"{path}: no image can be read: {'; '.join(refused.values()) or 'there is none'}", InputDataError
+        scan.files, f"{path}: no image can be read: {'; '.join(rejected.values()) or 'there is none'}", InputDataError
     )
-    return list(scan.files), refused
+    return list(scan.files), rejected
 
 
 def label_files(model: Model, path: str, follow_links: bool) -> dict[str, list[Any]]:
     """The table of labels for the images of `path`, in the order of their names; unreadable ones have none."""
-    files, refused = files_of(path, follow_links)
+    files, rejected = files_of(path, follow_links)
     columns: dict[str, list[Any]] = {}
     done = 0
     with progress_bar("labelling images", 1) as show:
         for good, verdict, broken in model.files(files):
-            refused |= broken
+            rejected |= broken
             done += len(good) + len(broken)
             show(done / len(files), f"labelling images: {done:,} of {len(files):,}")
             if verdict is not None:
                 part = label_columns(verdict, [file.name for file in good], model.schema)
                 for name, column in part.items():
                     columns.setdefault(name, []).extend(column)
-    reasons = "; ".join(f"{name}: {reason}" for name, reason in list(refused.items())[:MOST_NAMED])
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in list(rejected.items())[:MOST_NAMED])
     require(columns, f"{path}: no image can be read: {reasons}", InputDataError)
-    for name in refused:
+    for name in rejected:
         for key, column in columns.items():
             column.append({"id": name, "trusted": False}.get(key))
     order = sorted(range(len(columns["id"])), key=columns["id"].__getitem__)
     columns = {name: [column[row] for row in order] for name, column in columns.items()}
-    if refused:
-        named = "; ".join(f"{name}: {reason}" for name, reason in list(refused.items())[:MOST_NAMED])
-        count = "1 file" if len(refused) == 1 else f"{len(refused):,} files"
+    if rejected:
+        named = "; ".join(f"{name}: {reason}" for name, reason in list(rejected.items())[:MOST_NAMED])
+        count = "1 file" if len(rejected) == 1 else f"{len(rejected):,} files"
         echo(f"warning: {count} could not be read and got no label: {named}", err=True)
     return columns
 

@@ -12,11 +12,11 @@ import torch
 
 from embasis.cli.console import echo, progress_bar, warn
 from embasis.cli.image_options import MOST_NAMED, files_of, options_of
-from embasis.data.images.folders import without_folders
+from embasis.data.images.folders import strip_folders
 from embasis.data.segmentation.folders import load_maps
 from embasis.data.segmentation.pairs import MapFile
 from embasis.data.segmentation.samples import MapFiles
-from embasis.data.workers.loading import Reader
+from embasis.data.workers.reader import Reader
 from embasis.engine.labels import LabelBatch
 from embasis.errors import ConfigError, InputDataError, quoted, require
 from embasis.methods.selectors import ConfidenceThreshold, SelectNone
@@ -36,7 +36,7 @@ def load_mapped(data: dict[str, Any], sides: dict[str, str]) -> Problem:
     given = {name: str(data[name]) for name in ("classes", "corrections") if name in data}
     with Reader() as reader:
         problem = load_maps(**sides, **given, options=options_of(data), reader=reader)
-    return without_folders(problem, *sides.values(), given.get("corrections"))
+    return strip_folders(problem, *sides.values(), given.get("corrections"))
 
 
 def write_predictions(
@@ -53,7 +53,7 @@ def write_predictions(
     require(Path(output).suffix not in (".csv", ".parquet"), rule, ConfigError)
     assert model.maps is not None
     folder = LabelMapFolder(output, model.maps.table)
-    files, refused = pictures_of(path, follow_links)
+    files, rejected = pictures_of(path, follow_links)
     trusted, written, kept = 0.0, 0, None
     if precision is not None:
         kept = promised(model, files, scales, flip, precision)
@@ -62,18 +62,18 @@ def write_predictions(
     assert model.maps is not None
     with progress_bar("labelling pictures", len(files)) as show, model.maps.reader:
         samples = model.picture_samples(files)
-        parts = predicted(model, samples, scales, flip, refused)
+        parts = predicted(model, samples, scales, flip, rejected)
         first = next(parts, None)  # nothing is written where no picture can be read
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in list(refused.items())[:MOST_NAMED])
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in list(rejected.items())[:MOST_NAMED])
         require(first is not None, f"{path}: no picture can be read: {reasons}", InputDataError)
         assert first is not None
         for line in write_maps(folder, chain([first], parts), samples.sizes, model.schema, samples.names):
             written += 1
             trusted += line["trusted"]
             show(written, f"labelling pictures: {written:,} of {len(files):,}")
-    if refused:
-        named = "; ".join(f"{name}: {reason}" for name, reason in list(refused.items())[:MOST_NAMED])
-        count = "1 file" if len(refused) == 1 else f"{len(refused):,} files"
+    if rejected:
+        named = "; ".join(f"{name}: {reason}" for name, reason in list(rejected.items())[:MOST_NAMED])
+        count = "1 file" if len(rejected) == 1 else f"{len(rejected):,} files"
         echo(f"warning: {count} could not be read and got no labels: {named}", err=True)
     pictures = "1 picture" if written == 1 else f"{written:,} pictures"
     echo(f"wrote {output}: labels, confidence, variance and trust of {pictures}, {trusted / written:.0%} trusted")
@@ -103,17 +103,17 @@ def pictures_of(path: str, follow_links: bool) -> tuple[list[MapFile], dict[str,
     """The pictures of a folder (of its images/, as in training), of a list, or the one that is named."""
     images = Path(path) / "images"
     place = str(images) if images.is_dir() else path
-    files, refused = files_of(place, follow_links)
+    files, rejected = files_of(place, follow_links)
     rows = sorted((MapFile(file, None, file.size) for file in files), key=lambda file: file.id)
-    return rows, refused
+    return rows, rejected
 
 
 def predicted(
-    model: Model, samples: MapFiles, scales: Sequence[float], flip: bool, refused: dict[str, str]
+    model: Model, samples: MapFiles, scales: Sequence[float], flip: bool, rejected: dict[str, str]
 ) -> Iterator[LabelBatch]:
     """The labels of the pictures that can be read, one by one; why others cannot goes to `refused`."""
     for found in model.pictures(samples, scales, flip):
-        late = {item.name: item.reason for item in samples.refused}
-        refused.update(late)
+        late = {item.name: item.reason for item in samples.rejected}
+        rejected.update(late)
         if samples.files[int(found.rows[0])].name not in late:
             yield found

@@ -51,7 +51,7 @@ def account_for_files(
     for name, side in sides.items():
         if side is None:
             continue
-        refused = [item for item in problem.refused if item.side == name]
+        refused = [item for item in problem.rejected if item.side == name]
         lost = len({item.name for item in late.get(name, ())})
         rows = len(side) - lost
         chosen = min(trusted, rows) if name == UNLABELLED and trusted is not None else rows

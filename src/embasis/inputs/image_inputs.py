@@ -27,7 +27,7 @@ from embasis.config import Config
 from embasis.data.images.files import ImageFile
 from embasis.data.images.samples import Images
 from embasis.data.problem import listed
-from embasis.data.workers.loading import Reader
+from embasis.data.workers.reader import Reader
 from embasis.engine.features import fill
 from embasis.errors import ConfigError, InputDataError, NumericalError, ResourceError, quoted, require
 from embasis.networks import PRETRAINED
@@ -153,15 +153,15 @@ class ImageInputs:
 
     def feature_problem(self, problem: Problem) -> Problem:
         """The problem that is trained on: rows in place of files, without those that could not be read."""
-        refused = list(problem.refused)
-        labelled, _ = self._side(problem.labelled, "labelled", refused)
+        rejected = list(problem.rejected)
+        labelled, _ = self._side(problem.labelled, "labelled", rejected)
         gone = {*problem.labelled.labels.tolist()} - {*labelled.labels.tolist()}
         empty = f"labelled: classes without an image that can be read: {listed(problem.schema.names[c] for c in gone)}"
         require(not gone, f"{empty}; repair their images, or take these classes out", InputDataError)
-        unlabelled, kept = self._side(problem.unlabelled, "unlabelled", refused)
+        unlabelled, kept = self._side(problem.unlabelled, "unlabelled", rejected)
         files = problem.unlabelled.files if isinstance(problem.unlabelled, Images) else ()
         self.unlabelled = tuple(files[row] for row in kept.tolist())
-        test = None if problem.test is None else self._side(problem.test, "test", refused)[0]
+        test = None if problem.test is None else self._side(problem.test, "test", rejected)[0]
         return replace(
             problem,
             labelled=labelled,
@@ -169,17 +169,17 @@ class ImageInputs:
             test=test,
             hidden_labels=problem.hidden_labels[kept] if isinstance(problem.hidden_labels, Tensor) else None,
             row_names=None if problem.row_names is None else tuple(problem.row_names[row] for row in kept.tolist()),
-            refused=tuple(refused),
+            rejected=tuple(rejected),
         )
 
     def _side(
-        self, side: Any, name: str, refused: list[RejectedFile]
+        self, side: Any, name: str, rejected: list[RejectedFile]
     ) -> tuple[Arrays | CachedFeatures | Images, Tensor]:
         """One side's rows, and which of its files they are."""
         require(isinstance(side, Images), "images are expected on both sides", InputDataError)
         bad = {row for row, file in enumerate(side.files) if file.digest in self.failed}
         for row in sorted(bad):
-            refused.append(RejectedFile(side.files[row].name, self.failed[side.files[row].digest], "read", name))
+            rejected.append(RejectedFile(side.files[row].name, self.failed[side.files[row].digest], "read", name))
         kept = torch.tensor([row for row in range(len(side.files)) if row not in bad], dtype=torch.int64)
         require(len(kept) or not len(side.files), f"none of {len(side.files)} images can be read", InputDataError)
         chosen = side.take(kept)

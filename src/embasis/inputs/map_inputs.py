@@ -17,7 +17,7 @@ from embasis import config as settings
 from embasis.config import OF_BACKBONE, Config
 from embasis.data.segmentation.classes import colours_for
 from embasis.data.segmentation.samples import MapArrays, MapFiles
-from embasis.data.workers.loading import Reader
+from embasis.data.workers.reader import Reader
 from embasis.errors import ConfigError, CorruptError, known, quoted, require
 from embasis.inputs.image_inputs import backbone_settings, make_backbone
 from embasis.networks import BACKBONES, SEGMENTERS

@@ -75,7 +75,7 @@ def backbone_of(built: RunParts) -> str | None:
 
 def refused_note(problem: Problem) -> list[str]:
     """One sentence about files that are not used."""
-    count = len(problem.refused)
+    count = len(problem.rejected)
     what = "1 file is" if count == 1 else f"{count:,} files are"
     return [f"{what} not used; quarantine.jsonl names each with its reason"] if count else []
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from embasis.data.corrections import with_corrections
-from embasis.data.images.files import shown
+from embasis.data.images.files import printable_path
 from embasis.data.problem import decode_text, label_names, listed
 from embasis.data.tables.csv_text import read_csv_rows
 from embasis.data.tables.parquet import LARGEST_TABLE, read_column_names, read_columns
@@ -41,14 +41,14 @@ def corrected_problem(
 ) -> Problem:
     """The problem after the rows that the table names have moved to the labelled side."""
     labels = read_corrections(path, problem.schema.names, label, id, numbered=problem.row_names is None)
-    return with_corrections(problem, labels, shown(path), shown(unlabelled))
+    return with_corrections(problem, labels, printable_path(path), printable_path(unlabelled))
 
 
 def read_corrections(
     path: str, classes: Sequence[str], label: str = LABEL, id: str | None = None, *, numbered: bool
 ) -> dict[str, str]:
     """The class of each row that the table names; `numbered`: ids are numbers, which may be written as 12.0, too."""
-    where, columns = shown(path), _read(Path(path))
+    where, columns = printable_path(path), _read(Path(path))
     semicolons = "; separate its cells by commas" if len(columns) == 1 and ";" in next(iter(columns)) else ""
     there = f"columns: {listed(columns)}{semicolons}"
     key = next((name for name in (id, ID, PATH) if name in columns), None)
@@ -115,7 +115,7 @@ def _texts(cells: list[Any], where: str) -> list[str]:
 
 def _read(path: Path) -> Columns:
     """All columns of the table."""
-    where, kind = shown(path), path.suffix.lower()
+    where, kind = printable_path(path), path.suffix.lower()
     rule = f"{where}: corrections must be a .csv or .parquet file with columns {ID} and {LABEL}"
     require(kind in (".csv", ".parquet") and not os.path.isdir(path), rule)
     try:
@@ -136,11 +136,11 @@ def _read(path: Path) -> Columns:
 
 def _csv(path: Path) -> Columns:
     rows = list(read_csv_rows(path))
-    require(rows, f"{shown(path)}: no rows")
+    require(rows, f"{printable_path(path)}: no rows")
     (_, header), *body = rows
     require_different(header, path)
     for line, cells in body:
-        rule = f"{shown(path)}: line {line} has {len(cells)} fields, the header has {len(header)}"
+        rule = f"{printable_path(path)}: line {line} has {len(cells)} fields, the header has {len(header)}"
         require(len(cells) == len(header), rule)
     return {name: [unescape_formula(cells[at]) for _, cells in body] for at, name in enumerate(header)}
 

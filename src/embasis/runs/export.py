@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embasis.data.images.files import name_bytes, shown, why
+from embasis.data.images.files import describe_os_error, printable_path, unescape_name
 from embasis.data.images.header import UnreadableImage
-from embasis.data.images.lists import is_list, listed_paths
+from embasis.data.images.scan import is_list, resolve_list
 from embasis.data.problem import listed
 from embasis.data.segmentation.png import png_numbers
 from embasis.errors import CorruptError, InputDataError, UntrustedError, quoted, require
@@ -83,16 +83,16 @@ def _require_columns(columns: Mapping[str, list[Any]], wanted: tuple[str, ...], 
 
 def image_items(columns: Mapping[str, list[Any]], images: str) -> list[ExportedImage]:
     """Each labelled image with its file below the folder `images`, or in that list; all of them are there."""
-    require(is_there(images), f"{shown(images)}: no such folder or list", InputDataError)
+    require(is_there(images), f"{printable_path(images)}: no such folder or list", InputDataError)
     folder = os.path.isdir(images)
-    require(folder or is_list(images), f"{shown(images)}: is no folder and no list of images", InputDataError)
+    require(folder or is_list(images), f"{printable_path(images)}: is no folder and no list of images", InputDataError)
     open_ = not folder or os.access(images, os.R_OK | os.X_OK)
-    require(open_, f"{shown(images)}: cannot be read: permission denied", InputDataError)
-    where = below(images) if folder else listed_paths(images).get
+    require(open_, f"{printable_path(images)}: cannot be read: permission denied", InputDataError)
+    where = below(images) if folder else resolve_list(images).get
     found = [(str(id), where(str(id))) for id in columns["id"]]
     lacking = [id for id, path in found if path is None or not (is_there(path) and os.path.isfile(path))]
     count = f"{len(lacking):,} of {len(found):,} images of the run are not there"
-    require(not lacking, f"{shown(images)}: {count}: {listed(lacking, 3)}", InputDataError)
+    require(not lacking, f"{printable_path(images)}: {count}: {listed(lacking, 3)}", InputDataError)
     return [ExportedImage(id, str(label), str(path)) for (id, path), label in zip(found, columns["label"], strict=True)]
 
 
@@ -101,7 +101,7 @@ def is_there(path: str) -> bool:
     try:
         os.stat(path)
     except PermissionError as error:
-        raise InputDataError(f"{shown(path)}: cannot be read: {why(error)}") from error
+        raise InputDataError(f"{printable_path(path)}: cannot be read: {describe_os_error(error)}") from error
     except (OSError, ValueError):
         return False
     return True
@@ -112,7 +112,7 @@ def below(root: str) -> Callable[[str], str]:
     top = os.path.abspath(root)
 
     def path_of(name: str) -> str:
-        parts = os.fsdecode(name_bytes(name)).split("/")
+        parts = os.fsdecode(unescape_name(name)).split("/")
         inside = not any(part in ("", ".", "..") or "\0" in part for part in parts)
         require(inside, f"path escapes the folder of images: {quoted(name)}", UntrustedError)
         return os.path.join(top, *parts)

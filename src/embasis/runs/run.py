@@ -13,9 +13,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from embasis.config import Config, upgrade
-from embasis.data.images.folders import DEFAULTS, require_budget
+from embasis.data.images.folders import DEFAULT_OPTIONS, require_budget, tolerated_count
 from embasis.data.images.samples import Images
-from embasis.data.images.sides import tolerated
 from embasis.data.ledger import Account, account_for_files
 from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.engine.holdout import split_holdout
@@ -130,7 +129,7 @@ class TrainingRun:
         require(built is not None, "nothing has been built yet: iterate over moments() first", EmbasisError)
         assert built is not None
         kept = {"timings": self.timings, "changes": self.changes, "environment": self.environment}
-        kept["refused"] = [asdict(item) for item in self.refused()]
+        kept["refused"] = [asdict(item) for item in self.rejected()]
         tensors, facts = pack_state(built, self.problem, self._data, progress, kept)
         self.saved = self.folder.publish(tensors, facts)
 
@@ -222,7 +221,7 @@ class TrainingRun:
         assert built.maps is not None
         assert isinstance(samples, MapFiles | MapArrays)
         folder, names = self.folder.maps(number, built.maps.table), map_row_names(self.problem)
-        grey = {item.name for item in samples.refused} if isinstance(samples, MapFiles) else set()
+        grey = {item.name for item in samples.rejected} if isinstance(samples, MapFiles) else set()
         parts = (part for part in verdict.parts() if names[int(part.rows[0])] not in grey)  # a row each
         written = write_maps(folder, parts, samples.sizes, self.problem.schema, names, ".parquet")
         if not is_kept:
@@ -249,7 +248,7 @@ class TrainingRun:
 
     def _write_ledger(self, trusted: int) -> None:
         """Every file that could not be used, and what became of all the others."""
-        self.folder.write_jsonl("quarantine.jsonl", [asdict(item) for item in self.refused()])
+        self.folder.write_jsonl("quarantine.jsonl", [asdict(item) for item in self.rejected()])
         accounts = {name: asdict(account) for name, account in self.accounts(trusted).items()}
         self.folder.write_json("ledger.json", accounts)
 
@@ -258,15 +257,15 @@ class TrainingRun:
         maps = self.prepare().maps is not None
         return account_for_files(self.problem, self._late(), None if maps else trusted)
 
-    def refused(self) -> list[RejectedFile]:
+    def rejected(self) -> list[RejectedFile]:
         """What could not be used, up to now."""
-        return [*self.problem.refused, *(item for items in self._late().values() for item in items)]
+        return [*self.problem.rejected, *(item for items in self._late().values() for item in items)]
 
     def _late(self) -> dict[str, list[RejectedFile]]:
         """Rows that were lost while training, on each side."""
         sides = {"labelled": self.problem.labelled, "unlabelled": self.problem.unlabelled, "test": self.problem.test}
         files = {name: side for name, side in sides.items() if isinstance(side, Images | MapFiles)}
-        return {name: [replace(item, side=name) for item in side.refused] for name, side in files.items()}
+        return {name: [replace(item, side=name) for item in side.rejected] for name, side in files.items()}
 
     def _refuse_losses(self) -> None:
         """Files that vanish while training have the same budget as those that were damaged before."""
@@ -274,8 +273,8 @@ class TrainingRun:
         if not late:
             return
         rows = sum(len(side) for side in (self.problem.labelled, self.problem.unlabelled, self.problem.test or ()))
-        seen = rows + len(self.problem.refused)
-        budget = float(self.config.data.get("budget", DEFAULTS.budget))
-        if late + len(self.problem.refused) > tolerated(seen, budget):
-            self.folder.write_jsonl("quarantine.jsonl", [asdict(item) for item in self.refused()])
-        require_budget(self.refused(), seen, budget)
+        seen = rows + len(self.problem.rejected)
+        budget = float(self.config.data.get("budget", DEFAULT_OPTIONS.budget))
+        if late + len(self.problem.rejected) > tolerated_count(seen, budget):
+            self.folder.write_jsonl("quarantine.jsonl", [asdict(item) for item in self.rejected()])
+        require_budget(self.rejected(), seen, budget)

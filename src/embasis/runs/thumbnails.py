@@ -26,8 +26,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 — its usual name
 
-from embasis.data.images.decode import UnreadableImage, decode
-from embasis.data.workers.protocol import read_checked, request_for
+from embasis.data.images.decode import decode
+from embasis.data.images.header import UnreadableImage
+from embasis.data.workers.process import read_checked, request_for
 from embasis.errors import CorruptError, require
 from embasis.inputs.image_inputs import ImageInputs
 from embasis.report.gallery import MOST_BASIS_BYTES, MOST_COMPONENTS, MOST_PICTURE_BYTES, THUMBNAILS_EACH

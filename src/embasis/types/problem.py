@@ -159,7 +159,7 @@ class Problem:
     """Names of the features, where the data have names."""
     row_names: tuple[str, ...] | None = None
     """Names of the unlabelled rows (paths of images), where they have names; tables then call the rows so."""
-    refused: tuple[RejectedFile, ...] = ()
+    rejected: tuple[RejectedFile, ...] = ()
     """What the data sets held and could not be used: the quarantine ledger."""
     files_seen: Mapping[str, int] | None = None
     """Files that were met on each side, where they were counted: the ledger must account for each."""

@@ -19,9 +19,10 @@ from pathlib import Path
 
 from embasis.data.datasets.digit_sets import digit_problem
 from embasis.data.datasets.domain_sets import OFFICE_CALTECH_CLASSES, SURF, find_data_folder
-from embasis.data.images.scan import Scan, has_members, scan_folder, scan_tar
-from embasis.data.images.sides import ImageOptions, ImageSide, assemble, repeats_text, require_budget, top_folder
-from embasis.data.images.visda_list import VISDA_CLASSES, listed_only
+from embasis.data.images.files import Scan
+from embasis.data.images.folders import ImageOptions, describe_repeats, require_budget, top_folder
+from embasis.data.images.samples import ImageSide, build_image_problem
+from embasis.data.images.scan import VISDA_CLASSES, has_members, keep_listed, scan_folder, scan_tar
 from embasis.errors import ConfigError, InputDataError, known, lookup, quoted, require
 from embasis.types import Problem
 
@@ -135,21 +136,21 @@ def _image_problem(kind: ImageSet, root: Path, source: str, target: str) -> Prob
         lookup(kind.counts, domain, f"domain of {kind.name}")
     require(source != target, f"{kind.name}: source and target must differ, got {quoted(source)} twice", ConfigError)
     sides = _domain_side(kind, root, source), _domain_side(kind, root, target)
-    refused = [item for side in sides for item in side.scan.refused]
-    require_budget(refused, sum(side.seen for side in sides), ImageOptions().budget)
-    notes = [text for side in sides if (text := repeats_text(side))]
+    rejected = [item for side in sides for item in side.scan.rejected]
+    require_budget(rejected, sum(side.seen for side in sides), ImageOptions().budget)
+    notes = [text for side in sides if (text := describe_repeats(side))]
     for side, domain in zip(sides, (source, target), strict=True):
         expected, images = kind.counts[domain], len(side.scan.files)
         if expected is not None and expected != images:
             notes.append(f"{kind.name}: {domain} has {images:,} images here, {expected:,} as published")
-    return assemble(*sides, kind.classes, notes=notes)
+    return build_image_problem(*sides, kind.classes, notes=notes)
 
 
 def _domain_side(kind: ImageSet, root: Path, domain: str) -> ImageSide:
     """One domain with the class of each image; the classes must be those of the set."""
     place, scan = _find_domain(kind, root, domain)
     if kind is VISDA17:
-        scan = listed_only(scan, place, domain)
+        scan = keep_listed(scan, place, domain)
     loose = {file.name: "lies in no class folder" for file in scan.files if "/" not in file.name}
     side = ImageSide(scan).without(loose, "scan")
     side = replace(side, labels=tuple(top_folder(file) for file in side.scan.files))

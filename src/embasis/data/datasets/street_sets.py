@@ -18,9 +18,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from embasis.data.datasets.domain_sets import find_data_folder
-from embasis.data.images.files import shown
-from embasis.data.images.scan import ImageFile, Scan, has_members, scan_folder, scan_tar
-from embasis.data.images.sides import ImageOptions, ImageSide, repeats_text, require_budget, top_folder
+from embasis.data.images.files import ImageFile, Scan, printable_path
+from embasis.data.images.folders import ImageOptions, describe_repeats, require_budget, top_folder
+from embasis.data.images.samples import ImageSide
+from embasis.data.images.scan import has_members, scan_folder, scan_tar
 from embasis.data.problem import listed
 from embasis.data.segmentation.audit import NO_PIXEL
 from embasis.data.segmentation.folders import map_problem
@@ -57,7 +58,7 @@ class StreetSide:
     files: tuple[MapFile, ...]
     """In the order of the pictures' names."""
     table: ClassTable
-    refused: tuple[RejectedFile, ...] = ()
+    rejected: tuple[RejectedFile, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -126,10 +127,10 @@ def _street_side(layout: Layout, given: PathLike | None, split: str, table: Clas
     if labelled:
         found = _files_ending_in(_scan_split(layout, root, labels, split), layout, layout.label_end)
         maps = {_common_stem(file.name, layout.label_end): file for file in found.files}
-        side = side.without(_find_bad_maps(name, side.scan, maps, found.refused, layout), "scan")
+        side = side.without(_find_bad_maps(name, side.scan, maps, found.rejected, layout), "scan")
     pairs = [(file, maps.get(_common_stem(file.name, layout.image_end))) for file in side.scan.files]
     files = tuple(MapFile(picture, label, picture.size) for picture, label in pairs)
-    return StreetSide(name, files, table, side.scan.refused, tuple(_street_notes(name, layout, split, side)))
+    return StreetSide(name, files, table, side.scan.rejected, tuple(_street_notes(name, layout, split, side)))
 
 
 def _scan_split(layout: Layout, root: Path, below: str, split: str) -> Scan:
@@ -153,10 +154,11 @@ def _scan_split(layout: Layout, root: Path, below: str, split: str) -> Scan:
 def _files_ending_in(scan: Scan, layout: Layout, end: str) -> Scan:
     """The files whose names end as those of the set do; other maps and previews lie beside them."""
     files = tuple(file for file in scan.files if stem(file.name).endswith(end))
-    refused = tuple(item for item in scan.refused if stem(item.name).endswith(end))
-    text = f"{layout.name}: {shown(scan.root)} has no *{end}.png, but {_count_pictures(len(scan.files), 'other image')}"
+    rejected = tuple(item for item in scan.rejected if stem(item.name).endswith(end))
+    others = _count_pictures(len(scan.files), "other image")
+    text = f"{layout.name}: {printable_path(scan.root)} has no *{end}.png, but {others}"
     require(files, f"{text}; first: {scan.files[0].name}; the official names are needed")
-    return replace(scan, files=files, refused=refused)
+    return replace(scan, files=files, rejected=rejected)
 
 
 def _common_stem(name: str, end: str) -> str:
@@ -165,12 +167,12 @@ def _common_stem(name: str, end: str) -> str:
 
 
 def _find_bad_maps(
-    name: str, pictures: Scan, maps: dict[str, ImageFile], refused: Sequence[RejectedFile], layout: Layout
+    name: str, pictures: Scan, maps: dict[str, ImageFile], rejected: Sequence[RejectedFile], layout: Layout
 ) -> dict[str, str]:
     """Why pictures cannot be used: their maps are unreadable or of another size."""
-    broken = {_common_stem(item.name, layout.label_end): item.reason for item in refused}
+    broken = {_common_stem(item.name, layout.label_end): item.reason for item in rejected}
     marks = {_common_stem(file.name, layout.image_end): file for file in pictures.files}
-    seen = marks.keys() | {_common_stem(item.name, layout.image_end) for item in pictures.refused}
+    seen = marks.keys() | {_common_stem(item.name, layout.image_end) for item in pictures.rejected}
     alone = [file.name for mark, file in marks.items() if mark not in maps and mark not in broken]
     _require_pairs(name, alone, [file.name for mark, file in maps.items() if mark not in seen])
     for mark in marks.keys() & maps.keys():
@@ -200,7 +202,7 @@ def _street_notes(name: str, layout: Layout, split: str, side: ImageSide) -> Ite
     cities = {top_folder(file) for file in side.scan.files} - set(layout.cities.get(split, ()))
     if layout.cities and cities:
         yield f"{name}: cities that are not of this split: {listed(cities)}"
-    if text := repeats_text(side):
+    if text := describe_repeats(side):
         yield text
 
 
@@ -211,8 +213,8 @@ def _count_pictures(number: int, what: str) -> str:
 def _street_problem(labelled: StreetSide, unlabelled: StreetSide, test: StreetSide) -> Problem:
     """The sides as one problem; every label map of the labelled and of the test side is decoded once."""
     sides = {"labelled": labelled, "unlabelled": unlabelled, "test": test}
-    bad = [replace(item, side=name) for name, side in sides.items() for item in side.refused]
-    seen = sum(len(side.files) + len(side.refused) for side in sides.values())
+    bad = [replace(item, side=name) for name, side in sides.items() for item in side.rejected]
+    seen = sum(len(side.files) + len(side.rejected) for side in sides.values())
     require_budget(bad, seen, ImageOptions().budget)
     problem = map_problem(
         labelled.files,
@@ -221,9 +223,9 @@ def _street_problem(labelled: StreetSide, unlabelled: StreetSide, test: StreetSi
         test=test.files,
         unlabelled_table=unlabelled.table,
         test_table=test.table,
-        refused=bad,
+        rejected=bad,
         notes=[text for side in sides.values() for text in side.notes],
     )
     # A map without a labelled pixel is no fault of its file.
-    require_budget([item for item in problem.refused if item.reason != NO_PIXEL], seen, ImageOptions().budget)
+    require_budget([item for item in problem.rejected if item.reason != NO_PIXEL], seen, ImageOptions().budget)
     return problem

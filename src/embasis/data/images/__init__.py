@@ -1,1 +1,1 @@
-"""Images on disk: found, looked at, read by other processes, and made samples of a problem."""
+"""Image files: scanned, checked, decoded by other processes, and made samples of a problem."""

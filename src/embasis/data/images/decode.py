@@ -17,12 +17,14 @@
 
 JPEG goes through simplejpeg where it is installed, and all else through Pillow. Without simplejpeg a JPEG is decoded by
 Pillow, to the same pixels, but a JPEG that is broken in its middle and has a proper end is then not noticed.
+What has four or more bytes for each pixel is never made of a whole large picture at once, but box by box: a box is
+(left, top, right, bottom) and holds at most BOX_PIXELS pixels.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,51 +32,31 @@ import torch
 from torch import Tensor
 
 from embasis.data.images.header import (
-    FORMATS,
-    LARGEST_PIXELS,
-    MOST_PARTS,
-    SUFFIXES,
+    MOST_CHUNKS,
     Header,
     UnreadableImage,
     check_png,
     check_size,
-    format_of,
-    header,
+    detect_format,
+    load_simplejpeg,
     open_image,
-    simplejpeg,
 )
-from embasis.data.images.parts import Pixels, over_white, refuse_mode, rgb_into
-from embasis.data.images.transforms import STRENGTHS, centre_view, random_view
 from embasis.errors import require
 
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = [
-    "FORMATS",
-    "LARGEST_PIXELS",
-    "STRENGTHS",
-    "SUFFIXES",
-    "Header",
-    "UnreadableImage",
-    "centre_view",
-    "decode",
-    "header",
-    "is_swapped",
-    "orientation_of",
-    "oriented_size",
-    "random_view",
-    "turned",
-    "turned_size",
-]
-
+BOX_PIXELS = 2**18
+"""Of one box: its working copies stay in a processor's cache."""
+RgbArray = np.ndarray[Any, np.dtype[np.uint8]]
+"""(H, W, 3)"""
 ORIENTATION = 0x0112
-_MARKS = (b"eXIf", b"EXIF", b"Raw profile type", b"tiff:Orientation", b"XML:com.adobe.xmp")
-_EXIF = {"PNG": _MARKS, "WEBP": _MARKS, "TIFF": (b"\x12\x01\x03\x00", b"\x01\x12\x00\x03")}
-"""One of these is in a file that says how to turn it."""
-_BROKEN = re.compile("premature end|bad Huffman code|instead of RST|Inconsistent progression", re.IGNORECASE)
+_EXIF_MARKS = (b"eXIf", b"EXIF", b"Raw profile type", b"tiff:Orientation", b"XML:com.adobe.xmp")
+_ORIENTATION_MARKS = {"PNG": _EXIF_MARKS, "WEBP": _EXIF_MARKS, "TIFF": (b"\x12\x01\x03\x00", b"\x01\x12\x00\x03")}
+"""One of these is in every file that holds an orientation."""
+_BROKEN_JPEG = re.compile("premature end|bad Huffman code|instead of RST|Inconsistent progression", re.IGNORECASE)
 # Orientation → (transpose rows and columns, mirror rows, mirror columns), in this order.
-_TURNS = {
+_FLIPS = {
     2: (False, False, True),
     3: (False, True, True),
     4: (False, True, False),
@@ -87,49 +69,44 @@ _TURNS = {
 
 def decode(data: bytes) -> Tensor:
     """The pixels of an image by the table above; UnreadableImage says why there are none."""
-    kind = format_of(data)
-    if kind == "JPEG" and (jpeg := simplejpeg()) is not None:
-        pixels = _fast_jpeg(jpeg, data)
+    kind = detect_format(data)
+    if kind == "JPEG" and (jpeg := load_simplejpeg()) is not None:
+        pixels = _decode_fast_jpeg(jpeg, data)
         if pixels is not None:
-            return _turned(pixels, _jpeg_orientation(data))
+            return _orient_array(pixels, _jpeg_orientation(data))
     if kind == "PNG":
         check_png(data)
     with open_image(data, kind) as image:
         # A JPEG is turned as by the other decoder; a TIFF is turned by Pillow as it is loaded, and not once more.
-        return _upright_rgb(image, lambda: _jpeg_orientation(data) if kind == "JPEG" else _orientation(image))
+        return _load_upright(image, lambda: _jpeg_orientation(data) if kind == "JPEG" else _pillow_orientation(image))
 
 
-def oriented_size(data: bytes, found: Header) -> tuple[int, int]:
-    """Height and width of the pixels that `decode` would give; nothing is decoded unless the file may be turned."""
-    return turned_size(found, orientation_of(data, found))
-
-
-def turned_size(found: Header, orientation: int) -> tuple[int, int]:
-    """Height and width of an image that is turned so; that of a TIFF is said as turned already."""
-    swapped = found.format != "TIFF" and is_swapped(orientation)
-    return (found.width, found.height) if swapped else (found.height, found.width)
+def oriented_size(header: Header, orientation: int) -> tuple[int, int]:
+    """Height and width of an image once it is upright; Pillow turns a TIFF itself, so its header has them already."""
+    is_sideways = header.format != "TIFF" and is_swapped(orientation)
+    return (header.width, header.height) if is_sideways else (header.height, header.width)
 
 
 def is_swapped(orientation: int) -> bool:
     """Whether rows become columns."""
-    return _TURNS.get(orientation, (False,))[0]
+    return _FLIPS.get(orientation, (False,))[0]
 
 
-def orientation_of(data: bytes, found: Header) -> int:
+def read_orientation(data: bytes, header: Header) -> int:
     """How the pixels that are stored are turned by `decode`: 1 … 8 as EXIF has it, 1 = not at all."""
     orientation = 1
-    if found.format == "JPEG":
+    if header.format == "JPEG":
         orientation = _jpeg_orientation(data)
-    elif any(mark in data for mark in _EXIF.get(found.format, ())):
+    elif any(mark in data for mark in _ORIENTATION_MARKS.get(header.format, ())):
         try:
-            with open_image(data, found.format) as image:
-                orientation = _orientation(image)
+            with open_image(data, header.format) as image:
+                orientation = _pillow_orientation(image)
         except UnreadableImage:
-            orientation = 1  # whoever decodes it will say so
-    return orientation if orientation in _TURNS else 1
+            orientation = 1  # decoding it will give the reason
+    return orientation if orientation in _FLIPS else 1
 
 
-def pixels_of(picture: object) -> Tensor:
+def convert_picture(picture: object) -> Tensor:
     """uint8 (3, H, W) of a PIL image, an array (H, W), (H, W, 3) or (H, W, 4), or a tensor (3, H, W), all uint8."""
     if isinstance(picture, Tensor):
         fits = picture.dtype == torch.uint8 and picture.ndim == 3 and len(picture) == 3 and picture.numel() > 0
@@ -142,7 +119,7 @@ def pixels_of(picture: object) -> Tensor:
             isinstance(picture, Image.Image), f"a path, array, tensor or PIL image is expected, got {type(picture)}"
         )
         assert isinstance(picture, Image.Image)
-        return _upright_rgb(picture, lambda: _orientation(picture))
+        return _load_upright(picture, lambda: _pillow_orientation(picture))
     unmasked = (
         "an array must have no masked pixels, which would count as what lies below the mask: fill them with a colour"
     )
@@ -153,24 +130,24 @@ def pixels_of(picture: object) -> Tensor:
         fits, f"an array must be uint8 (H, W), (H, W, 3) or (H, W, 4), got {picture.dtype} of shape {picture.shape}"
     )
     grid = picture.reshape(*picture.shape[:2], channels)
-    pixels = over_white(grid) if channels == 4 else np.repeat(grid, 3 // channels, axis=2)
-    return _turned(np.ascontiguousarray(pixels), 1)
+    pixels = blend_over_white(grid) if channels == 4 else np.repeat(grid, 3 // channels, axis=2)
+    return _orient_array(np.ascontiguousarray(pixels), 1)
 
 
-def _fast_jpeg(jpeg: Any, data: bytes) -> Pixels | None:
-    """The pixels, or None when Pillow shall judge."""
+def _decode_fast_jpeg(jpeg: Any, data: bytes) -> RgbArray | None:
+    """The pixels, or None where Pillow has to decode."""
     try:
         height, width, colours, _ = jpeg.decode_jpeg_header(data, strict=False)
         check_size(Header("JPEG", width, height), data)
         if colours not in ("RGB", "YCbCr", "Gray"):
             return None
-        pixels: Pixels = jpeg.decode_jpeg(data, "RGB", strict=True)
+        pixels: RgbArray = jpeg.decode_jpeg(data, "RGB", strict=True)
     except UnreadableImage:
         raise
     except (ValueError, KeyError) as error:
-        if found := _BROKEN.search(str(error)):
-            cut = found[0].lower() == "premature end"
-            raise UnreadableImage("truncated JPEG" if cut else f"damaged JPEG: {error}") from error
+        if damage := _BROKEN_JPEG.search(str(error)):
+            is_cut = damage[0].lower() == "premature end"
+            raise UnreadableImage("truncated JPEG" if is_cut else f"damaged JPEG: {error}") from error
         return None
     return pixels
 
@@ -193,7 +170,7 @@ def _jpeg_orientation(data: bytes) -> int:
 def _jpeg_exif(data: bytes) -> bytes:
     """Go from segment to segment up to the pixels: the mark alone may stand anywhere, in a comment too."""
     at = 2
-    for _ in range(MOST_PARTS):
+    for _ in range(MOST_CHUNKS):
         if not (at + 10 <= len(data) and data[at] == 0xFF and data[at + 1] != 0xDA):
             break
         if data[at + 1] == 0xFF:  # a byte that only fills
@@ -206,7 +183,7 @@ def _jpeg_exif(data: bytes) -> bytes:
     return b""
 
 
-def _orientation(image: Image.Image) -> int:
+def _pillow_orientation(image: Image.Image) -> int:
     if image.format in ("GIF", "BMP", "PPM"):
         return 1  # they have no such block; what Pillow takes for one is a comment
     try:
@@ -215,27 +192,90 @@ def _orientation(image: Image.Image) -> int:
         return 1
 
 
-def turned(pixels: Tensor, orientation: int) -> Tensor:
-    """(…, H, W) as stored, upright."""
-    transpose, rows, columns = _TURNS.get(orientation, (False, False, False))
+def orient(pixels: Tensor, orientation: int) -> Tensor:
+    """(…, H, W) as stored, turned upright."""
+    transpose, rows, columns = _FLIPS.get(orientation, (False, False, False))
     pixels = pixels.transpose(-2, -1) if transpose else pixels
     mirrored = [side for side, mirror in ((-2, rows), (-1, columns)) if mirror]
     return pixels.flip(mirrored) if mirrored else pixels
 
 
-def _turned(pixels: Pixels, orientation: int) -> Tensor:
+def _orient_array(pixels: RgbArray, orientation: int) -> Tensor:
     """(3, H, W), upright."""
-    return turned(torch.from_numpy(pixels).permute(2, 0, 1), orientation)
+    return orient(torch.from_numpy(pixels).permute(2, 0, 1), orientation)
 
 
-def _upright_rgb(image: Image.Image, orientation: Callable[[], int]) -> Tensor:
+def _load_upright(image: Image.Image, orientation: Callable[[], int]) -> Tensor:
     """(3, H, W) of the first frame by the table above, upright; it is turned part by part, without a second copy."""
-    refuse_mode(image.mode)
+    _check_mode(image.mode)
     image.load()  # a TIFF has its size and a PNG its EXIF block only then
-    pixels: Pixels = np.empty((image.height, image.width, 3), np.uint8)
-    transpose, rows, columns = _TURNS.get(orientation(), (False, False, False))
-    # What is mirrored is said of the transposed picture.
+    pixels: RgbArray = np.empty((image.height, image.width, 3), np.uint8)
+    transpose, rows, columns = _FLIPS.get(orientation(), (False, False, False))
+    # _FLIPS mirrors the transposed picture, and here it is not transposed yet.
     rows, columns = (columns, rows) if transpose else (rows, columns)
-    rgb_into(image, pixels[:: -1 if rows else 1, :: -1 if columns else 1])
-    found = torch.from_numpy(pixels).permute(2, 0, 1)
-    return found.transpose(1, 2) if transpose else found
+    _write_rgb(image, pixels[:: -1 if rows else 1, :: -1 if columns else 1])
+    upright = torch.from_numpy(pixels).permute(2, 0, 1)
+    return upright.transpose(1, 2) if transpose else upright
+
+
+def iter_boxes(width: int, height: int) -> Iterator[tuple[int, int, int, int]]:
+    """Boxes that cover a picture, in the order of its pixels: some rows, or a piece of one row."""
+    rows, columns = max(1, BOX_PIXELS // width), min(width, BOX_PIXELS)
+    for top in range(0, height, rows):
+        for left in range(0, width, columns):
+            yield left, top, min(left + columns, width), min(top + rows, height)
+
+
+def _write_rgb(image: Image.Image, target: RgbArray) -> None:
+    """Write the pixels of a loaded image, converted by the table above, into (H, W, 3)."""
+    _check_mode(image.mode)  # once more: loading may have changed it
+    if image.mode == "I":
+        _check_grey_range(image)
+    colours = _value_colours(image) if image.mode in ("1", "L", "P") and "transparency" in image.info else None
+    for left, top, right, bottom in iter_boxes(*image.size):
+        part = image.crop((left, top, right, bottom))
+        target[top:bottom, left:right] = _convert_rgb(part) if colours is None else colours[_pixel_bytes(part)]
+
+
+def _check_mode(mode: str) -> None:
+    """UnreadableImage for pixels whose range is not written in the file."""
+    if mode in ("F", "LAB"):
+        raise UnreadableImage("floating-point pixels are not read" if mode == "F" else "LAB colours are not read")
+
+
+def _convert_rgb(part: Image.Image) -> RgbArray:
+    if part.mode.startswith("I"):
+        grey = ((np.asarray(part).astype(np.uint32) + 128) // 257).astype(np.uint8)
+        return np.broadcast_to(grey[:, :, None], (*grey.shape, 3))
+    if part.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in part.info:
+        return blend_over_white(np.asarray(part.convert("RGBA")))
+    return np.asarray(part.convert("RGB"))
+
+
+def _value_colours(image: Image.Image) -> RgbArray:
+    """(256, 3): what becomes of each value of an image of one byte a pixel, which is faster than to mix each pixel."""
+    ramp = image.crop((0, 0, 256, 1))  # beyond its rim, too; with its palette and its transparent colours
+    ramp.putdata(range(256))
+    colours: RgbArray = _convert_rgb(ramp)[0]
+    return colours
+
+
+def _pixel_bytes(part: Image.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.frombuffer(part.tobytes("raw", "L" if part.mode == "1" else part.mode), np.uint8).reshape(part.size[::-1])
+
+
+def _check_grey_range(image: Image.Image) -> None:
+    """Integers are grey values of 16 bits."""
+    extremes: Any = image.getextrema()
+    low, high = map(int, extremes)
+    if low < 0 or high > 65535:
+        raise UnreadableImage(f"grey values {low}..{high} are not in 0..65535")
+
+
+def blend_over_white(pixels: RgbArray) -> RgbArray:
+    """RGB of RGBA (…, 4): round((c·α + 255·(255 − α)) / 255), whose sums fit into 16 bits."""
+    colour, alpha = pixels[..., :3].astype(np.uint16), pixels[..., 3:].astype(np.uint16)
+    colour *= alpha
+    colour += 255 * (255 - alpha) + np.uint16(127)
+    colour //= np.uint16(255)
+    return colour.astype(np.uint8)

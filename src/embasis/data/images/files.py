@@ -5,7 +5,7 @@
 | text | its UTF-8 bytes |
 | `\\xNN` | the byte NN: one that is not UTF-8, or a backslash (`\\x5c`) |
 
-So every name is printable text of its own, and `name_bytes` leads back to the same bytes.
+So every name is printable text of its own, and `unescape_name` leads back to the same bytes.
 """
 
 from __future__ import annotations
@@ -16,39 +16,47 @@ import os
 import re
 import stat
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from embasis.data.images import decode
+from embasis.data.images.decode import oriented_size, read_orientation
+from embasis.data.images.header import SUFFIXES, UnreadableImage, read_header
 from embasis.data.problem import listed
 from embasis.errors import require
-from embasis.types import RejectedFile
+from embasis.types import PathLike, RejectedFile
 
-PathLike = str | os.PathLike[str]
-LARGEST_FILE = 256 * 2**20
-"""Bytes of one image; larger files are refused by their size."""
-MOST_SHARED = 2**16
+LARGEST_IMAGE_FILE = 256 * 2**20
+"""Bytes of one image; larger files are rejected by their size."""
+MOST_SHARED_DIGESTS = 2**16
 """Contents that are remembered while files are collected, so that those of the same bytes share one digest."""
 SMALL_SIDE = 32
 """Images whose short side has fewer pixels are noted."""
-SYSTEM = frozenset({"__macosx", "@eadir", "thumbs.db", "desktop.ini"})
+SYSTEM_NAMES = frozenset({"__macosx", "@eadir", "thumbs.db", "desktop.ini"})
 NOT_REGULAR = "not a regular file"
 IS_LINK = "is a link; links are not followed"
 LEADS_NOWHERE = "is a link that leads nowhere"
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
+_OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_ESCAPED_BYTE = re.compile(rb"\\x([0-9a-f]{2})")
 
 
-def name_of(raw: bytes) -> str:
+def escape_name(raw: bytes) -> str:
     """The bytes of a path as text: what is not UTF-8 becomes `\\xNN`, and a backslash `\\x5c`."""
     return raw.replace(b"\\", b"\\x5c").decode("utf-8", "backslashreplace")
 
 
-def name_bytes(name: str) -> bytes:
-    """The bytes of the path that `name_of` made this name of."""
-    return _ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()), name.encode("utf-8", "surrogateescape"))
+def path_name(relative: str) -> str:
+    """The name of a path below the root."""
+    return relative if relative.isascii() and "\\" not in relative else escape_name(os.fsencode(relative))
 
 
-def shown(path: PathLike) -> str:
+def unescape_name(name: str) -> bytes:
+    """The bytes of the path that `escape_name` made this name of."""
+    return _ESCAPED_BYTE.sub(
+        lambda escaped: bytes.fromhex(escaped[1].decode()), name.encode("utf-8", "surrogateescape")
+    )
+
+
+def printable_path(path: PathLike) -> str:
     """A path for messages, whatever its bytes."""
     text = os.fspath(path)
     return text if text.isascii() else os.fsencode(text).decode("utf-8", "backslashreplace")
@@ -63,12 +71,12 @@ class ImageFile:
     where: str
     """The file to open; or a folder, with "/" at its end, below which it has its name. So a million files share one."""
     digest: bytes
-    """16 bytes: blake2b of the content."""
+    """`hash_content` of its bytes."""
     offset: int = 0
     length: int = -1
     """Where the image lies in the file; −1 = to its end."""
     size: tuple[int, int] = (0, 0)
-    """Height and width as decoded, turned upright; zeros where nobody looked."""
+    """Height and width as decoded, turned upright; zeros where they are unknown."""
     turn: int = 1
     """How it is turned to be upright, as EXIF has it."""
 
@@ -89,11 +97,11 @@ class ImageFile:
 
 @dataclass(frozen=True)
 class Scan:
-    """What a folder, an archive or a list holds; files and refusals are sorted by name."""
+    """What a folder, an archive or a list holds; files and rejected ones are sorted by name."""
 
     root: str
     files: tuple[ImageFile, ...]
-    refused: tuple[RejectedFile, ...] = ()
+    rejected: tuple[RejectedFile, ...] = ()
     notes: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     """Names of the first-level sub-folders, also of empty ones."""
@@ -103,32 +111,37 @@ class Scan:
     """Items that were met, whatever became of them; −1 where nobody counted."""
 
 
+def hash_content(data: bytes) -> bytes:
+    """16 bytes of blake2b: files of one digest count as the same."""
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
 def read_part(path: str, offset: int = 0, length: int = -1) -> bytes:
     """Bytes of a regular file that is no link; never waits for a writer, never changes anything."""
-    descriptor = os.open(path, _FLAGS)
+    descriptor = os.open(path, _OPEN_FLAGS)
     try:
         state = os.fstat(descriptor)
         if not stat.S_ISREG(state.st_mode):
             raise OSError(errno.EINVAL, NOT_REGULAR)
         size = state.st_size - offset if length < 0 else length
-        if size > LARGEST_FILE:
-            raise OSError(errno.EFBIG, f"{size:,} bytes exceed {LARGEST_FILE // 2**20} MiB")
+        if size > LARGEST_IMAGE_FILE:
+            raise OSError(errno.EFBIG, f"{size:,} bytes exceed {LARGEST_IMAGE_FILE // 2**20} MiB")
         if offset + size > state.st_size:
             raise OSError(errno.EIO, f"its archive ends after {state.st_size - offset:,} of {size:,} bytes")
-        return _all_bytes(descriptor, offset, size)
+        return _read_fully(descriptor, offset, size)
     finally:
         os.close(descriptor)
 
 
-def _all_bytes(descriptor: int, offset: int, size: int) -> bytes:
+def _read_fully(descriptor: int, offset: int, size: int) -> bytes:
     data = os.pread(descriptor, size, offset)
     while len(data) < size and (more := os.pread(descriptor, size - len(data), offset + len(data))):
         data += more
     return data
 
 
-def why(error: OSError) -> str:
-    """The reason in an OSError as part of a sentence."""
+def describe_os_error(error: OSError) -> str:
+    """The reason of an OSError as part of a sentence."""
     known = {errno.ELOOP: IS_LINK, errno.ENOENT: "vanished during the scan", errno.EACCES: "permission denied"}
     text = known.get(error.errno or 0) or error.strerror or str(error)
     return text if text[1:2].isupper() else text[:1].lower() + text[1:]
@@ -136,17 +149,17 @@ def why(error: OSError) -> str:
 
 def is_hidden(part: str) -> bool:
     """Whether a name is one that systems leave behind, or begins with a dot."""
-    return part.startswith(".") or part.lower() in SYSTEM
+    return part.startswith(".") or part.lower() in SYSTEM_NAMES
 
 
-def ending(part: str) -> str:
+def lower_suffix(part: str) -> str:
     """The ending of a file's name in lower case, with its dot."""
     return os.path.splitext(part)[1].lower()
 
 
 @dataclass
 class Collector:
-    """Gathers the images of one root; `scan` is what it found."""
+    """Collects the images of one root; `scan` gives all of them."""
 
     root: str
     base: str = ""
@@ -154,7 +167,7 @@ class Collector:
     seen: int = 0
     """Counted by whoever meets an item, and not by what becomes of it, so that none can be lost unnoticed."""
     files: list[ImageFile] = field(default_factory=list)
-    refused: list[RejectedFile] = field(default_factory=list)
+    rejected: list[RejectedFile] = field(default_factory=list)
     folders: set[str] = field(default_factory=set)
     small: list[str] = field(default_factory=list)
     hidden: Counter[str] = field(default_factory=Counter)
@@ -164,25 +177,38 @@ class Collector:
     _sizes: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     _digests: dict[bytes, bytes] = field(default_factory=dict)
 
-    def refuse(self, name: str, reason: str, kind: str = "quarantined") -> None:
-        """One line of the ledger."""
-        self.refused.append(RejectedFile(name, reason, "scan", kind=kind))
+    def reject(self, name: str, reason: str, kind: str = "quarantined") -> None:
+        """Add one line to the ledger."""
+        self.rejected.append(RejectedFile(name, reason, "scan", kind=kind))
+
+    def skip(self, relative: str, reason: str) -> None:
+        """Count an entry that a rule leaves out: it is never opened."""
+        self.seen += 1
+        self.reject(path_name(relative), reason, "refused")
+
+    def add_file(self, relative: str, path: str, offset: int = 0, length: int = -1) -> None:
+        """Count and examine a regular file; one without an image's ending is only counted by its kind."""
+        if (kind := lower_suffix(relative)) not in SUFFIXES:
+            self.others[kind] += 1
+        else:
+            self.seen += 1
+            self.examine(path_name(relative), path, offset, length)
 
     def examine(self, name: str, path: str, offset: int = 0, length: int = -1) -> None:
         """Read one image once: hash and header, or the reason why not."""
         try:
             data = read_part(path, offset, length)
-            header = decode.header(data)
+            header = read_header(data)
         except OSError as error:
-            return self.refuse(name, why(error))
-        except decode.UnreadableImage as error:
-            return self.refuse(name, str(error))
+            return self.reject(name, describe_os_error(error))
+        except UnreadableImage as error:
+            return self.reject(name, str(error))
         if min(header.width, header.height) < SMALL_SIDE:
             self.small.append(name)
-        digest, turn = hashlib.blake2b(data, digest_size=16).digest(), decode.orientation_of(data, header)
-        size = decode.turned_size(header, turn)
+        digest, turn = hash_content(data), read_orientation(data, header)
+        size = oriented_size(header, turn)
         size = self._sizes.setdefault(size, size)
-        if len(self._digests) < MOST_SHARED:
+        if len(self._digests) < MOST_SHARED_DIGESTS:
             self._digests.setdefault(digest, digest)
         digest = self._digests.get(digest, digest)
         where = self.base if self.base and path == self.base + name else path
@@ -190,26 +216,27 @@ class Collector:
         return None
 
     def scan(self, empty: bool = False) -> Scan:
-        """All that was found; refused when that is no image, unless it may be empty."""
-        where = shown(self.root)
+        """All that was collected; InputDataError when that is no image, unless it may be empty."""
+        where = printable_path(self.root)
         self.files.sort(key=lambda file: file.name)  # in its place: a second list of a million is not small
-        self.refused.sort(key=lambda item: item.name)
-        kinds = ", ".join(sorted(decode.SUFFIXES))
-        require(self.files or empty, f"{where}: no images; read are {kinds}{self._instead()}")
+        self.rejected.sort(key=lambda item: item.name)
+        kinds = ", ".join(sorted(SUFFIXES))
+        require(self.files or empty, f"{where}: no images; read are {kinds}{self._describe_others()}")
         return Scan(
             self.root,
             tuple(self.files),
-            tuple(self.refused),
+            tuple(self.rejected),
             tuple(f"{where}: {note}" for note in self._notes()),
             tuple(sorted(self.folders)),
             tuple(sorted(self.small)),
             self.seen,
         )
 
-    def _instead(self) -> str:
+    def _describe_others(self) -> str:
         """What is there when no image is."""
-        kinds = f"; {other_kinds(self.others)}" if self.others else ""
-        return kinds + (f"; {len(self.refused):,} refused, first: {first_of(self.refused, 1)}" if self.refused else "")
+        kinds = f"; {describe_other_kinds(self.others)}" if self.others else ""
+        count, first = len(self.rejected), describe_first(self.rejected, 1)
+        return kinds + (f"; {count:,} refused, first: {first}" if self.rejected else "")
 
     def _notes(self) -> list[str]:
         notes = []
@@ -217,19 +244,20 @@ class Collector:
             entries = "1 hidden or system entry is" if count == 1 else f"{count:,} hidden or system entries are"
             notes.append(f"{entries} ignored: {listed(self.hidden)}")
         if self.others:
-            notes.append(other_kinds(self.others))
+            notes.append(describe_other_kinds(self.others))
         if self.again:
             notes.append(f"{self.again:,} links lead to what is there already; each file is used once")
         return notes
 
 
-def other_kinds(endings: Counter[str]) -> str:
+def describe_other_kinds(endings: Counter[str]) -> str:
     """A sentence about files that are no images."""
     kinds = ", ".join(f"{kind or 'no ending'} {number:,}" for kind, number in sorted(endings.items())[:10])
     count = endings.total()
     return f"{'1 file of another kind is' if count == 1 else f'{count:,} files of other kinds are'} ignored: {kinds}"
 
 
-def first_of(refused: list[RejectedFile] | tuple[RejectedFile, ...], most: int = 3) -> str:
-    """The first refusals for a sentence."""
-    return ", ".join(f"{item.name} ({item.reason})" for item in refused[:most]) + (", …" if len(refused) > most else "")
+def describe_first(rejected: Sequence[RejectedFile], most: int = 3) -> str:
+    """The first rejected files and their reasons, for a sentence."""
+    texts = ", ".join(f"{item.name} ({item.reason})" for item in rejected[:most])
+    return texts + (", …" if len(rejected) > most else "")

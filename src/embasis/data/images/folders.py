@@ -1,35 +1,100 @@
-"""Folders and lists of images as a problem: classes by name, leaks by bytes, unreadable files on a budget."""
+"""Folders and lists of images, scanned once: `check_images` reports all that is wrong, `load_images` makes a problem.
+
+Classes are matched by name, files by their bytes; unreadable files are tolerated up to a budget.
+"""
 
 from __future__ import annotations
 
+import math
+import os
+import sys
 import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 
-from embasis.data.images.check import check_images
-from embasis.data.images.files import PathLike
-from embasis.data.images.sides import (
-    ImageOptions,
-    ImageSide,
-    assemble,
-    common_text,
-    gather,
-    gather_labelled,
-    hidden_notes,
-    repeats_text,
-    require_budget,
-    require_filled,
-    require_other_files,
-    require_other_place,
-    two_classes_text,
-    with_hidden,
-    without_folders,
-)
-from embasis.data.problem import listed, require_classes, require_known, require_labels, sort_names
-from embasis.errors import EmbasisWarning, require
-from embasis.types import Problem
+from embasis.data.alike import describe_alike, group_alike
+from embasis.data.images.files import SMALL_SIDE, ImageFile, describe_first, printable_path
+from embasis.data.images.samples import SIDE_NAMES, ImageSide, build_image_problem
+from embasis.data.images.scan import scan_folder, scan_list
+from embasis.data.problem import NO_LABEL, listed, require_classes, require_known, require_labels, sort_names
+from embasis.data.tables.pair import Finding, collect_errors
+from embasis.data.workers.reader import Reader
+from embasis.errors import ConfigError, EmbasisWarning, quoted, require
+from embasis.types import PathLike, Preparation, Problem, RejectedFile
 
-__all__ = ["ImageOptions", "check_images", "load_images", "require_budget", "without_folders"]
+ALWAYS_TOLERATED = 10
+"""Unreadable files that never stop a run, however few files there are."""
+SAME_SHARE = 0.95
+"""From this share of common files on, the unlabelled side is the labelled one by mistake."""
+CHECK_BATCH = 64
+MOST_LINES = 20
+"""Unreadable files that are listed one by one, for each side."""
 
-DEFAULTS = ImageOptions()
+
+@dataclass(frozen=True)
+class ImageOptions:
+    """What is allowed in folders of images; everything doubtful is an error unless the user allows it."""
+
+    follow_links: bool = False
+    allow_empty_class: bool = False
+    """A class folder without a readable image is no class, instead of an error."""
+    allow_missing_class: bool = False
+    """Labels of classes that the labelled side lacks are left out of the scores, instead of an error."""
+    forbid_leakage: bool = False
+    """A test file with the bytes of a labelled one is an error, not only a warning."""
+    budget: float = 0.001
+    """Share of unreadable files that is tolerated (ten always are); 1 = all."""
+
+    def __post_init__(self) -> None:
+        require(0 <= self.budget <= 1, f"budget must be in [0, 1], got {self.budget}", ConfigError)
+
+
+DEFAULT_OPTIONS = ImageOptions()
+
+
+@dataclass(eq=False)
+class _Inspection:
+    """The sides of a problem, scanned once, and the errors of each step.
+
+    With a reader every image is decoded and errors are collected; without one the first error is raised.
+    """
+
+    options: ImageOptions
+    reader: Reader | None
+    sides: dict[str, ImageSide] = field(default_factory=dict)
+    errors: dict[str, list[Finding]] = field(default_factory=dict)
+    empty_classes: tuple[str, ...] = ()
+    """A note on class folders without an image, where they are allowed."""
+
+    def step(self, name: str) -> AbstractContextManager[None]:
+        """Errors inside are findings of this step, or raised."""
+        return nullcontext() if self.reader is None else collect_errors(self.errors.setdefault(name, []))
+
+    @property
+    def both(self) -> tuple[ImageSide, ImageSide] | None:
+        """The labelled and the unlabelled side, if both could be scanned."""
+        return (self.sides["labelled"], self.sides["unlabelled"]) if {*SIDE_NAMES[:2]} <= {*self.sides} else None
+
+
+def check_images(
+    labelled: PathLike, unlabelled: PathLike, *, label: str = "label", options: ImageOptions, reader: Reader
+) -> list[Finding]:
+    """All that is wrong, doubtful or good to know about two sides of images, errors first; every image is decoded."""
+    inspection = _inspect(labelled, unlabelled, None, label, _Inspection(options, reader))
+    steps = ("labelled", "classes", "unlabelled", "budget", "known")
+    findings = [error for step in steps for error in inspection.errors.get(step, ())]
+    for role, side in inspection.sides.items():
+        findings += report_files(side, role)
+        if role == "labelled":
+            findings += [Finding("note", text) for text in inspection.empty_classes] + _report_classes(side)
+    if inspection.both is not None:
+        findings += _report_both(*inspection.both)
+        text = describe_common(*inspection.both)
+        findings += inspection.errors["different"] or ([Finding("warning", text)] if text else [])
+    rank = ("error", "warning", "note")
+    return sorted(findings, key=lambda finding: rank.index(finding.level))
 
 
 def load_images(
@@ -38,37 +103,208 @@ def load_images(
     *,
     test: PathLike | None = None,
     label: str = "label",
-    options: ImageOptions = DEFAULTS,
+    options: ImageOptions = DEFAULT_OPTIONS,
 ) -> Problem:
     """A problem from two folders or lists of images (and a third to score on); nothing is decoded yet."""
-    require_other_place(labelled, unlabelled)
-    first, second = gather_labelled(labelled, label, options), gather(unlabelled, label, options)
-    third = None if test is None else gather_labelled(test, label, options)
-    sides = [side for side in (first, second, third) if side is not None]
-    refused = [item for side in sides for item in side.scan.refused]
-    require_budget(refused, sum(side.seen for side in sides), options.budget)
-    require_other_files(first, second)
-    notes = list(require_filled(first, options))
-    require_labels(first.named)
-    require_classes(first.named)
+    inspection = _inspect(labelled, unlabelled, test, label, _Inspection(options, None))
+    first, second, third = (inspection.sides.get(name) for name in SIDE_NAMES)
+    assert first is not None
+    assert second is not None
     names = sort_names(first.named.classes)
-    second = with_hidden(second, set(names))
-    if not second.is_folder and not options.allow_missing_class:
-        require_known(second.named, names)
-    notes += [*hidden_notes(second, set(names)), *_leaks(first, second)]
+    notes = [*inspection.empty_classes, *describe_hidden(second, set(names))]
+    notes += [describe_repeats(first), _describe_conflicts(first), describe_repeats(second)]
+    notes.append(describe_common(first, second))
     if third is not None:
-        third, more = _test_side(third, names, options)
-        notes += [*more, *test_leaks(first, second, third, options)]
-    return assemble(first, second, names, test=third, notes=notes)
+        third, more = _match_test(third, names, options)
+        notes += [*more, *check_test_leaks(first, second, third, options)]
+    return build_image_problem(first, second, names, test=third, notes=filter(None, notes))
 
 
-def _leaks(first: ImageSide, second: ImageSide) -> list[str]:
-    """Notes on files that are twice on a side, or on both sides."""
-    texts = (repeats_text(first), two_classes_text(first), repeats_text(second), common_text(first, second))
-    return [text for text in texts if text]
+def _inspect(
+    labelled: PathLike, unlabelled: PathLike, test: PathLike | None, label: str, inspection: _Inspection
+) -> _Inspection:
+    """Scan the labelled, the unlabelled and perhaps the test side, and apply the rules for each and for both."""
+    options, sides = inspection.options, inspection.sides
+    with inspection.step("different"):
+        require_other_place(labelled, unlabelled)
+    for name, path in zip(SIDE_NAMES, (labelled, unlabelled, test), strict=True):
+        if path is not None:
+            with inspection.step(name):
+                side = (_scan_side if name == "unlabelled" else _scan_labelled)(path, label, options)
+                sides[name] = side if inspection.reader is None else drop_undecodable(side, inspection.reader)
+    with inspection.step("budget"):
+        rejected = [item for side in sides.values() for item in side.scan.rejected]
+        require_budget(rejected, sum(side.seen for side in sides.values()), options.budget)
+    if inspection.both is not None and not inspection.errors.get("different"):
+        with inspection.step("different"):
+            require_other_files(*inspection.both)
+    if "labelled" in sides:
+        with inspection.step("classes"):
+            inspection.empty_classes = _require_filled(sides["labelled"], options)
+        for rule in (require_labels, require_classes):
+            with inspection.step("classes"):
+                rule(sides["labelled"].named)
+    if inspection.both is not None:
+        names = sides["labelled"].named.classes
+        second = sides["unlabelled"] = _with_hidden_labels(sides["unlabelled"], names)
+        with inspection.step("known"):
+            if not second.is_folder and not options.allow_missing_class:
+                require_known(second.named, sort_names(names))
+    return inspection
 
 
-def _test_side(side: ImageSide, names: list[str], options: ImageOptions) -> tuple[ImageSide, list[str]]:
+def _scan_side(path: PathLike, label: str, options: ImageOptions) -> ImageSide:
+    """The images of a folder or of a list file, with the labels that a list has."""
+    if os.path.splitext(os.fspath(path))[1].lower() in (".csv", ".parquet") and not os.path.isdir(path):
+        scan, labels = scan_list(path, label=label, follow_links=options.follow_links)
+        return ImageSide(scan, None if labels is None else tuple(labels), is_folder=False)
+    return ImageSide(scan_folder(path, follow_links=options.follow_links))
+
+
+def _scan_labelled(path: PathLike, label: str, options: ImageOptions) -> ImageSide:
+    """A side that must be labelled, by class folders or by a list's column of labels."""
+    side = _scan_side(path, label, options)
+    if not side.is_folder:
+        text = f"{side.name}: no label column {quoted(label)}; a list of labelled images needs one"
+        require(side.labels is not None, text)
+        return side
+    loose = {file.name: "lies in no class folder" for file in side.scan.files if "/" not in file.name}
+    hint = "expected is <folder>/<class>/<image>, or a list with a column of labels"
+    require(len(loose) < len(side.scan.files), f"{side.name}: no image lies in a class folder; {hint}")
+    inside = side.without(loose, "scan", "refused")
+    return replace(inside, labels=tuple(top_folder(file) for file in inside.scan.files))
+
+
+def top_folder(file: ImageFile) -> str:
+    """The first-level sub-folder of a file: its class."""
+    return sys.intern(file.name.partition("/")[0])  # a million files share a few
+
+
+def drop_undecodable(side: ImageSide, reader: Reader) -> ImageSide:
+    """The side without the files that cannot be decoded completely; files of the same bytes are decoded once."""
+    files = tuple({file.digest: file for file in reversed(side.scan.files)}.values())[::-1]
+    rows = [range(first, min(first + CHECK_BATCH, len(files))) for first in range(0, len(files), CHECK_BATCH)]
+    views = reader.batches(files, rows, Preparation(size=SMALL_SIDE, crop=1.0))
+    broken = {
+        files[batch[position]].digest: reason
+        for batch, (_, reasons) in zip(rows, views, strict=True)
+        for position, reason in reasons.items()
+    }
+    names = {file.name: broken[file.digest] for file in side.scan.files if file.digest in broken}
+    return side.without(names, "read")
+
+
+def _require_filled(side: ImageSide, options: ImageOptions) -> tuple[str, ...]:
+    """Every class folder has an image; where it need not, a note lists those that have none."""
+    empty = (set(side.scan.folders) if side.is_folder else set()) - set(side.labels or ())
+    if not empty:
+        return ()
+    text = f"{side.name}: class folders without a readable image: {listed(empty)}"
+    require(options.allow_empty_class, f"{text}; remove them, or data.allow_empty_class=true leaves those classes out")
+    return (f"{text}; these classes do not exist",)
+
+
+def _with_hidden_labels(side: ImageSide, classes: set[str]) -> ImageSide:
+    """The unlabelled side with labels for scores: the list's, or its sub-folders if they are named like classes."""
+    if not side.is_folder:
+        return side if any(side.labels or ()) else replace(side, labels=None)
+    folders = {top_folder(file) if "/" in file.name else NO_LABEL for file in side.scan.files}
+    are_classes = NO_LABEL not in folders and not classes.isdisjoint(folders)
+    return replace(side, labels=tuple(top_folder(file) for file in side.scan.files) if are_classes else None)
+
+
+def require_other_place(labelled: PathLike, unlabelled: PathLike) -> None:
+    """Two different folders or lists; compared before hours of reading."""
+    both = os.path.exists(labelled) and os.path.exists(unlabelled)
+    shown = printable_path(unlabelled)
+    text = f"{shown}: is the labelled side itself; give the folder or list of the unlabelled images"
+    require(not both or not os.path.samefile(labelled, unlabelled), text)
+
+
+def require_other_files(labelled: ImageSide, unlabelled: ImageSide) -> None:
+    """An unlabelled side that is not a copy of the labelled one."""
+    rows, pairs = len(unlabelled.scan.files), sum(1 for _ in _common_files(labelled, unlabelled))
+    is_copy = rows >= 2 and pairs >= SAME_SHARE * rows
+    what = f"{pairs:,} of {rows:,} files are byte for byte in {labelled.name} too"
+    require(not is_copy, f"{unlabelled.name}: {what}: this is the labelled side again; give the unlabelled images")
+
+
+def tolerated_count(seen: int, budget: float) -> int:
+    """How many of the files may be unreadable."""
+    return max(ALWAYS_TOLERATED, math.floor(budget * seen + 1e-9))
+
+
+def require_budget(rejected: Sequence[RejectedFile], seen: int, budget: float) -> None:
+    """Refuse the data when more files are unreadable than the budget allows."""
+    most, share = tolerated_count(seen, budget), len(rejected) / max(seen, 1)
+    enough = math.ceil(share * 10_000) / 10_000
+    require(
+        len(rejected) <= most,
+        f"{len(rejected):,} of {seen:,} files unreadable ({100 * share:.1f} %), {most:,} are tolerated; "
+        f"first: {describe_first(rejected)}; `embasis check -o FILE` lists all, "
+        f"data.budget={enough:g} (check: --budget) allows more",
+    )
+
+
+def _repeats(side: ImageSide) -> Iterator[tuple[int, int]]:
+    """(row, earlier row) of the files whose bytes an earlier file of the same side has."""
+    first: dict[bytes, int] = {}
+    pairs = ((row, first.setdefault(file.digest, row)) for row, file in enumerate(side.scan.files))
+    return ((row, earlier) for row, earlier in pairs if row != earlier)
+
+
+def _common_files(one: ImageSide, two: ImageSide) -> Iterator[tuple[str, str]]:
+    """(name in two, name in one) of the files of `two` whose bytes are in `one` as well."""
+    held = {file.digest: file.name for file in reversed(one.scan.files)}
+    return ((file.name, held[file.digest]) for file in two.scan.files if file.digest in held)
+
+
+def _describe_pairs(pairs: Iterable[tuple[str, str]], start: str, one: str, more: str, end: str) -> str:
+    """A sentence about pairs of files, or nothing. Pairs of a million files are counted and not kept."""
+    number, first = 0, ("", "")
+    for number, pair in enumerate(pairs, 1):
+        first = pair if number == 1 else first
+    files = f"1 file {one}" if number == 1 else f"{number:,} files {more}"
+    return f"{start}{files} {end}; first: {' = '.join(first)}" if number else ""
+
+
+def describe_repeats(side: ImageSide) -> str:
+    """A sentence about files that are twice on one side, or nothing."""
+    files = side.scan.files
+    names = ((files[row].name, files[earlier].name) for row, earlier in _repeats(side))
+    return _describe_pairs(names, f"{side.name}: ", "repeats", "repeat", "the bytes of another")
+
+
+def _describe_conflicts(side: ImageSide) -> str:
+    """A sentence about files of one content that have two labels, or nothing."""
+    files, labels = side.scan.files, side.labels or ()
+    names = (
+        (files[row].name, files[earlier].name) for row, earlier in _repeats(side) if labels[row] != labels[earlier]
+    )
+    return _describe_pairs(names, f"{side.name}: ", "is", "are", "in two classes at once")
+
+
+def describe_common(one: ImageSide, two: ImageSide) -> str:
+    """A sentence about files that are on both sides, or nothing."""
+    end = f"byte for byte in {one.name} and in {two.name}"
+    return _describe_pairs(_common_files(one, two), "", "is", "are", end)
+
+
+def describe_hidden(side: ImageSide, classes: set[str]) -> list[str]:
+    """Notes on labels of the unlabelled side, and on how its classes differ."""
+    if side.labels is None:
+        return []
+    here = set(side.labels) - {NO_LABEL}
+    what = "sub-folders are named like classes" if side.is_folder else "has labels"
+    notes = [f"{side.name}: {what}; used for scores only"]
+    if extra := here - classes:
+        notes.append(f"{side.name}: not scored, no class of the labelled side: {listed(extra)}")
+    if lacking := classes - here:
+        notes.append(f"{side.name}: classes without an image: {listed(lacking)}")
+    return notes
+
+
+def _match_test(side: ImageSide, names: list[str], options: ImageOptions) -> tuple[ImageSide, list[str]]:
     """The test images of known classes, and notes on classes that differ."""
     require_labels(side.named)
     if not options.allow_missing_class:
@@ -87,10 +323,78 @@ def _test_side(side: ImageSide, names: list[str], options: ImageOptions) -> tupl
     return side, notes
 
 
-def test_leaks(first: ImageSide, second: ImageSide, third: ImageSide, options: ImageOptions) -> list[str]:
+def check_test_leaks(first: ImageSide, second: ImageSide, third: ImageSide, options: ImageOptions) -> list[str]:
     """Notes on test files that training sees; a warning, or an error, for those with labels."""
-    leak = common_text(first, third)
+    leak = describe_common(first, third)
     require(not (leak and options.forbid_leakage), f"{leak}; remove them from one side (data.forbid_leakage=true)")
     if leak:
         warnings.warn(EmbasisWarning(f"{leak}: scores on the test images are too good"), stacklevel=3)
-    return [text for text in (repeats_text(third), leak, common_text(second, third)) if text]
+    return [text for text in (describe_repeats(third), leak, describe_common(second, third)) if text]
+
+
+def report_files(side: ImageSide, role: str, more: Sequence[RejectedFile] = ()) -> list[Finding]:
+    """Counts, what was ignored, unreadable files, repeated files and tiny pictures of one side.
+
+    `more` are other files of the side that cannot be used."""
+    rejected, small = side.scan.rejected, side.scan.small
+    all_rejected = tuple(replace(item, side=role) for item in (*rejected, *more))
+    count = f"{side.name}: {len(side.scan.files):,} of {side.seen:,} images can be used"
+    findings = [Finding("note", count, all_rejected)]
+    findings += [Finding("note", text) for text in side.scan.notes]
+    findings += [Finding("warning", f"{side.name}: {item.name}: {item.reason}") for item in rejected[:MOST_LINES]]
+    if len(rejected) > MOST_LINES:
+        text = f"{side.name}: and {len(rejected) - MOST_LINES:,} more unreadable files"
+        findings.append(Finding("warning", text))
+    if small:
+        number = "1 image has" if len(small) == 1 else f"{len(small):,} images have"
+        text = f"{side.name}: {number} a short side under {SMALL_SIDE} pixels; first: {small[0]}"
+        findings.append(Finding("note", text))
+    if text := describe_repeats(side):
+        findings.append(Finding("note", text))
+    return findings
+
+
+def _report_classes(side: ImageSide) -> list[Finding]:
+    """How many images each class has, and which have hardly any, look the same or share files."""
+    counts = Counter(label for label in side.labels or () if label)
+    text = ", ".join(f"{quoted(name)} {counts[name]:,}" for name in sort_names(counts))
+    findings = [Finding("note", f"{side.name}: {len(counts)} classes: {text}")]
+    if few := [name for name in counts if counts[name] < 2]:
+        findings.append(Finding("warning", f"{side.name}: classes with under 2 images: {listed(few)}"))
+    texts = (describe_alike(side.name, counts), _describe_conflicts(side))
+    return findings + [Finding("warning", text) for text in texts if text]
+
+
+def _report_both(first: ImageSide, second: ImageSide) -> list[Finding]:
+    """Labels on the unlabelled side, and class sets that differ."""
+    names = first.named.classes
+    texts = describe_hidden(second, names)
+    findings = [Finding("warning" if " no class of " in text else "note", text) for text in texts]
+    if second.labels is None:
+        return findings + _report_unmatched_folders(second, names)
+    both = describe_alike(f"{first.name} and {second.name}", names, second.named.classes)
+    findings += [Finding("warning", both)] if both else []
+    counts = Counter(label for label in second.labels if label in names)
+    text = ", ".join(f"{quoted(name)} {counts[name]:,}" for name in sort_names(names))
+    return [*findings, Finding("note", f"{second.name}: {text}")]
+
+
+def _report_unmatched_folders(side: ImageSide, classes: set[str]) -> list[Finding]:
+    """Sub-folders of the unlabelled side that look like classes and are named like none."""
+    folders = side.scan.folders
+    if not side.is_folder or not folders or any("/" not in file.name for file in side.scan.files):
+        return []
+    text = f"{side.name}: sub-folders are named like no class of the labelled side, so are no labels: {listed(folders)}"
+    case = {name.casefold() for name in folders} & {name.casefold() for name in classes}
+    matters = "upper and lower case matter" if case else "the Unicode form of letters matters"
+    is_doubtful = bool(case or group_alike(classes, folders))
+    return [Finding("warning" if is_doubtful else "note", text + (f"; {matters}" if is_doubtful else ""))]
+
+
+def strip_folders(problem: Problem, *paths: PathLike | None) -> Problem:
+    """The problem with notes that name folders by their last part: no path of this machine goes into a run."""
+    notes = problem.notes
+    for path in sorted((printable_path(os.fspath(path)) for path in paths if path is not None), key=len, reverse=True):
+        last = os.path.basename(os.path.abspath(path)) or path
+        notes = tuple(note.replace(path, last) for note in notes)
+    return replace(problem, notes=notes)

@@ -1,16 +1,27 @@
-"""What a file says of itself, by its content and before any pixel is decoded: format, width, height.
+"""The header of an image file: format, width and height by its content, before any pixel is decoded; and the limits.
 
 | limit | why |
 | --- | --- |
 | FORMATS | these decoders and no others are ever run, whatever the file is called |
-| LARGEST_PIXELS | checked from the header, so that a few bytes cannot ask for gigabytes |
-| `cost.py` | memory and steps that a file of up to 64 kB may take, told from its header, too |
-| MOST_READS, MOST_PARTS | steps a file may cost, so that no header takes minutes: the scan needs no clock for that |
+| LARGEST_PIXELS | checked from the header, so that a few bytes cannot take gigabytes |
+| MOST_MEMORY, MOST_STEPS | what a file of up to 64 kB may take to decode, computed from its header (below) |
+| MOST_READS, MOST_CHUNKS | steps a file may take, so that no header takes minutes: the scan needs no clock for that |
+
+| kind | bytes of memory for each pixel |
+| --- | --- |
+| PNG, GIF, BMP, PPM | those that Pillow holds (1, 2 or 4), and 3 for the RGB that becomes of them |
+| TIFF | those that Pillow holds, and the most of: as many again (a picture on its side), all samples (one strip), 3 |
+| WebP | 16: Pillow's decoder has two canvases, the bytes and the picture |
+| JPEG | 15: coefficients of four channels (2 each), the picture, and RGB |
+
+Slow are JPEGs of very many scans, each of which goes over all blocks (a TIFF may hold one), and rows of a BMP that are
+packed by runs, which Pillow unpacks in Python.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import re
 import struct
 import threading
@@ -20,8 +31,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from embasis.data.images.cost import too_costly, too_costly_image
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -34,13 +43,23 @@ SUFFIXES = frozenset(
 """Endings of files of those formats, in lower case."""
 LARGEST_PIXELS = 64 * 2**20
 """Width × height of the largest image that is read."""
-MOST_READS, AGAIN = 300_000, 4
+LARGEST_TEXT = f"{LARGEST_PIXELS // 2**20} Mpx"
+MOST_READS, MOST_PASSES = 300_000, 4
 """How often Pillow may read from a file, and how often all of it: a 256 MiB PNG in chunks of 8 KiB takes 130,000."""
-MOST_PARTS = 100_000
+MOST_CHUNKS = 100_000
 """Chunks of a PNG and segments of a JPEG that are walked over; a 256 MiB PNG in chunks of 8 KiB has 33,000."""
-LARGEST = f"{LARGEST_PIXELS // 2**20} Mpx"
+SMALL_FILE = 2**16
+"""Bytes of a file whose cost is computed: no photo of so many pixels is so small."""
+MOST_MEMORY = 480
+"""Megabytes that a small file may take. 512 are promised; something goes to what is not counted here."""
+MOST_STEPS = {"JPEG": 2**29, "TIFF": 2**29, "BMP": 2**23}
+"""Pixels × scans, or pixels of packed rows, of a small file: half a second or so, and one."""
+FIXED_COST = {"JPEG": 15, "WEBP": 16}
+"""Bytes for each pixel where they are the same for all files of a format."""
+_MODE_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2}
+_TIFF_BITS, _TIFF_TILE_WIDTH, _TIFF_TILE_HEIGHT = 258, 322, 323
 
-_READ = (
+_READ_FORMATS = (
     (rb"\xff\xd8\xff", "JPEG"),
     (rb"\x89PNG\r\n\x1a\n", "PNG"),
     (rb"BM", "BMP"),
@@ -50,7 +69,7 @@ _READ = (
     (rb"P[1-6][\s#]", "PPM"),
 )
 # Named for the message alone; a file that matches none of these is refused as well.
-_NOT_READ = (
+_OTHER_FORMATS = (
     (rb"8BPS", "PSD"),
     (rb"%!PS|\xc5\xd0\xd3\xc6", "EPS"),
     (rb"%PDF-", "PDF"),
@@ -86,7 +105,7 @@ _NOT_READ = (
     (rb"PK\x03\x04", "ZIP"),
     (rb"\x1f\x8b", "GZIP"),
 )
-_PILLOW = threading.Lock()
+_PILLOW_LOCK = threading.Lock()
 
 
 class UnreadableImage(ValueError):  # noqa: N818 — the reason is its whole point
@@ -102,44 +121,80 @@ class Header:
     height: int
 
 
-def header(data: bytes) -> Header:
+def read_header(data: bytes) -> Header:
     """Format and size of an image that would be read; nothing is decoded."""
-    kind = format_of(data)
+    kind = detect_format(data)
     if kind == "JPEG" and (size := _jpeg_size(data)) is not None:
         return check_size(Header(kind, *size), data)
     with open_image(data, kind) as image:
         return Header(kind, *image.size)
 
 
-def check_size(found: Header, data: bytes | None = None) -> Header:
+def check_size(header: Header, data: bytes | None = None) -> Header:
     """The header as it is; UnreadableImage for no pixel, too many, or too many for so small a file."""
-    if found.width < 1 or found.height < 1:
-        raise UnreadableImage(f"damaged {found.format}: {found.width}×{found.height} pixels")
-    if found.width * found.height > LARGEST_PIXELS:
-        raise UnreadableImage(f"{found.width}×{found.height} exceeds {LARGEST}")
-    if data is not None and (reason := too_costly(data, found.format, found.width, found.height)):
-        raise UnreadableImage(reason)
-    return found
+    kind, width, height = header.format, header.width, header.height
+    if width < 1 or height < 1:
+        raise UnreadableImage(f"damaged {kind}: {width}×{height} pixels")
+    if width * height > LARGEST_PIXELS:
+        raise UnreadableImage(f"{width}×{height} exceeds {LARGEST_TEXT}")
+    if data is not None and len(data) <= SMALL_FILE:
+        scans = data.count(b"\xff\xda") if kind in ("JPEG", "TIFF") else 0
+        _check_cost(header, FIXED_COST.get(kind, 0) * width * height, scans)
+    return header
 
 
-def format_of(data: bytes) -> str:
+def _check_pillow_cost(data: bytes, kind: str, image: Image.Image) -> None:
+    """The same for an image that Pillow has opened and not decoded yet."""
+    if len(data) <= SMALL_FILE:
+        is_packed = any(tile[0] == "bmp_rle" for tile in image.tile) if hasattr(image, "tile") else False
+        _check_cost(Header(kind, *image.size), _decoding_memory(image, kind), int(is_packed))
+
+
+def _check_cost(header: Header, memory: int, scans: int) -> None:
+    """UnreadableImage for a small file that takes too much memory (bytes) or too many steps."""
+    size, small = f"{header.width}×{header.height} pixels", f"a file of up to {SMALL_FILE // 1024} kB"
+    if memory > MOST_MEMORY * 2**20:
+        rule = f"{small} may take {MOST_MEMORY} MB"
+        raise UnreadableImage(f"{size} take {memory // 2**20:,} MB to decode, {rule}; make it smaller")
+    if scans * header.width * header.height > MOST_STEPS.get(header.format, math.inf):
+        what = f"{scans:,} scans of {size}" if scans > 1 else f"{size} in packed rows"
+        raise UnreadableImage(f"{what} take too long to decode for {small}; save it as PNG")
+
+
+def _decoding_memory(image: Image.Image, kind: str) -> int:
+    """Bytes that Pillow and we take for all pixels."""
+    held, pixels = _MODE_BYTES.get(image.mode, 4), image.width * image.height
+    if kind != "TIFF":
+        return max(held + 3, FIXED_COST.get(kind, 0)) * pixels
+    tags: Any = getattr(image, "tag_v2", {})
+    samples = sum(_positive_int(bits) for bits in tags.get(_TIFF_BITS, (8,)))
+    tile = _positive_int(tags.get(_TIFF_TILE_WIDTH)) * _positive_int(tags.get(_TIFF_TILE_HEIGHT))
+    return held * pixels + max(3 * pixels, held * pixels, samples * max(pixels, tile) // 8)
+
+
+def _positive_int(value: object) -> int:
+    """The value of a tag, which may be anything; 0 for what is no number above 0."""
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def detect_format(data: bytes) -> str:
     """The format by the first bytes, one of FORMATS."""
     if not data:
         raise UnreadableImage("the file is empty")
-    if (kind := _match(_READ, data)) is not None:
+    if (kind := _match_format(_READ_FORMATS, data)) is not None:
         return kind
-    if (kind := _match(_NOT_READ, data)) is not None:
+    if (kind := _match_format(_OTHER_FORMATS, data)) is not None:
         raise UnreadableImage(f"format {kind} is not read")
     raise UnreadableImage("not an image that is read")
 
 
-def _match(table: tuple[tuple[bytes, str], ...], data: bytes) -> str | None:
+def _match_format(table: tuple[tuple[bytes, str], ...], data: bytes) -> str | None:
     start = data[:512]
     return next((name for magic, name in table if re.match(magic, start, re.DOTALL)), None)
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int] | None:
-    if (jpeg := simplejpeg()) is None:
+    if (jpeg := load_simplejpeg()) is None:
         return None
     try:
         height, width, _, _ = jpeg.decode_jpeg_header(data, strict=False)
@@ -173,7 +228,7 @@ def _webp_size(data: bytes) -> tuple[int, int]:
     return int.from_bytes(data[26:28], "little") & 0x3FFF or 1, int.from_bytes(data[28:30], "little") & 0x3FFF or 1
 
 
-def simplejpeg() -> Any:
+def load_simplejpeg() -> Any:
     """The fast JPEG decoder, or None where it is not installed: Pillow then does its work."""
     try:
         import simplejpeg
@@ -187,7 +242,7 @@ class LimitedReader(io.BytesIO):
 
     def __init__(self, data: bytes, kind: str) -> None:
         super().__init__(data)
-        self._kind, self._reads, self._bytes = kind, MOST_READS, AGAIN * len(data) + 2**20
+        self._kind, self._reads, self._bytes = kind, MOST_READS, MOST_PASSES * len(data) + 2**20
 
     def read(self, size: int | None = -1) -> bytes:
         """As usual, up to the limits."""
@@ -209,24 +264,23 @@ def open_image(data: bytes, kind: str) -> Iterator[Image.Image]:
     from PIL import Image
 
     check_size(Header(kind, *_stored_size(data, kind)), data)  # a bomb is refused before a plug-in is started
-    with _PILLOW, warnings.catch_warnings():
+    with _PILLOW_LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             with Image.open(LimitedReader(data, kind), formats=(kind,)) as image:
                 check_size(Header(kind, *image.size), data)
-                if reason := too_costly_image(data, kind, image):
-                    raise UnreadableImage(reason)
+                _check_pillow_cost(data, kind, image)
                 yield image
         except UnreadableImage:
             raise
         except Exception as error:  # plug-ins raise whatever their arithmetic runs into
-            raise UnreadableImage(_reason(error, kind)) from error
+            raise UnreadableImage(_damage_reason(error, kind)) from error
 
 
 def check_png(data: bytes) -> None:
-    """Every chunk must have the checksum it says: Pillow decodes damaged pixels without a word."""
+    """Every chunk must have the checksum that is stored with it: Pillow decodes damaged pixels without an error."""
     at = 8
-    for _ in range(MOST_PARTS):
+    for _ in range(MOST_CHUNKS):
         if at + 12 > len(data):
             raise UnreadableImage("truncated PNG")
         length = int.from_bytes(data[at : at + 4], "big")
@@ -238,16 +292,16 @@ def check_png(data: bytes) -> None:
         if kind == b"IEND":
             return
         at = end + 4
-    raise UnreadableImage(f"damaged PNG: it has more than {MOST_PARTS:,} chunks")
+    raise UnreadableImage(f"damaged PNG: it has more than {MOST_CHUNKS:,} chunks")
 
 
-def _reason(error: Exception, kind: str) -> str:
+def _damage_reason(error: Exception, kind: str) -> str:
     from PIL import Image, UnidentifiedImageError
 
     text = " ".join(str(error).split())
     if isinstance(error, Image.DecompressionBombError):
         pixels = re.search(r"\d+", text)
-        return f"{int(pixels[0]) if pixels else 0:,} pixels exceed {LARGEST}"
+        return f"{int(pixels[0]) if pixels else 0:,} pixels exceed {LARGEST_TEXT}"
     if isinstance(error, MemoryError):
         return f"the {kind} needs more memory than there is"
     if re.search("truncated|EOF|not enough image data|unexpected end", text, re.IGNORECASE):

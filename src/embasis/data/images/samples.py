@@ -1,19 +1,72 @@
-"""Image files as samples: read when they are asked for, in the order of their ids."""
+"""One side of a problem of images: the files as they were scanned, and as samples that are read when they are needed.
+
+A class is the name of the first-level sub-folder, or the text of the list's label column. Classes are matched by name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import compress, pairwise
 
 import torch
 from torch import Tensor
 
-from embasis.data.images.scan import ImageFile
-from embasis.data.workers.loading import Reader
+from embasis.data.images.files import ImageFile, Scan, printable_path
+from embasis.data.problem import Side
+from embasis.data.workers.reader import Reader
 from embasis.errors import require
 from embasis.randomness import derive
-from embasis.types import AugmentKey, CropTarget, Preparation, RejectedFile, RowSamples, View
+from embasis.types import (
+    AugmentKey,
+    CropTarget,
+    LabelSchema,
+    Preparation,
+    Problem,
+    RejectedFile,
+    RowSamples,
+    View,
+)
+
+SIDE_NAMES = ("labelled", "unlabelled", "test")
+
+
+@dataclass(frozen=True)
+class ImageSide:
+    """A scan with the class of each file; `labels` is None where there are none, "" where one is unknown."""
+
+    scan: Scan
+    labels: tuple[str, ...] | None = None
+    is_folder: bool = True
+
+    @property
+    def name(self) -> str:
+        """How messages call this side."""
+        return printable_path(self.scan.root)
+
+    @property
+    def seen(self) -> int:
+        """Files that were met, usable or not."""
+        return self.scan.seen if self.scan.seen >= 0 else len(self.scan.files) + len(self.scan.rejected)
+
+    @property
+    def named(self) -> Side:
+        """The labels without the images, for the rules that tables have too."""
+        return Side(self.name, torch.empty(len(self.scan.files), 0), None if self.labels is None else [*self.labels])
+
+    def without(self, reasons: Mapping[str, str], phase: str, kind: str = "quarantined") -> ImageSide:
+        """The side when the named files are rejected."""
+        if not reasons:
+            return self
+        stays = bytearray(file.name not in reasons for file in self.scan.files)
+        gone = (file.name for file in self.scan.files if file.name in reasons)
+        rejected = [RejectedFile(name, reasons[name], phase, kind=kind) for name in gone]
+        scan = replace(
+            self.scan,
+            files=tuple(compress(self.scan.files, stays)),
+            rejected=(*self.scan.rejected, *rejected),
+        )
+        return replace(self, scan=scan, labels=None if self.labels is None else tuple(compress(self.labels, stays)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,10 +77,10 @@ class Images(RowSamples):
     labels: Tensor
     ids: Tensor
     preparation: Preparation | None = None
-    reader: Reader = Reader(0)  # noqa: RUF009 — without workers it holds nothing but what it refused
+    reader: Reader = Reader(0)  # noqa: RUF009 — without workers it holds nothing but what it rejected
     strength: str = "light"
-    refused: list[RejectedFile] = field(default_factory=list)
-    """Rows that could not be read when they were asked for, each once."""
+    rejected: list[RejectedFile] = field(default_factory=list)
+    """Rows that could not be read when they were needed, each once."""
 
     def __post_init__(self) -> None:
         self.require_columns(len(self.files))
@@ -39,8 +92,8 @@ class Images(RowSamples):
         ids = [file.id for file in files]
         order = sorted(range(len(files)), key=ids.__getitem__)
         for first, second in pairwise(order):
-            twins = f"{files[first].name} and {files[second].name} have the same id {ids[first]}"
-            require(ids[first] != ids[second], f"images: {twins}; leave one of them out or give it another name")
+            both = f"{files[first].name} and {files[second].name} have the same id {ids[first]}"
+            require(ids[first] != ids[second], f"images: {both}; leave one of them out or give it another name")
         where = torch.tensor(order, dtype=torch.int64)
         return cls(tuple(files[row] for row in order), labels[where], torch.tensor(ids, dtype=torch.int64)[where])
 
@@ -50,13 +103,13 @@ class Images(RowSamples):
         return [file.name for file in self.files]
 
     def prepared(self, preparation: Preparation, reader: Reader, strength: str = "light") -> Images:
-        """The same rows, made ready for a network; refusals go to the same list."""
+        """The same rows, made ready for a network; rejected files go to the same list."""
         return replace(self, preparation=preparation, reader=reader, strength=strength)
 
     def take(self, rows: Tensor) -> Images:
-        """Some of the rows, in increasing order, with a list of refusals of their own."""
+        """Some of the rows, in increasing order, with a list of rejected files of their own."""
         files = tuple(self.files[row] for row in rows.tolist())
-        return replace(self, files=files, labels=self.labels[rows], ids=self.ids[rows], refused=[])
+        return replace(self, files=files, labels=self.labels[rows], ids=self.ids[rows], rejected=[])
 
     def inputs(self, rows: Tensor) -> Tensor:
         """The evaluation view of these rows, uint8 (B, 3, S, S)."""
@@ -74,18 +127,50 @@ class Images(RowSamples):
             draws = [
                 [derive(draw[0], "augmentation", *draw[1:], self.files[row].id) for row in batch] for batch in rows
             ]
-        found = self.reader.batches(self.files, rows, self.preparation, draws, self.strength)
-        for numbers, (pixels, refused) in zip(rows, found, strict=True):
-            note(self.refused, [self.files[row].name for row in numbers], refused)
+        batches_read = self.reader.batches(self.files, rows, self.preparation, draws, self.strength)
+        for numbers, (pixels, rejected) in zip(rows, batches_read, strict=True):
+            record_rejected(self.rejected, [self.files[row].name for row in numbers], rejected)
             labels = self.labels[torch.tensor(numbers, dtype=torch.int64)]
-            labels[[*refused]] = -1  # a row that could not be read is grey, and grey has no class
+            labels[[*rejected]] = -1  # a row that could not be read is grey, and grey has no class
             yield View(pixels, labels)
 
 
-def note(ledger: list[RejectedFile], names: Sequence[str], refused: dict[int, str]) -> None:
+def record_rejected(ledger: list[RejectedFile], names: Sequence[str], rejected: Mapping[int, str]) -> None:
     """Write down what could not be read of rows with these names, by its place among them; each name once."""
-    known = {refusal.name for refusal in ledger} if refused else set()
-    for place, reason in refused.items():
+    known = {item.name for item in ledger} if rejected else set()
+    for place, reason in rejected.items():
         if names[place] not in known:
             known.add(names[place])
             ledger.append(RejectedFile(names[place], reason, "train"))
+
+
+def build_image_problem(
+    labelled: ImageSide,
+    unlabelled: ImageSide,
+    names: Sequence[str],
+    *,
+    test: ImageSide | None = None,
+    notes: Iterable[str] = (),
+) -> Problem:
+    """The sides as one problem; labels of the unlabelled side are hidden."""
+    scanned = zip(SIDE_NAMES, (labelled, unlabelled, test), strict=True)
+    sides = {name: side for name, side in scanned if side is not None}
+    images = Images.of(unlabelled.scan.files, None)
+    by_id = torch.argsort(torch.tensor([file.id for file in unlabelled.scan.files], dtype=torch.int64))
+    return Problem(
+        labelled=Images.of(labelled.scan.files, _class_numbers(labelled, names)),
+        unlabelled=images,
+        schema=LabelSchema(tuple(names)),
+        test=None if test is None else Images.of(test.scan.files, _class_numbers(test, names)),
+        hidden_labels=None if unlabelled.labels is None else _class_numbers(unlabelled, names)[by_id],
+        row_names=tuple(images.names),
+        rejected=tuple(replace(item, side=name) for name, side in sides.items() for item in side.scan.rejected),
+        files_seen={name: side.seen for name, side in sides.items()},
+        notes=(*(note for side in sides.values() for note in side.scan.notes), *notes),
+    )
+
+
+def _class_numbers(side: ImageSide, names: Sequence[str]) -> Tensor:
+    """Class numbers; −1 for labels that are unknown or no class."""
+    number = {name: index for index, name in enumerate(names)}
+    return torch.tensor([number.get(label, -1) for label in side.labels or ()], dtype=torch.int64)

@@ -3,9 +3,13 @@
 | entry | what happens |
 | --- | --- |
 | hidden or system name, file with another ending | ignored, counted in a note |
-| link | refused; with `follow_links` its target is seen once |
-| FIFO, socket, device | refused, never opened |
-| file with an image's ending | read once: hash and header; refused with the reason when it is none |
+| link | rejected; with `follow_links` its target is used once |
+| FIFO, socket, device | rejected, never open_parquet |
+| file with an image's ending | read once: hash and header; rejected with the reason when it is none |
+
+A list is a .csv or .parquet file with a column `path` and maybe one of labels. Paths are relative to the folder of the
+list, or absolute; `\\xNN` stands for a byte that is not UTF-8. VisDA-2017 has a list of its own, `image_list.txt`: one
+line for each image, its path and the number of its class.
 """
 
 from __future__ import annotations
@@ -14,31 +18,42 @@ import errno
 import os
 import stat
 import tarfile
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
-from embasis.data.images.decode import SUFFIXES
 from embasis.data.images.files import (
     IS_LINK,
     LEADS_NOWHERE,
     NOT_REGULAR,
     Collector,
-    ImageFile,
-    PathLike,
     Scan,
-    ending,
+    describe_os_error,
+    describe_other_kinds,
+    escape_name,
     is_hidden,
-    name_bytes,
-    name_of,
-    shown,
-    why,
+    path_name,
+    printable_path,
+    read_part,
+    unescape_name,
 )
-from embasis.data.images.lists import is_list, scan_list
-from embasis.errors import InputDataError, require
+from embasis.data.problem import decode_text, label_names, listed
+from embasis.data.tables.csv_text import read_csv_header, read_csv_rows
+from embasis.data.tables.parquet import column_types, open_parquet, read_column_names, read_columns
+from embasis.data.tables.read import require_different
+from embasis.errors import InputDataError, ResourceError, quoted, require
+from embasis.types import PathLike, RejectedFile
 
-__all__ = ["ImageFile", "Scan", "is_list", "name_bytes", "name_of", "scan_file", "scan_folder", "scan_list", "scan_tar"]
-
-Seen = set[tuple[int, int]]
-"""(device, inode) of folders and files."""
+PATH_COLUMN = "path"
+ListRow = tuple[str, str | None, object]
+"""Where it stands ("line 3"), the path as written, the label as written."""
+VISDA_LIST = "image_list.txt"
+VISDA_CLASSES = (
+    "aeroplane", "bicycle", "bus", "car", "horse", "knife",
+    "motorcycle", "person", "plant", "skateboard", "train", "truck",
+)  # fmt: skip
+"""In the official order of their numbers."""
 
 
 def scan_folder(root: PathLike, *, follow_links: bool = False) -> Scan:
@@ -48,147 +63,132 @@ def scan_folder(root: PathLike, *, follow_links: bool = False) -> Scan:
         state = os.stat(top)
         os.scandir(top).close()
     except FileNotFoundError as error:
-        raise InputDataError(f"{shown(top)}: no such folder") from error
+        raise InputDataError(f"{printable_path(top)}: no such folder") from error
     except NotADirectoryError as error:
-        raise InputDataError(f"{shown(top)}: is no folder") from error
+        raise InputDataError(f"{printable_path(top)}: is no folder") from error
     except OSError as error:
-        reason = LEADS_NOWHERE if error.errno == errno.ELOOP else f"cannot be read: {why(error)}"
-        raise InputDataError(f"{shown(top)}: {reason}") from error
+        reason = LEADS_NOWHERE if error.errno == errno.ELOOP else f"cannot be read: {describe_os_error(error)}"
+        raise InputDataError(f"{printable_path(top)}: {reason}") from error
     collector = Collector(top, os.path.join(os.path.abspath(top), ""))
-    seen: Seen | None = {(state.st_dev, state.st_ino)} if follow_links else None
-    links = _walk(collector, os.path.abspath(top), "", seen, first=True)
-    if seen is None:
-        for _, name in links:
-            collector.seen += 1
-            collector.refuse(_name(name), IS_LINK, "refused")
-    else:
-        _follow(collector, links, seen)
+    walk = _FolderWalk(collector, {(state.st_dev, state.st_ino)} if follow_links else None)
+    walk.examine_below(os.path.abspath(top), "")
+    walk.finish_links()
     return collector.scan()
 
 
 def scan_file(path: PathLike) -> Scan:
     """One image that was named by its path, which is its name, too; or why it cannot be read. A link is followed."""
     text = os.fspath(path)
-    collector = Collector(text, seen=1)
+    collector, name = Collector(text, seen=1), path_name(text)
     real = os.path.realpath(text)
     try:
         if stat.S_ISREG(os.stat(real).st_mode):
-            collector.examine(_name(text), real)
+            collector.examine(name, real)
         else:
-            collector.refuse(_name(text), NOT_REGULAR, "refused")
+            collector.reject(name, NOT_REGULAR, "refused")
     except (FileNotFoundError, NotADirectoryError):
-        collector.refuse(_name(text), "no such file")
+        collector.reject(name, "no such file")
     except OSError as error:
-        collector.refuse(_name(text), LEADS_NOWHERE if error.errno == errno.ELOOP else why(error))
+        collector.reject(name, LEADS_NOWHERE if error.errno == errno.ELOOP else describe_os_error(error))
     return collector.scan(empty=True)
 
 
-def _name(relative: str) -> str:
-    """The name of a path below the root."""
-    return relative if relative.isascii() and "\\" not in relative else name_of(os.fsencode(relative))
+class _FolderWalk:
+    """One walk over a folder: files are examined where they are met, links after all that is no link.
 
+    `visited` holds (device, inode) of the folders and files that were met; None where links are not followed.
+    """
 
-def _walk(collector: Collector, folder: str, below: str, seen: Seen | None, first: bool) -> list[tuple[str, str]]:
-    """Examine all files below `folder`; the links on the way are returned as (path, name), not followed."""
-    links: list[tuple[str, str]] = []
-    stack = [(folder, below)]
-    while stack:
-        path, prefix = stack.pop()
-        try:
-            with os.scandir(path) as entries:
-                for entry in entries:
-                    _enter(collector, entry, prefix, stack, links, seen, first)
-        except OSError as error:
-            collector.seen += 1
-            collector.refuse(_name(prefix), why(error))
-    return links
+    def __init__(self, collector: Collector, visited: set[tuple[int, int]] | None) -> None:
+        self.collector, self.visited = collector, visited
+        self.links: list[tuple[str, str]] = []
+        """(path, name) of the links that were met."""
 
-
-def _enter(
-    collector: Collector,
-    entry: os.DirEntry[str],
-    prefix: str,
-    stack: list[tuple[str, str]],
-    links: list[tuple[str, str]],
-    seen: Seen | None,
-    first: bool,
-) -> None:
-    """One entry of a folder, by its kind; what is no folder and no regular file is never opened."""
-    name = prefix + entry.name
-    if is_hidden(entry.name):
-        collector.hidden[_name(entry.name)] += 1
-    elif entry.is_symlink():
-        links.append((entry.path, name))
-    elif entry.is_dir(follow_symlinks=False):
-        if not prefix:
-            collector.folders.add(_name(name))
-        if seen is None or _is_new(entry.stat(follow_symlinks=False), seen):
-            stack.append((entry.path, name + "/"))
-    elif not entry.is_file(follow_symlinks=False):
-        collector.seen += 1
-        collector.refuse(_name(name), NOT_REGULAR, "refused")
-    elif (kind := ending(entry.name)) not in SUFFIXES:
-        collector.others[kind] += 1
-    # Hard links are files of their own; only what is reached through a link is compared with what was seen.
-    elif seen is None or _is_new(entry.stat(follow_symlinks=False), seen) or first:
-        collector.seen += 1
-        collector.examine(_name(name), entry.path)
-
-
-def _is_new(state: os.stat_result, seen: Seen) -> bool:
-    """Whether this file or folder is met for the first time."""
-    key = (state.st_dev, state.st_ino)
-    known = key in seen
-    seen.add(key)
-    return not known
-
-
-def _follow(collector: Collector, links: list[tuple[str, str]], seen: Seen) -> None:
-    """Follow links, after all that is no link, in the order of their names; loops end at what was seen."""
-    while links:
-        found: list[tuple[str, str]] = []
-        for path, name in sorted(links, key=lambda link: link[1]):
-            real = os.path.realpath(path)
+    def examine_below(self, folder: str, below: str, *, is_linked: bool = False) -> None:
+        """Examine all files below `folder`, whose own name is `below`."""
+        stack = [(folder, below)]
+        while stack:
+            path, prefix = stack.pop()
             try:
-                state = os.stat(real)
-            except OSError:
-                collector.seen += 1
-                collector.refuse(_name(name), LEADS_NOWHERE, "refused")
-                continue
-            if os.path.isdir(real) and "/" not in name:
-                collector.folders.add(_name(name))
-            if not _is_new(state, seen):
-                collector.again += 1
-            elif os.path.isdir(real):
-                found += _walk(collector, real, name + "/", seen, first=False)
-            elif not os.path.isfile(real):
-                collector.seen += 1
-                collector.refuse(_name(name), NOT_REGULAR, "refused")
-            elif (kind := ending(name)) in SUFFIXES:
-                collector.seen += 1
-                collector.examine(_name(name), real)
-            else:
-                collector.others[kind] += 1
-        links = found
+                with os.scandir(path) as entries:
+                    for entry in entries:
+                        if self._enter(entry, prefix, is_linked):
+                            stack.append((entry.path, prefix + entry.name + "/"))
+            except OSError as error:
+                self.collector.seen += 1
+                self.collector.reject(path_name(prefix), describe_os_error(error))
+
+    def _enter(self, entry: os.DirEntry[str], prefix: str, is_linked: bool) -> bool:
+        """Take one entry by its kind; what is no folder and no regular file is never open_parquet. True: go into it."""
+        collector, name = self.collector, prefix + entry.name
+        if is_hidden(entry.name):
+            collector.hidden[path_name(entry.name)] += 1
+        elif entry.is_symlink():
+            self.links.append((entry.path, name))
+        elif entry.is_dir(follow_symlinks=False):
+            if not prefix:
+                collector.folders.add(path_name(name))
+            return self.visited is None or self._is_new(entry.stat(follow_symlinks=False), self.visited)
+        elif not entry.is_file(follow_symlinks=False):
+            collector.skip(name, NOT_REGULAR)
+        # Hard links are files of their own; only what is reached through a link is compared with what was met.
+        elif self.visited is None or self._is_new(entry.stat(follow_symlinks=False), self.visited) or not is_linked:
+            collector.add_file(name, entry.path)
+        return False
+
+    @staticmethod
+    def _is_new(state: os.stat_result, visited: set[tuple[int, int]]) -> bool:
+        """Whether this file or folder is met for the first time."""
+        key = (state.st_dev, state.st_ino)
+        is_known = key in visited
+        visited.add(key)
+        return not is_known
+
+    def finish_links(self) -> None:
+        """Follow the links in the order of their names, or skip them; loops end at what was met before."""
+        while self.links:
+            links, self.links = sorted(self.links, key=lambda link: link[1]), []
+            for path, name in links:
+                if self.visited is None:
+                    self.collector.skip(name, IS_LINK)
+                else:
+                    self._follow(os.path.realpath(path), name, self.visited)
+
+    def _follow(self, real: str, name: str, visited: set[tuple[int, int]]) -> None:
+        try:
+            state = os.stat(real)
+        except OSError:
+            return self.collector.skip(name, LEADS_NOWHERE)
+        if os.path.isdir(real) and "/" not in name:
+            self.collector.folders.add(path_name(name))
+        if not self._is_new(state, visited):
+            self.collector.again += 1
+        elif os.path.isdir(real):
+            self.examine_below(real, name + "/", is_linked=True)
+        elif not os.path.isfile(real):
+            self.collector.skip(name, NOT_REGULAR)
+        else:
+            self.collector.add_file(name, real)
+        return None
 
 
 def scan_tar(path: PathLike, under: str = "") -> Scan:
     """The images in an uncompressed tar below the folder `under`, where they lie; names are relative to it."""
     collector = Collector("/".join([os.fspath(path), under.strip("/")]).rstrip("/"))
-    real = os.path.realpath(path)
-    for member, parts in tar_members(path, under):
+    real, shown = os.path.realpath(path), printable_path(path)
+    for member, parts in _iter_members(path, under):
         _enter_member(collector, real, member, parts)
     names = {file.name for file in collector.files}
-    require(len(names) == len(collector.files), f"{shown(path)}: holds two files of one name; make the archive anew")
+    require(len(names) == len(collector.files), f"{shown}: holds two files of one name; make the archive anew")
     return collector.scan()
 
 
 def has_members(path: PathLike, under: str) -> bool:
     """Whether an uncompressed tar has anything below the folder `under`."""
-    return any(True for _ in tar_members(path, under))
+    return any(True for _ in _iter_members(path, under))
 
 
-def tar_members(path: PathLike, under: str = "") -> Iterator[tuple[tarfile.TarInfo, list[str]]]:
+def _iter_members(path: PathLike, under: str = "") -> Iterator[tuple[tarfile.TarInfo, list[str]]]:
     """Members of an uncompressed tar below a folder, with the parts of their path relative to it."""
     top = [part for part in under.split("/") if part]
     try:
@@ -198,29 +198,175 @@ def tar_members(path: PathLike, under: str = "") -> Iterator[tuple[tarfile.TarIn
                 if parts[: len(top)] == top and len(parts) > len(top):
                     yield member, parts[len(top) :]
     except FileNotFoundError as error:
-        raise InputDataError(f"{shown(path)}: no such file") from error
+        raise InputDataError(f"{printable_path(path)}: no such file") from error
     except (OSError, tarfile.TarError) as error:
-        raise InputDataError(f"{shown(path)}: not a readable uncompressed tar: {error}") from error
+        raise InputDataError(f"{printable_path(path)}: not a readable uncompressed tar: {error}") from error
 
 
 def _enter_member(collector: Collector, path: str, member: tarfile.TarInfo, parts: list[str]) -> None:
-    """One member of an archive, by its kind."""
-    name = _name("/".join(parts))
+    """Take one member of an archive by its kind."""
     if member.name.startswith("/") or ".." in parts:
-        collector.seen += 1
-        return collector.refuse(_name(member.name), "leads out of the archive", "refused")
+        return collector.skip(member.name, "leads out of the archive")
     if hidden := next((part for part in parts if is_hidden(part)), None):
-        collector.hidden[_name(hidden)] += 1
+        collector.hidden[path_name(hidden)] += 1
         return None
     if len(parts) > 1 or member.isdir():
-        collector.folders.add(_name(parts[0]))
+        collector.folders.add(path_name(parts[0]))
     if member.isdir():
         return None
     if not member.isreg() or member.issparse():
+        return collector.skip("/".join(parts), NOT_REGULAR)
+    return collector.add_file("/".join(parts), path, member.offset_data, member.size)
+
+
+def is_list(path: PathLike) -> bool:
+    """Whether this is a .csv or .parquet file with a column `path`."""
+    path = Path(path)
+    try:
+        regular = path.suffix.lower() in (".csv", ".parquet") and path.is_file()
+        return regular and PATH_COLUMN in _list_columns(path)
+    except (InputDataError, OSError):
+        return False
+
+
+def scan_list(path: PathLike, *, label: str = "label", follow_links: bool = False) -> tuple[Scan, list[str] | None]:
+    """The images that a list names, and their labels in the order of `Scan.files`, if it has a column of labels."""
+    path = Path(path)
+    try:
+        require(path.stat().st_size > 0, f"{path}: the file is empty")
+        columns = _list_columns(path)
+        require(PATH_COLUMN in columns, f"{path}: no column {PATH_COLUMN!r}; columns: {listed(columns)}")
+        require_different(columns, path)
+        collector, labels = _collect_listed(path, label, follow_links)
+    except ResourceError:  # is an OSError, too
+        raise
+    except FileNotFoundError as error:
+        raise InputDataError(f"{path}: no such file") from error
+    except OSError as error:
+        raise InputDataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    scan = collector.scan()
+    if label not in columns:
+        return scan, None
+    return scan, label_names([labels[file.name] for file in scan.files], str(path))
+
+
+def resolve_list(path: PathLike) -> dict[str, str]:
+    """Where each path of a list leads, by the path as written; nothing is open_parquet."""
+    path = Path(path)
+    try:
+        columns = _list_columns(path)
+        require(PATH_COLUMN in columns, f"{path}: no column {PATH_COLUMN!r}; columns: {listed(columns)}")
+        return {written: _resolve_path(path, written) for _, written, _ in _list_rows(path, "") if written}
+    except OSError as error:
+        raise InputDataError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _resolve_path(path: Path, written: str) -> str:
+    return os.path.normpath(os.path.join(path.parent.absolute(), os.fsdecode(unescape_name(written))))
+
+
+def _collect_listed(path: Path, label: str, follow_links: bool) -> tuple[Collector, dict[str, object]]:
+    collector, labels = Collector(os.fspath(path)), dict[str, object]()
+    met, targets = set[str](), dict[str, str]()  # a text of many rows is worked on once
+    for where, written, mark in _list_rows(path, label):
         collector.seen += 1
-        return collector.refuse(name, NOT_REGULAR, "refused")
-    if (kind := ending(parts[-1])) not in SUFFIXES:
-        collector.others[kind] += 1
-        return None
-    collector.seen += 1
-    return collector.examine(name, path, member.offset_data, member.size)
+        if not written:
+            collector.reject(where, "has no path", "refused")
+            continue
+        target = targets[written] if written in targets else targets.setdefault(written, _resolve_path(path, written))
+        if target in met:
+            collector.reject(written, f"is listed twice, again in {where}", "refused")
+        elif reason := _path_problem(target, where, follow_links):
+            collector.reject(
+                written, reason, "refused" if reason in (IS_LINK, LEADS_NOWHERE, NOT_REGULAR) else "quarantined"
+            )
+        else:
+            collector.examine(written, os.path.realpath(target) if follow_links else target)
+            labels[written] = mark
+        met.add(target)
+    require(met or collector.rejected, f"{path}: no rows")
+    return collector, labels
+
+
+def _path_problem(target: str, where: str, follow_links: bool) -> str:
+    """Why a listed path cannot be open_parquet, or nothing."""
+    try:
+        mode = (os.stat if follow_links else os.lstat)(target).st_mode
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return f"no such file ({where})"
+    except OSError as error:
+        return LEADS_NOWHERE if error.errno == errno.ELOOP else describe_os_error(error)
+    if stat.S_ISLNK(mode):
+        return IS_LINK
+    return "" if stat.S_ISREG(mode) else NOT_REGULAR
+
+
+def _list_columns(path: Path) -> list[str]:
+    return read_csv_header(path) if path.suffix.lower() == ".csv" else read_column_names(path)
+
+
+def _list_rows(path: Path, label: str) -> Iterator[ListRow]:
+    return _parquet_rows(path, label) if path.suffix.lower() == ".parquet" else _csv_rows(path, label)
+
+
+def _csv_rows(path: Path, label: str) -> Iterator[ListRow]:
+    rows = read_csv_rows(path)
+    _, header = next(rows)
+    at, marked = header.index(PATH_COLUMN), header.index(label) if label in header else None
+    for line, cells in rows:
+        require(len(cells) == len(header), f"{path}: line {line} has {len(cells)} fields, the header has {len(header)}")
+        yield f"line {line}", cells[at], None if marked is None else cells[marked]
+
+
+def _parquet_rows(path: Path, label: str) -> Iterator[ListRow]:
+    with open_parquet(path) as file:
+        kinds = column_types(file)
+    kind, names = str(kinds[PATH_COLUMN]), [PATH_COLUMN, label] if label in kinds else [PATH_COLUMN]
+    require(kind in ("string", "large_string"), f"{path}: column {PATH_COLUMN!r} must be text, got {kind}")
+    columns = read_columns(path, names)
+    for row, written in enumerate(columns[PATH_COLUMN]):
+        mark = columns[label][row] if label in columns else None
+        yield f"row {row + 1}", written and decode_text(written, str(path), row), mark
+
+
+def keep_listed(scan: Scan, place: Path, domain: str) -> Scan:
+    """The images that the list of the domain names; others are counted in a note, missing ones are refused."""
+    names = _parse_visda_list(_read_visda_list(place, domain), f"{place}: {domain}/{VISDA_LIST}")
+    present = {file.name for file in scan.files} | {item.name for item in scan.rejected}
+    missing = tuple(RejectedFile(name, f"in {VISDA_LIST}, but not there", "scan") for name in sorted(names - present))
+    kept = tuple(file for file in scan.files if file.name in names)
+    extra = len(scan.files) - len(kept)
+    require(kept, f"{place}: no image of {domain}/{VISDA_LIST} is there")
+    notes = [note for note in scan.notes if not note.endswith(describe_other_kinds(Counter({".txt": 1})))]
+    if extra:
+        files = "1 image is" if extra == 1 else f"{extra:,} images are"
+        notes.append(f"{place}: {files} not in {domain}/{VISDA_LIST} and not used")
+    return replace(scan, files=kept, rejected=(*scan.rejected, *missing), notes=tuple(notes), seen=-1)
+
+
+def _parse_visda_list(text: bytes, what: str) -> set[str]:
+    """The listed paths; each number must be that of the class in the path."""
+    names = set()
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            path, _, mark = line.strip().rpartition(b" ")
+            name = escape_name(path.strip())
+            is_intact = mark.isdigit() and name.partition("/")[0] in VISDA_CLASSES[int(mark) :][:1]
+            rule = "must be <class>/<file> and the number of the class"
+            require(is_intact, f"{what}: line {number} {rule}, got {quoted(escape_name(line[:200]))}")
+            names.add(name)
+    require(names, f"{what}: no lines")
+    return names
+
+
+def _read_visda_list(place: Path, domain: str) -> bytes:
+    """The bytes of the list, from a folder or from a tar."""
+    try:
+        if place.is_dir():
+            return read_part(str(place / domain / VISDA_LIST))
+        for member, parts in _iter_members(place):
+            if parts[-2:] == [domain, VISDA_LIST] and member.isreg():
+                return read_part(str(place.resolve()), member.offset_data, member.size)
+    except OSError as error:
+        raise InputDataError(f"visda17: {domain}/{VISDA_LIST} in {place} cannot be read: {error.strerror}") from error
+    raise InputDataError(f"visda17: no file {domain}/{VISDA_LIST} in {place}; it says which images belong to the set")

@@ -22,11 +22,11 @@ from torch.nn import functional as F  # noqa: N812 — its usual name
 from embasis.errors import lookup
 from embasis.types import Preparation
 
-LONGEST = 4
-"""Only the middle part of an image is seen, and no more of it than LONGEST times its short side."""
-RATIO = 4 / 3
+LONGEST_STRIP = 4
+"""Only the middle part of an image is seen, and no more of it than LONGEST_STRIP times its short side."""
+CROP_RATIO = 4 / 3
 """A random crop is at most this much wider than high, or higher than wide."""
-GREY = (0.299, 0.587, 0.114)
+LUMA = (0.299, 0.587, 0.114)
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,17 @@ def centre_view(image: Tensor, preparation: Preparation) -> Tensor:
     size, short = preparation.size, round(preparation.size / preparation.crop)
     least = min(image.shape[1:])
     # Resizing a strip of 1×5000 as a whole would take a gigabyte for pixels that the crop throws away.
-    image = _middle(image, min(image.shape[1], LONGEST * least), min(image.shape[2], LONGEST * least))
+    image = _crop_middle(image, min(image.shape[1], LONGEST_STRIP * least), min(image.shape[2], LONGEST_STRIP * least))
     height, width = (max(short, round(side * short / least)) for side in image.shape[1:])
-    return _middle(_resized(image, height, width, preparation.interpolation), size, size).contiguous()
+    return _crop_middle(_resize_image(image, height, width, preparation.interpolation), size, size).contiguous()
 
 
-def _middle(image: Tensor, height: int, width: int) -> Tensor:
+def _crop_middle(image: Tensor, height: int, width: int) -> Tensor:
     top, left = (image.shape[1] - height) // 2, (image.shape[2] - width) // 2
     return image[:, top : top + height, left : left + width]
 
 
-def _resized(image: Tensor, height: int, width: int, interpolation: str) -> Tensor:
+def _resize_image(image: Tensor, height: int, width: int, interpolation: str) -> Tensor:
     if image.shape[1:] == (height, width):
         return image
     return F.interpolate(image.unsqueeze(0), (height, width), mode=interpolation, antialias=True).squeeze(0)
@@ -74,28 +74,28 @@ def random_view(image: Tensor, preparation: Preparation, strength: str, draw: to
     u: list[float] = torch.rand(10, generator=draw, dtype=torch.float64).tolist()
     top, left, height, width = crop_box(image.shape[1], image.shape[2], ranges.area, u[:4])
     part = image[:, top : top + height, left : left + width]
-    view = _resized(part, preparation.size, preparation.size, preparation.interpolation)
+    view = _resize_image(part, preparation.size, preparation.size, preparation.interpolation)
     view = view.flip(-1) if u[4] < 0.5 else view
-    return (_recoloured(view, ranges, u[5:]) if ranges.colour else view).contiguous()
+    return (_change_colours(view, ranges, u[5:]) if ranges.colour else view).contiguous()
 
 
 def crop_box(rows: int, columns: int, least: float, u: list[float]) -> tuple[int, int, int, int]:
     """Top, left, height and width of a random part: area `least` to 1 of the image where its shape allows."""
     area = (least + (1 - least) * u[0]) * rows * columns
-    shape = RATIO ** (2 * u[1] - 1)
+    shape = CROP_RATIO ** (2 * u[1] - 1)
     height, width = min(rows, math.sqrt(area / shape)), min(columns, math.sqrt(area * shape))
-    high, wide = max(1, round(min(height, width * RATIO))), max(1, round(min(width, height * RATIO)))
+    high, wide = max(1, round(min(height, width * CROP_RATIO))), max(1, round(min(width, height * CROP_RATIO)))
     return int(u[2] * (rows - high + 1)), int(u[3] * (columns - wide + 1)), high, wide
 
 
-def _recoloured(view: Tensor, ranges: Strength, u: list[float]) -> Tensor:
+def _change_colours(view: Tensor, ranges: Strength, u: list[float]) -> Tensor:
     """Brightness b, contrast c about the mean grey and saturation s: a = b·c·s, d = b·c·(1 − s), t = b·(1 − c)·mean."""
     b, c, s = (1 + ranges.colour * (2 * value - 1) for value in u[:3])
     s = 0.0 if u[3] < ranges.grey else s
     view = view.contiguous()
     sums = view.sum((1, 2), dtype=torch.int64).tolist()
-    mean = sum(weight * total for weight, total in zip(GREY, sums, strict=True)) / view[0].numel()
+    mean = sum(weight * total for weight, total in zip(LUMA, sums, strict=True)) / view[0].numel()
     x = view.float()
-    grey = x[0] * GREY[0] + x[1] * GREY[1] + x[2] * GREY[2]
+    grey = x[0] * LUMA[0] + x[1] * LUMA[1] + x[2] * LUMA[2]
     x.mul_(b * c * s).add_(grey.mul_(b * c * (1 - s)).add_(b * (1 - c) * mean))
     return x.round_().clamp_(0, 255).byte()

@@ -78,7 +78,7 @@ def _without_bad(side: MapSide, rows: Rows, table: ClassTable, required: bool) -
             if file.name in bad
         ]
         files = tuple(replace(file, label=None) if file.name in bad else file for file in side.files)
-        side = replace(side, files=files, refused=(*side.refused, *lost))
+        side = replace(side, files=files, rejected=(*side.rejected, *lost))
     else:
         empty = {name for name, count in counts.items() if not count.any()}
         out = [RejectedFile(file.name, NO_PIXEL, "read", kind="refused") for file in side.files if file.name in empty]

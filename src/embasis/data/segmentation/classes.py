@@ -30,7 +30,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from embasis.data.images.files import ImageFile, PathLike, shown
+from embasis.data.images.files import ImageFile, printable_path
 from embasis.data.problem import listed
 from embasis.data.segmentation.labels import (
     BadMap,
@@ -46,7 +46,7 @@ from embasis.data.segmentation.pairs import FILE, MapSide
 from embasis.data.segmentation.png import PALETTE, RGB, RGBA, Png, png_palette
 from embasis.data.text import read_text
 from embasis.errors import InputDataError, quoted, require
-from embasis.types import ClassTable
+from embasis.types import ClassTable, PathLike
 
 LARGEST_ID = 65535
 _DEFAULT_IGNORE = 255
@@ -105,7 +105,7 @@ class ClassFile:
     def _require_all(self, values: Sequence[object], what: str, how: str, write: str) -> None:
         lacking = [name for name, value in zip(self.names, values, strict=True) if value in (None, ())]
         has = f"class {quoted(lacking[0])} has" if len(lacking) == 1 else f"{len(lacking)} classes have"
-        text = f"{shown(self.path)}: {has} no {what}, but the label maps are {how}"
+        text = f"{printable_path(self.path)}: {has} no {what}, but the label maps are {how}"
         first = "" if len(lacking) == 1 else f"; they are {listed(lacking)}"
         require(not lacking, f"{text}; write {write}{first}")
 
@@ -118,7 +118,7 @@ def class_file(root: PathLike, given: PathLike | None = None) -> ClassFile | Non
 
 def read_classes(path: PathLike) -> ClassFile:
     """A classes.toml, checked; what is wrong with it is said with its path."""
-    where = shown(path)
+    where = printable_path(path)
     try:
         raw = tomllib.loads(read_text(path, "utf-8-sig"))
         file = msgspec.convert(raw, _File)

@@ -13,26 +13,27 @@ from dataclasses import replace
 import torch
 
 from embasis.data.corrections import rename_taken, require_known_ids, require_rest
-from embasis.data.images.files import ImageFile, PathLike, Scan, first_of, shown
+from embasis.data.images.files import ImageFile, Scan, describe_first, printable_path
+from embasis.data.images.folders import ImageOptions
+from embasis.data.images.samples import ImageSide
 from embasis.data.images.scan import scan_folder
-from embasis.data.images.sides import ImageOptions, ImageSide
 from embasis.data.problem import listed
 from embasis.data.segmentation.audit import Audit, audit
 from embasis.data.segmentation.classes import class_file, first_header
 from embasis.data.segmentation.labels import tallies
 from embasis.data.segmentation.pairs import FILE, LABELS, MapSide, oriented, stem
 from embasis.errors import InputDataError, quoted, require
-from embasis.types import ClassTable
+from embasis.types import ClassTable, PathLike
 
 
 def split_corrected(side: MapSide, place: PathLike, options: ImageOptions) -> tuple[MapSide, MapSide]:
     """The unlabelled side without the pictures that have a map in the folder `place`, and those with their maps."""
-    where = shown(place)
+    where = printable_path(place)
     rule = f"{where}: a folder of label maps is expected, a PNG with the name of each corrected picture"
     require(os.path.isdir(place), rule)
     below = os.path.join(place, LABELS)
     maps = scan_folder(below if os.path.isdir(below) else place, follow_links=options.follow_links)
-    require(not maps.refused, f"{where}: a label map cannot be read: {first_of(maps.refused)}")
+    require(not maps.rejected, f"{where}: a label map cannot be read: {describe_first(maps.rejected)}")
     pairs = _paired(side, maps, where)
     files, _, _ = oriented([replace(file, label=pairs[file.name]) for file in side.files if file.name in pairs])
     require_rest(len(files), len(side.files), where, side.name)
@@ -69,8 +70,8 @@ def _paired(side: MapSide, maps: Scan, where: str) -> dict[str, ImageFile]:
 
 def survey_corrected(moved: MapSide, table: ClassTable) -> Audit:
     """The moved pictures with the pixels of each class; one that cannot be used, or its map, is an error here."""
-    lost = moved.pictures.scan.refused
-    require(not lost, f"{moved.name}: a corrected picture cannot be read: {first_of(lost)}")
+    lost = moved.pictures.scan.rejected
+    require(not lost, f"{moved.name}: a corrected picture cannot be read: {describe_first(lost)}")
     own = class_file(moved.root)
     rule = f"{moved.name}: its {FILE} differs from that of the labelled side; corrections are coded as that says"
     require(own is None or own.table(first_header(moved)) == table, rule)
@@ -78,8 +79,8 @@ def survey_corrected(moved: MapSide, table: ClassTable) -> Audit:
     for finding in found.findings:
         if finding.level == "error":
             raise InputDataError(finding.text)
-    refused = found.side.pictures.scan.refused
-    require(not refused, f"{moved.name}: a label map cannot be read: {first_of(refused)}")
+    rejected = found.side.pictures.scan.rejected
+    require(not rejected, f"{moved.name}: a label map cannot be read: {describe_first(rejected)}")
     empty = [item.name for item in found.side.unlabelled]
     require(not empty, f"{moved.name}: label maps without a labelled pixel: {listed(empty)}")
     return found

@@ -10,19 +10,21 @@ import torch
 
 from embasis.data.alike import describe_alike
 from embasis.data.corrections import describe_move
-from embasis.data.images.check import MOST_LINES, about_files, decoded
-from embasis.data.images.files import PathLike, Scan, shown
-from embasis.data.images.folders import DEFAULTS, test_leaks
-from embasis.data.images.sides import (
-    SIDES,
+from embasis.data.images.files import Scan, printable_path
+from embasis.data.images.folders import (
+    DEFAULT_OPTIONS,
+    MOST_LINES,
     ImageOptions,
-    ImageSide,
-    common_text,
-    repeats_text,
+    check_test_leaks,
+    describe_common,
+    describe_repeats,
+    drop_undecodable,
+    report_files,
     require_budget,
     require_other_files,
     require_other_place,
 )
+from embasis.data.images.samples import SIDE_NAMES, ImageSide
 from embasis.data.problem import listed
 from embasis.data.segmentation.audit import FOR_SCORES, Audit, audit, classes_text, lacking_text
 from embasis.data.segmentation.classes import SideClasses, difference, name_labelled, name_other
@@ -31,9 +33,9 @@ from embasis.data.segmentation.labels import tallies
 from embasis.data.segmentation.pairs import FILE, MapFile, MapSide, gather_maps, is_map_folder, mispaired
 from embasis.data.segmentation.samples import MapFiles
 from embasis.data.tables.pair import Finding, collect_errors
-from embasis.data.workers.loading import Reader
+from embasis.data.workers.reader import Reader
 from embasis.errors import InputDataError, require
-from embasis.types import ClassTable, LabelSchema, Problem, RejectedFile
+from embasis.types import ClassTable, LabelSchema, PathLike, Problem, RejectedFile
 
 RANK = ("error", "warning", "note")
 
@@ -63,7 +65,7 @@ def maps_check(
     later: list[Finding] = []
     looked = surveyed(first, second, third, options, later, classes)
     founds = (looked.labelled, looked.unlabelled, looked.test)
-    for role, found, side in zip(SIDES, founds, (first, second, third), strict=True):
+    for role, found, side in zip(SIDE_NAMES, founds, (first, second, third), strict=True):
         findings += [] if side is None else _about_files(side if found is None else found.side, role)
     findings += later
     findings += [Finding("note", classes_text(found)) for found in _known(looked) if found.counts.any()]
@@ -173,13 +175,13 @@ def require_map_budget(sides: list[MapSide], looked: AuditedSides, options: Imag
     last = [found.side for found in _known(looked)]
     roots = {side.root for side in last}
     last += [side for side in sides if side.root not in roots]
-    refused = [item for side in last for item in refusals(side)]
-    require_budget(refused, sum(side.pictures.seen for side in sides), options.budget)
+    rejected = [item for side in last for item in refusals(side)]
+    require_budget(rejected, sum(side.pictures.seen for side in sides), options.budget)
 
 
 def refusals(side: MapSide) -> list[RejectedFile]:
     """Pictures and maps of a side that cannot be read, the pictures first."""
-    return [*side.pictures.scan.refused, *side.refused]
+    return [*side.pictures.scan.rejected, *side.rejected]
 
 
 def _known(looked: AuditedSides) -> list[Audit]:
@@ -188,16 +190,16 @@ def _known(looked: AuditedSides) -> list[Audit]:
 
 def _about_files(side: MapSide, role: str) -> list[Finding]:
     """Counts and refusals of the pictures, and of the maps whose pictures can be used."""
-    lost = [Finding("warning", f"{side.name}: {item.name}: {item.reason}") for item in side.refused[:MOST_LINES]]
-    if len(side.refused) > MOST_LINES:
-        more = len(side.refused) - MOST_LINES
+    lost = [Finding("warning", f"{side.name}: {item.name}: {item.reason}") for item in side.rejected[:MOST_LINES]]
+    if len(side.rejected) > MOST_LINES:
+        more = len(side.rejected) - MOST_LINES
         lost.append(Finding("warning", f"{side.name}: and {more:,} more unreadable label maps"))
-    return about_files(side.pictures, role, (*side.refused, *side.unlabelled)) + lost
+    return report_files(side.pictures, role, (*side.rejected, *side.unlabelled)) + lost
 
 
 def decoded_side(side: MapSide, reader: Reader) -> MapSide:
     """The side without the pictures that cannot be decoded completely."""
-    pictures = decoded(side.pictures, reader)
+    pictures = drop_undecodable(side.pictures, reader)
     names = {file.name for file in pictures.scan.files}
     return replace(side, pictures=pictures, files=tuple(file for file in side.files if file.name in names))
 
@@ -208,26 +210,30 @@ def _about_both(first: MapSide, second: MapSide, labelled: PathLike, unlabelled:
     with collect_errors(found):
         require_other_place(labelled, unlabelled)
         require_other_files(first.pictures, second.pictures)
-    text = common_text(first.pictures, second.pictures)
+    text = describe_common(first.pictures, second.pictures)
     return found or ([Finding("warning", text)] if text else [])
 
 
 def are_map_folders(labelled: PathLike, unlabelled: PathLike, test: PathLike | None = None) -> bool:
     """Whether the sides are folders with label maps; refused when one is and another is not."""
     maps = is_map_folder(labelled)
-    inside = f"{shown(unlabelled)}: lies in {shown(labelled)}; give the folder of the unlabelled pictures"
+    inside = (
+        f"{printable_path(unlabelled)}: lies in {printable_path(labelled)}; give the folder of the unlabelled pictures"
+    )
     require(not maps or not _is_below(unlabelled, labelled), inside)
-    where = shown(labelled)
+    where = printable_path(labelled)
     for path in (labelled,) if test is None else (labelled, test):
         text = mispaired(path)
         require(not text, text)
     if maps and test is not None:
         kind = "has label maps in labels/, so the test side needs images/ and labels/, too"
-        require(is_map_folder(test), f"{shown(test)}: no label maps of the pictures in images/; {where} {kind}")
+        require(
+            is_map_folder(test), f"{printable_path(test)}: no label maps of the pictures in images/; {where} {kind}"
+        )
     if not maps:
         for path in (unlabelled,) if test is None else (unlabelled, test):
             kind = f"{where} has none: a folder with label maps cannot be used with one of class folders; swapped?"
-            text = f"{shown(path)}: has pictures in images/ and label maps in labels/, but {kind}"
+            text = f"{printable_path(path)}: has pictures in images/ and label maps in labels/, but {kind}"
             require(not is_map_folder(path), text)
     return maps
 
@@ -239,7 +245,7 @@ def load_maps(
     test: PathLike | None = None,
     classes: PathLike | None = None,
     corrections: PathLike | None = None,
-    options: ImageOptions = DEFAULTS,
+    options: ImageOptions = DEFAULT_OPTIONS,
     reader: Reader | None = None,
 ) -> Problem:
     """A problem from folders of pictures and label maps; every map is decoded once, and with a reader every picture.
@@ -289,8 +295,8 @@ def _raise_first(findings: list[Finding]) -> None:
 def _leaks(first: MapSide, second: MapSide, third: MapSide | None, options: ImageOptions) -> list[str]:
     """Notes on pictures that are twice on a side, or on two sides."""
     one, two = first.pictures, second.pictures
-    texts = [text for text in (repeats_text(one), repeats_text(two), common_text(one, two)) if text]
-    return texts if third is None else texts + test_leaks(one, two, third.pictures, options)
+    texts = [text for text in (describe_repeats(one), describe_repeats(two), describe_common(one, two)) if text]
+    return texts if third is None else texts + check_test_leaks(one, two, third.pictures, options)
 
 
 def map_problem(
@@ -301,7 +307,7 @@ def map_problem(
     test: Sequence[MapFile] | None = None,
     unlabelled_table: ClassTable | None = None,
     test_table: ClassTable | None = None,
-    refused: Sequence[RejectedFile] = (),
+    rejected: Sequence[RejectedFile] = (),
     notes: Sequence[str] = (),
 ) -> Problem:
     """A problem from files that are paired already; other sides may be coded otherwise, but have the same names.
@@ -318,7 +324,7 @@ def map_problem(
     problem = _assembled(
         AuditedSides(first, second, third), [*notes, *_lacking("labelled", first), *_lacking("test", third)]
     )
-    return replace(problem, refused=(*refused, *problem.refused), files_seen=None)
+    return replace(problem, rejected=(*rejected, *problem.rejected), files_seen=None)
 
 
 def _lacking(name: str, found: Audit | None) -> list[str]:
@@ -356,7 +362,7 @@ def _assembled(looked: AuditedSides, notes: Sequence[str]) -> Problem:
         test=None if third is None else _samples(third),
         hidden_labels=_samples(second).truth if second.side.has_maps else None,
         row_names=tuple(unlabelled.names),
-        refused=tuple(_ledger(looked)),
+        rejected=tuple(_ledger(looked)),
         files_seen={name: found.side.pictures.seen for name, found in _sides(looked).items()},
         notes=tuple(notes),
     )

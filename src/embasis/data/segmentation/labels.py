@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embasis.data.images.files import ImageFile, why
+from embasis.data.images.decode import iter_boxes
+from embasis.data.images.files import ImageFile, describe_os_error
 from embasis.data.images.header import UnreadableImage
-from embasis.data.images.parts import boxes
 from embasis.data.segmentation.png import (
     GREY,
     PALETTE,
@@ -38,7 +38,7 @@ from embasis.data.segmentation.png import (
     png_palette,
     png_parts,
 )
-from embasis.data.workers.protocol import read_checked, request_for
+from embasis.data.workers.process import read_checked, request_for
 from embasis.types.maps import ClassTable
 
 IGNORED = 255
@@ -128,7 +128,7 @@ def look(data: bytes, table: ClassTable) -> Found:
     palette, parts = indexed_parts(data, table.coded)
     known = lookup_table(table) if palette is None else lookup_table(table)[palette]
     found = np.empty((head.height, head.width), np.uint8)
-    for (left, top, right, bottom), numbers in zip(boxes(head.width, head.height), parts, strict=True):
+    for (left, top, right, bottom), numbers in zip(iter_boxes(head.width, head.height), parts, strict=True):
         classes = known[numbers]
         if (strange := classes == _STRANGER).any():
             strangers.add(numbers[strange])
@@ -319,7 +319,7 @@ def tallies(files: Sequence[ImageFile | None], coded: str) -> list[ValueCounts |
         try:
             return None if file is None else value_counts(read_checked(request_for(file)), coded)
         except OSError as error:
-            return BadMap(why(error))
+            return BadMap(describe_os_error(error))
         except UnreadableImage as error:
             return BadMap(str(error))
         except BadMap as error:

@@ -20,16 +20,25 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from embasis.data.images.decode import SUFFIXES, header, is_swapped
-from embasis.data.images.files import ImageFile, PathLike, Scan, ending, is_hidden, read_part, shown, why
-from embasis.data.images.header import UnreadableImage
+from embasis.data.images.decode import is_swapped
+from embasis.data.images.files import (
+    ImageFile,
+    Scan,
+    describe_os_error,
+    is_hidden,
+    lower_suffix,
+    printable_path,
+    read_part,
+)
+from embasis.data.images.folders import ImageOptions
+from embasis.data.images.header import SUFFIXES, UnreadableImage, read_header
+from embasis.data.images.samples import ImageSide
 from embasis.data.images.scan import scan_folder
-from embasis.data.images.sides import ImageOptions, ImageSide
 from embasis.data.problem import listed
 from embasis.data.segmentation.labels import BadMap, WrongKind, map_header, raw_parts
 from embasis.data.segmentation.png import RGB, RGBA
 from embasis.errors import require
-from embasis.types import RejectedFile
+from embasis.types import PathLike, RejectedFile
 
 IMAGES, LABELS, FILE = "images", "labels", "classes.toml"
 """The folders of pictures and of label maps, and the file that names the classes."""
@@ -113,7 +122,7 @@ class MapSide:
     pictures: ImageSide
     files: tuple[MapFile, ...]
     """In the order of `pictures.scan.files`, and as many."""
-    refused: tuple[RejectedFile, ...] = ()
+    rejected: tuple[RejectedFile, ...] = ()
     """Maps that could not be used, where their pictures can; those of pictures are in their scan."""
     unlabelled: tuple[RejectedFile, ...] = ()
     """Pictures that were left out because no pixel of their map has a class; no fault of the files."""
@@ -129,7 +138,7 @@ class MapSide:
     @property
     def name(self) -> str:
         """How messages call this side."""
-        return shown(self.root)
+        return printable_path(self.root)
 
     @property
     def has_maps(self) -> bool:
@@ -155,8 +164,10 @@ def gather_maps(root: PathLike, options: ImageOptions, *, labelled: bool) -> Map
     top, images, labels = os.fspath(root), os.path.join(root, IMAGES), os.path.join(root, LABELS)
     if labelled:
         lacking = [f"{name}/" for name in (IMAGES, LABELS) if not os.path.isdir(os.path.join(top, name))]
-        require(os.path.isdir(top), f"{shown(top)}: no such folder")
-        require(not lacking, f"{shown(top)}: no folder {' and '.join(lacking)}; expected are images/ and labels/")
+        require(os.path.isdir(top), f"{printable_path(top)}: no such folder")
+        require(
+            not lacking, f"{printable_path(top)}: no folder {' and '.join(lacking)}; expected are images/ and labels/"
+        )
     elif not os.path.isdir(images):
         return _plain(top, scan_folder(top, follow_links=options.follow_links))
     pictures = scan_folder(images, follow_links=options.follow_links)
@@ -172,9 +183,9 @@ def _plain(top: str, scan: Scan) -> MapSide:
 
 def _paired(top: str, pictures: Scan, maps: Scan, labelled: bool) -> MapSide:
     """Pictures and maps of the same stem."""
-    usable = {stem(file.name): file for file in sorted(maps.files, key=lambda file: ending(file.name) == ".png")}
-    broken = {stem(item.name): item for item in maps.refused if stem(item.name) not in usable}
-    here = {stem(file.name) for file in pictures.files} | {stem(item.name) for item in pictures.refused}
+    usable = {stem(file.name): file for file in sorted(maps.files, key=lambda file: lower_suffix(file.name) == ".png")}
+    broken = {stem(item.name): item for item in maps.rejected if stem(item.name) not in usable}
+    here = {stem(file.name) for file in pictures.files} | {stem(item.name) for item in pictures.rejected}
     names = [file.name for file in pictures.files]
     used = {file.name for mark, file in usable.items() if mark in here}
     files, doubtful, told = oriented(paired_files(pictures.files, usable))
@@ -190,7 +201,7 @@ def _paired(top: str, pictures: Scan, maps: Scan, labelled: bool) -> MapSide:
     )
     if not labelled:
         lost = (replace(item, name=f"{LABELS}/{item.name}", kind="unscored") for item in broken.values())
-        return replace(side, refused=tuple(lost))
+        return replace(side, rejected=tuple(lost))
     return side.without(
         {name: _map_reason(broken[stem(name)].reason) for name in names if stem(name) in broken}, "scan"
     )
@@ -199,7 +210,7 @@ def _paired(top: str, pictures: Scan, maps: Scan, labelled: bool) -> MapSide:
 def _told(top: str, how: str) -> list[str]:
     """A note on maps whose sizes did not say which way up they are."""
     what = "maps of mirrored, square or upside-down pictures with an EXIF orientation are taken as the others"
-    return [f"{shown(top)}: {what} are: {how}"] if how else []
+    return [f"{printable_path(top)}: {what} are: {how}"] if how else []
 
 
 def paired_files(pictures: Sequence[ImageFile], maps: dict[str, ImageFile]) -> tuple[MapFile, ...]:
@@ -229,10 +240,10 @@ def _beside(top: str) -> list[str]:
         names = [
             f"{entry.name}/" if is_folder(entry) else entry.name
             for entry in entries
-            if not is_hidden(entry.name) and (is_folder(entry) or ending(entry.name) in SUFFIXES)
+            if not is_hidden(entry.name) and (is_folder(entry) or lower_suffix(entry.name) in SUFFIXES)
         ]
-    others = [shown(name) for name in names if name not in (f"{IMAGES}/", f"{LABELS}/")]
-    return [f"{shown(top)}: beside images/ and labels/, not read: {listed(others)}"] if others else []
+    others = [printable_path(name) for name in names if name not in (f"{IMAGES}/", f"{LABELS}/")]
+    return [f"{printable_path(top)}: beside images/ and labels/, not read: {listed(others)}"] if others else []
 
 
 def is_map_folder(path: PathLike) -> bool:
@@ -254,11 +265,11 @@ def mispaired(path: PathLike) -> str:
     pictures, maps = (sorted(_first(_below(os.path.join(path, name)))) for name in (IMAGES, LABELS))
     if pictures and not maps:
         hint = f"a PNG of class numbers or colours is expected, as {LABELS}/{stem(pictures[0])}.png"
-        return f"{shown(path)}: pictures in images/, but no label map in labels/; for each picture {hint}"
+        return f"{printable_path(path)}: pictures in images/, but no label map in labels/; for each picture {hint}"
     if not pictures or not any(_is_map(os.path.join(path, LABELS, name)) for name in maps):
         return ""
     names = f"as {LABELS}/{stem(pictures[0])}.png for {IMAGES}/{pictures[0]}; there is {LABELS}/{maps[0]}"
-    return f"{shown(path)}: no label map has the name of a picture; expected is the same name, {names}"
+    return f"{printable_path(path)}: no label map has the name of a picture; expected is the same name, {names}"
 
 
 def _closed(path: PathLike, folders: set[str]) -> str:
@@ -267,7 +278,7 @@ def _closed(path: PathLike, folders: set[str]) -> str:
         try:
             os.scandir(os.path.join(path, name)).close()
         except OSError as error:
-            return f"{shown(os.path.join(path, name))}: cannot be read: {why(error)}"
+            return f"{printable_path(os.path.join(path, name))}: cannot be read: {describe_os_error(error)}"
     return ""
 
 
@@ -279,9 +290,9 @@ def _misnamed(path: PathLike, folders: set[str]) -> str:
     pictures = {stem(name) for name in _below(os.path.join(path, IMAGES))} if IMAGES in folders else set()
     other = next((name for name in sorted(folders - {IMAGES}) if _is_twin(path, name, pictures)), None)
     if other is not None:
-        return f"{shown(path)}: label maps are expected in {LABELS}/, there is {other}/; rename it to {LABELS}"
+        return f"{printable_path(path)}: label maps are expected in {LABELS}/, there is {other}/; rename it to {LABELS}"
     missing = f"pictures are expected in {IMAGES}/ and their label maps in {LABELS}/"
-    return f"{shown(path)}: has a {FILE}, so {missing}; there is neither" if named and not pictures else ""
+    return f"{printable_path(path)}: has a {FILE}, so {missing}; there is neither" if named and not pictures else ""
 
 
 def _is_twin(path: PathLike, name: str, pictures: set[str]) -> bool:
@@ -312,7 +323,7 @@ def _below(folder: str, below: str = "") -> Iterator[str]:
         name = os.path.join(below, entry.name)
         if entry.is_dir(follow_symlinks=False):
             yield from _below(folder, name)
-        elif ending(entry.name) in SUFFIXES and os.path.isfile(entry.path):
+        elif lower_suffix(entry.name) in SUFFIXES and os.path.isfile(entry.path):
             yield name
 
 
@@ -358,7 +369,7 @@ def _is_map(path: str) -> bool:
 
 def _size(path: str) -> tuple[int, int] | None:
     try:
-        found = header(read_part(path))
+        found = read_header(read_part(path))
     except (OSError, UnreadableImage):
         return None
     return found.height, found.width

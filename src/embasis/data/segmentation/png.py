@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from embasis.data.images.header import Header, UnreadableImage, check_png, check_size, format_of
-from embasis.data.images.parts import boxes
+from embasis.data.images.decode import iter_boxes
+from embasis.data.images.header import Header, UnreadableImage, check_png, check_size, detect_format
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -87,7 +87,7 @@ class Png:
 
 def png_header(data: bytes) -> Png:
     """The header alone; UnreadableImage where there is none, or one that asks for too many pixels."""
-    if (kind := format_of(data)) != "PNG":
+    if (kind := detect_format(data)) != "PNG":
         raise NotPng(kind)
     if len(data) < 33:
         raise UnreadableImage("truncated PNG")
@@ -110,7 +110,7 @@ def png_numbers(data: bytes) -> Numbers:
 def joined(head: Png, parts: Iterable[Numbers]) -> Numbers:
     """The parts of a whole file, together."""
     whole = None
-    for (left, top, right, bottom), part in zip(boxes(head.width, head.height), parts, strict=True):
+    for (left, top, right, bottom), part in zip(iter_boxes(head.width, head.height), parts, strict=True):
         whole = np.empty((head.height, head.width, *part.shape[2:]), part.dtype) if whole is None else whole
         whole[top:bottom, left:right] = part
     assert whole is not None
@@ -127,7 +127,7 @@ def png_parts(data: bytes, head: Png) -> Iterator[Numbers]:
     mode, packed = _MODES[head.kind, head.depth]
     ends = "BL" if packed.endswith(";16") else ("",)
     images = [_inflated(head, stream, mode, packed + end) for end in ends]
-    for box in boxes(head.width, head.height):
+    for box in iter_boxes(head.width, head.height):
         high, *low = (np.asarray(image.crop(box)) for image in images)
         yield high.astype(np.uint16) << 8 | low[0] if low else high
 

@@ -21,14 +21,14 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from embasis.data.images.decode import LARGEST_PIXELS
-from embasis.data.images.samples import note
+from embasis.data.images.header import LARGEST_PIXELS
+from embasis.data.images.samples import record_rejected
 from embasis.data.segmentation import views
 from embasis.data.segmentation.labels import IGNORED
 from embasis.data.segmentation.pairs import MapFile
 from embasis.data.segmentation.views import Place, crop_shape, to_signed, whole_shape
-from embasis.data.workers.loading import BatchRequest, OutputSpec, Reader, load_one
-from embasis.data.workers.protocol import request_for
+from embasis.data.workers.process import request_for
+from embasis.data.workers.reader import BatchRequest, OutputSpec, Reader, load_one
 from embasis.errors import require
 from embasis.randomness import derive
 from embasis.types import AugmentKey, ClassTable, CropTarget, GroundTruth, MapPreparation, RejectedFile, View
@@ -251,7 +251,7 @@ class MapFiles(MapSamples):
     pixel_counts: Tensor
     preparation: MapPreparation | None = None
     reader: Reader = field(default_factory=lambda: Reader(0))
-    refused: list[RejectedFile] = field(default_factory=list)
+    rejected: list[RejectedFile] = field(default_factory=list)
     """Rows that could not be read when they were asked for, each once."""
 
     @classmethod
@@ -314,7 +314,7 @@ class MapFiles(MapSamples):
     def take(self, rows: Tensor) -> MapFiles:
         """Some of the rows, in increasing order, with a list of refusals of their own."""
         files = tuple(self.files[row] for row in rows.tolist())
-        return replace(self, files=files, ids=self.ids[rows], pixel_counts=self.pixel_counts[rows], refused=[])
+        return replace(self, files=files, ids=self.ids[rows], pixel_counts=self.pixel_counts[rows], rejected=[])
 
     def picture(self, row: int) -> Tensor:
         """The row's picture as it is, uint8 (3, H, W); grey when it cannot be read."""
@@ -322,7 +322,7 @@ class MapFiles(MapSamples):
         request = {**request_for(file.image), "size": file.size}
         tensors = load_one(lambda request: (views.read_picture(request),), request)
         if isinstance(tensors, str):
-            note(self.refused, [file.name], {0: tensors})
+            record_rejected(self.rejected, [file.name], {0: tensors})
             return torch.full((3, *file.size), views.PADDING, dtype=torch.uint8)
         return tensors[0]
 
@@ -333,7 +333,7 @@ class MapFiles(MapSamples):
             tensors = load_one(lambda request: (views.read_labels(request, table),), views.label_request(file))
             if not isinstance(tensors, str):
                 return tensors[0]
-            note(self.refused, [file.name], {0: tensors})
+            record_rejected(self.rejected, [file.name], {0: tensors})
         return torch.full(file.size, IGNORED, dtype=torch.uint8)
 
     def _read_views(
@@ -342,8 +342,8 @@ class MapFiles(MapSamples):
         """Those of each batch, read ahead."""
         common = views.common_request(self._ready(), self.table, _classes_to_show(aim))
         results = self.reader.read(common, self._requests(batches, draw, aim))
-        for rows, (tensors, refused) in zip(batches, results, strict=True):
-            note(self.refused, [self.files[row].name for row in rows.tolist()], refused)
+        for rows, (tensors, rejected) in zip(batches, results, strict=True):
+            record_rejected(self.rejected, [self.files[row].name for row in rows.tolist()], rejected)
             yield tensors
 
     def _requests(

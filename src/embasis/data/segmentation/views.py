@@ -30,9 +30,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 — its usual name
 
-from embasis.data.images import decode
+from embasis.data.images.decode import decode, orient
+from embasis.data.images.header import UnreadableImage
 from embasis.data.segmentation.labels import IGNORED, BadMap, class_map
-from embasis.data.workers.protocol import Json, failure_reason, read_checked, request_for
+from embasis.data.workers.process import Json, describe_failure, read_checked, request_for
 from embasis.types import ClassTable, MapPlan, MapPreparation
 
 if TYPE_CHECKING:
@@ -325,19 +326,19 @@ def parse_table(content: Json) -> ClassTable:
 
 def read_picture(request: Json) -> Tensor:
     """uint8 (3, H, W); UnreadableImage when it has not the size that it had at the scan."""
-    picture = decode.decode(read_checked(request))
+    picture = decode(read_checked(request))
     height, width = picture.shape[1:]
     if [height, width] != list(request["size"]):
         rows, columns = request["size"]
-        raise decode.UnreadableImage(f"has {width}×{height} pixels, {columns}×{rows} at the scan")
+        raise UnreadableImage(f"has {width}×{height} pixels, {columns}×{rows} at the scan")
     return picture
 
 
 def read_labels(request: Json, table: ClassTable) -> Tensor:
     """uint8 (H, W) of a label map, upright; UnreadableImage says why there is none."""
     try:
-        return decode.turned(class_map(read_checked(request), table), request["turn"])
+        return orient(class_map(read_checked(request), table), request["turn"])
     except BadMap as error:
-        raise decode.UnreadableImage(f"its label map: {error}") from error
+        raise UnreadableImage(f"its label map: {error}") from error
     except Exception as error:  # the same reasons as those of a picture
-        raise decode.UnreadableImage(f"its label map {failure_reason(error)}") from error
+        raise UnreadableImage(f"its label map {describe_failure(error)}") from error

@@ -49,7 +49,7 @@ class Finding:
 
     level: Literal["error", "warning", "note"]
     text: str
-    refused: tuple[RejectedFile, ...] = field(default=(), compare=False)
+    rejected: tuple[RejectedFile, ...] = field(default=(), compare=False)
     """The files it counts that cannot be used, all of them, where it counts files."""
 
 

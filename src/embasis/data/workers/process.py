@@ -1,8 +1,8 @@
-"""One worker process and the pipes to it.
+"""One worker process, the pipes to it, and how a file is described there.
 
 | on the pipe | meaning |
 | --- | --- |
-| request | one line of JSON: what all rows have in common, and for each row its files |
+| request | one line of JSON: what all rows have in common, and for each row its files (`request_for`) |
 | answer, for each row | 4 bytes: a length; so much JSON: {"reason": null or text}; the bytes of its tensors if null |
 
 Both sides know the shapes of the tensors beforehand: (3, S, S) pixels of an image; input, classes and places of a
@@ -11,6 +11,7 @@ picture with a map.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -28,7 +29,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from embasis.data.workers.protocol import Json
+from embasis.data.images.files import ImageFile, hash_content
+from embasis.data.images.header import UnreadableImage
 from embasis.errors import ResourceError
 
 WORKER = str(Path(__file__).with_name("worker.py"))
@@ -36,11 +38,38 @@ START_SECONDS = 60.0
 """A worker must be ready by then; importing torch alone takes 2 to 20 s."""
 PIPE_BYTES = 2**20
 CLOSED = "image workers: the reader was closed before all its images were read"
-NONSENSE = "sent what is no answer"
+NO_ANSWER = "sent what is no answer"
 LONGEST_ANSWER = 2**16
-"""Bytes of an answer without its tensors: a worker that went mad cannot ask for gigabytes."""
-LAST_WORDS = 2000
+"""Bytes of an answer without its tensors: a worker that sends nonsense cannot take gigabytes."""
+STDERR_TAIL = 2000
 """Bytes of a worker's standard error that are kept."""
+Json = dict[str, Any]
+"""As JSON has it."""
+
+
+def request_for(file: ImageFile) -> Json:
+    """All that a worker needs to read the file."""
+    return {"path": file.path, "digest": file.digest.hex(), "offset": file.offset, "length": file.length}
+
+
+def read_checked(request: Json) -> bytes:
+    """The bytes of a file; UnreadableImage when they are not those of the scan."""
+    file = ImageFile("", request["path"], bytes.fromhex(request["digest"]), request["offset"], request["length"])
+    data = file.read()
+    if hash_content(data) != file.digest:
+        raise UnreadableImage("changed since the scan")
+    return data
+
+
+def describe_failure(error: Exception) -> str:
+    """The reason in an error that a file led to, as part of a sentence."""
+    if isinstance(error, UnreadableImage):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"cannot be read: {error.strerror} ({errno.errorcode.get(error.errno or 0, 'no number')})"
+    if isinstance(error, MemoryError):
+        return "needs more memory than there is"
+    return f"unexpected {type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 class Row(Protocol):
@@ -55,7 +84,7 @@ class Row(Protocol):
 
 @dataclass(eq=False)
 class ReadJob:
-    """One pass over batches: what its parts have in common."""
+    """One pass over batches: what its chunks have in common."""
 
     common: Json
     seconds: float
@@ -70,7 +99,7 @@ class RowRequest:
 
     place: int
     row: Row
-    asked: Json
+    request: Json
     targets: list[np.ndarray[Any, np.dtype[np.uint8]]]
 
 
@@ -90,7 +119,7 @@ class WorkerProcess:
         self._command = list(command) if command else [sys.executable, "-P", WORKER]
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
-        self._words = b""
+        self._stderr = b""
 
     def start(self) -> None:
         """Have a worker that is ready."""
@@ -100,9 +129,9 @@ class WorkerProcess:
         with self._lock:
             if self.closed:
                 raise ResourceError(CLOSED)
-            self._process = self._spawned()
+            self._process = self._spawn()
         try:
-            ready = self._frame(START_SECONDS)
+            ready = self._read_json(START_SECONDS)
         except (WorkerDied, WorkerTimeout) as loss:
             if self.closed:
                 raise ResourceError(CLOSED) from None
@@ -111,7 +140,7 @@ class WorkerProcess:
             raise ResourceError(text) from None
         assert ready == {"ready": True}
 
-    def _spawned(self) -> subprocess.Popen[bytes]:
+    def _spawn(self) -> subprocess.Popen[bytes]:
         # Its own process group: a Ctrl-C or a SIGTERM to ours must not take the workers before the run is saved.
         paths = os.pathsep.join(path for path in sys.path if path)
         environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
@@ -132,9 +161,9 @@ class WorkerProcess:
             fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         return process
 
-    def ask(self, call: ReadJob, items: list[RowRequest]) -> None:
+    def send(self, job: ReadJob, items: list[RowRequest]) -> None:
         """Send a request; the answers come one by one."""
-        request = {**call.common, "seconds": call.seconds, "files": [item.asked for item in items]}
+        request = {**job.common, "seconds": job.seconds, "files": [item.request for item in items]}
         assert self._process is not None
         assert self._process.stdin is not None
         try:
@@ -142,35 +171,35 @@ class WorkerProcess:
             while rest:
                 rest = rest[self._process.stdin.write(rest) or 0 :]
         except OSError:
-            raise WorkerDied(self._end()) from None
+            raise WorkerDied(self._describe_end()) from None
 
-    def answer(self, item: RowRequest, seconds: float) -> str | None:
-        """The next row, written where it belongs, or the reason why there is none."""
-        found = self._frame(seconds)
-        reason = found.get("reason", NONSENSE) if isinstance(found, dict) else NONSENSE
+    def receive(self, item: RowRequest, seconds: float) -> str | None:
+        """Write the next row where it belongs; or the reason why there is none."""
+        answer = self._read_json(seconds)
+        reason = answer.get("reason", NO_ANSWER) if isinstance(answer, dict) else NO_ANSWER
         if reason is None:
             for target in item.targets:
                 self._fill(target.data, seconds)
             return None
-        if not isinstance(reason, str) or reason == NONSENSE:
-            raise WorkerDied(NONSENSE)
+        if not isinstance(reason, str) or reason == NO_ANSWER:
+            raise WorkerDied(NO_ANSWER)
         return reason
 
-    def _frame(self, seconds: float) -> Any:
+    def _read_json(self, seconds: float) -> Any:
         length = bytearray(4)
         self._fill(memoryview(length), seconds)
         size = int.from_bytes(length, "big")
         if size > LONGEST_ANSWER:
-            raise WorkerDied(NONSENSE)
+            raise WorkerDied(NO_ANSWER)
         text = bytearray(size)
         self._fill(memoryview(text), seconds)
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
-            raise WorkerDied(NONSENSE) from None
+            raise WorkerDied(NO_ANSWER) from None
 
     def _fill(self, target: memoryview, seconds: float) -> None:
-        """Read exactly this many bytes; what the worker says on standard error is drained meanwhile."""
+        """Read exactly this many bytes; the worker's standard error is drained meanwhile."""
         process = self._process
         assert process is not None
         assert process.stdout is not None
@@ -182,23 +211,23 @@ class WorkerProcess:
         while target:
             before = time.monotonic()
             ready = dict(poll.poll(1000 * min(1.0, max(0.0, seconds))))
-            if err in ready and not self._listen(err):
+            if err in ready and not self._drain_stderr(err):
                 poll.unregister(err)
             if out in ready:
                 if not (count := os.readv(out, [target])):
-                    raise WorkerDied(self._end())
+                    raise WorkerDied(self._describe_end())
                 target = target[count:]
             elif seconds <= 0:
                 raise WorkerTimeout
             # If all of us were stopped for a minute, that minute is not the worker's fault: it counts as a second.
             seconds -= min(1.0, time.monotonic() - before)
 
-    def _listen(self, err: int) -> bool:
+    def _drain_stderr(self, err: int) -> bool:
         text = os.read(err, 65536)
-        self._words = (self._words + text)[-LAST_WORDS:]
+        self._stderr = (self._stderr + text)[-STDERR_TAIL:]
         return bool(text)
 
-    def _end(self) -> str:
+    def _describe_end(self) -> str:
         """How the worker ended; it has closed its pipes, so it is about to."""
         assert self._process is not None
         try:
@@ -212,7 +241,7 @@ class WorkerProcess:
         return f"died with signal {-code}"
 
     def stop(self) -> str:
-        """End the worker; its last words for the end of a message."""
+        """End the worker; the last line of its standard error, for the end of a message."""
         with self._lock:
             process, self._process = self._process, None
         if process is None:
@@ -222,16 +251,16 @@ class WorkerProcess:
         assert process.stderr is not None
         with suppress(OSError):
             os.set_blocking(process.stderr.fileno(), False)
-            self._listen(process.stderr.fileno())
+            self._drain_stderr(process.stderr.fileno())
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
-        words, self._words = self._words.decode("utf-8", "replace"), b""
-        last = [line.strip() for line in words.splitlines() if line.strip()][-1:]
+        text, self._stderr = self._stderr.decode("utf-8", "replace"), b""
+        last = [line.strip() for line in text.splitlines() if line.strip()][-1:]
         return "".join(f"; it said: {line[:300]}" for line in last)
 
     def close(self) -> None:
-        """From another thread: no worker from now on. The thread sees the closed pipe and tidies up."""
+        """From another thread: no worker from now on. The thread meets the closed pipe and tidies up."""
         with self._lock:
             self.closed = True
             if self._process is not None:

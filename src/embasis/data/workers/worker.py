@@ -1,4 +1,4 @@
-"""A process that reads images for another: `python worker.py`; `process.py` says what is on the pipes.
+"""A process that reads images for another: `python worker.py`; what is on the pipes is in `process.py`.
 
 It never outlives the process that started it: where the kernel can, it is killed with it; a thread waits for its
 standard input to close, even while a decoder works; and a timer of processor time ends a decoder that never lets go.
@@ -19,7 +19,7 @@ from typing import Any
 PR_SET_PDEATHSIG = 1
 
 
-def main() -> None:
+def serve_requests() -> None:
     """Answer requests until there are no more."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the parent decides when we end
@@ -29,19 +29,19 @@ def main() -> None:
     # Both take seconds, in which the parent may end: what watches for that stands before them.
     import torch
 
-    from embasis.data.workers.loading import load_one, loader_of
+    from embasis.data.workers.reader import load_one, make_loader
 
     def answer(request: dict[str, Any]) -> None:
-        load = loader_of(request)
-        for asked in request["files"]:
+        load = make_loader(request)
+        for row in request["files"]:
             # The parent's watch is stricter; this one holds when there is no parent any more.
             signal.setitimer(signal.ITIMER_PROF, 2 * request["seconds"] + 5)
-            found = load_one(load, asked)
+            result = load_one(load, row)
             signal.setitimer(signal.ITIMER_PROF, 0)
-            if isinstance(found, str):
-                _send(answers, {"reason": found})
+            if isinstance(result, str):
+                _send(answers, {"reason": result})
             else:
-                _send(answers, {"reason": None}, *(tensor.flatten().numpy().data for tensor in found))
+                _send(answers, {"reason": None}, *(tensor.flatten().numpy().data for tensor in result))
 
     torch.set_num_threads(1)
     try:
@@ -58,14 +58,14 @@ def main() -> None:
 def _die_with_parent() -> None:
     """Killed with the thread that started us, even while an import or a decoder lets no other thread run.
 
-    That thread is the one that serves this worker (`pool.py`); it ends the worker before it ends itself.
+    That thread is the one that serves this worker (`reader.py`); it ends the worker before it ends itself.
     """
     with suppress(ImportError, OSError, AttributeError):  # elsewhere than on Linux
         import ctypes
 
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     poll = select.poll()
-    poll.register(0, 0)  # a closed pipe is reported whatever one asks for
+    poll.register(0, 0)  # a closed pipe is reported whatever one registers for
     if poll.poll(0):
         os._exit(0)  # it was gone before the kernel knew
 
@@ -97,4 +97,4 @@ def _send(answers: int, head: dict[str, Any], *tensors: memoryview) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve_requests()
