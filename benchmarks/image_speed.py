@@ -24,7 +24,7 @@ from PIL import Image
 from embasis.config import load
 from embasis.data.images.samples import Images
 from embasis.data.images.scan import scan_folder
-from embasis.engine.features import fill
+from embasis.engine.features import fill_up
 from embasis.inputs.image_inputs import PIECE, open_image_inputs
 from embasis.runs.model import model_of_run
 from embasis.runs.parts import build
@@ -48,7 +48,7 @@ def bare(front, pixels: torch.Tensor) -> float:
     """Seconds of the forward pass alone."""
     start = time.perf_counter()
     for piece in pixels.split(PIECE):
-        front.stem(fill(piece, PIECE))
+        front.stem(fill_up(piece, PIECE))
     return time.perf_counter() - start
 
 

@@ -35,7 +35,7 @@ from embasis.data.segmentation.pairs import MapFile
 from embasis.data.segmentation.samples import MapFiles
 from embasis.engine.labels import label_and_select
 from embasis.engine.sampling import sample_features
-from embasis.engine.scores import summarise
+from embasis.engine.scores import summarise_labels
 from embasis.engine.state import TrainSetup, TrainState
 from embasis.inputs.map_inputs import plain_table
 from embasis.runs.map_output import write_maps
@@ -130,7 +130,7 @@ def label(built: RunParts, progress: TrainState, folder: Path) -> None:
     assert isinstance(samples, MapFiles)
     setup = TrainSetup(problem, None, built.method, built.plan, DiskLabelStore(folder))
     verdict = label_and_select(setup, progress, 0, None)
-    summarise(verdict.parts(), CLASSES)
+    summarise_labels(verdict.parts(), CLASSES)
     output, names = LabelMapFolder(folder / "maps", built.maps.table), list(problem.row_names or ())
     for _ in write_maps(output, verdict.parts(), samples.sizes, problem.schema, names, ".parquet"):
         pass

@@ -257,7 +257,7 @@ def gradients_hold(case: NumberCase) -> Iterator[str]:
     mean, between, within = moments.label_moments(z, p, leaves["scores"].softmax(1))
     label = torch.arange(n) % classes
     loss = -mean.gather(1, label.unsqueeze(1)).clamp_min(1e-12).log().mean() + losses.mean_variance(between, within)
-    loss = loss + losses.balance(mean, torch.full((classes,), 1 / classes))
+    loss = loss + losses.class_balance(mean, torch.full((classes,), 1 / classes))
     loss = loss + losses.weighted_cross_entropy(leaves["scores"], mean.detach(), torch.ones(n))
     yield from finite(loss=loss)
     wanted = {**leaves, **({"rows": raw} if raw.requires_grad else {})}

@@ -318,12 +318,12 @@ def kld_regulariser(logits):
     return np.array(values)
 
 
-def entropy(logits):
+def prediction_entropy(logits):
     return np.array([-sum(math.exp(log) * log for log in log_softmax(row)) for row in wide(logits)])
 
 
 def entropy_regulariser(logits):
-    return -entropy(logits)
+    return -prediction_entropy(logits)
 
 
 def l2_regulariser(logits):
@@ -378,7 +378,7 @@ def mean_variance(between, within, weight=None):
     return average((wide(between) + wide(within)).sum(1), weight)
 
 
-def balance(mean, prior, weight=None):
+def class_balance(mean, prior, weight=None):
     found, prior = average(mean, weight), wide(prior)
     return sum(a * math.log(a / b) for a, b in zip(prior, found, strict=True) if a > 0)
 
@@ -565,7 +565,7 @@ def spread_counts(uncertainty, right, bins=20):
     return counts
 
 
-def confusion(truth, predicted, classes):
+def confusion_matrix(truth, predicted, classes):
     counts = np.zeros((classes, classes), dtype=np.int64)
     for t, guess in zip(whole(truth), whole(predicted), strict=True):
         if t >= 0:
@@ -862,7 +862,7 @@ def accuracy_of(label, truth, share=None):
     return right / sum(shares) if len(label) else 0.0
 
 
-def warped(x, u, strength):
+def warp(x, u, strength):
     """Each pixel of a view by hand: where it comes from, and the mean of the four pixels around that place."""
     x, u = wide(x), wide(u)
     count, channels, height, width = x.shape

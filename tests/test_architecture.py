@@ -27,7 +27,7 @@ OTHER_TWINS = {
     "estimate_priors": "share_objective",
     "to_sites": "to_sites",
     "literal_moments": "literal_moments",
-    "risk_coverage": "risk_at",
+    "risk_coverage_curve": "risk_at",
     # Parts of the radix selection: together they are `threshold_of`, whose twin sorts.
     "order_key": "threshold_of",
     "high_counts": "threshold_of",

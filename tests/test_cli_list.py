@@ -12,7 +12,7 @@ import pytest
 
 from embasis.cli.list import REGISTRIES, read_entries
 from embasis.data import DATASETS
-from embasis.functional.metrics import CALIBRATION, METRICS, RANKING
+from embasis.functional.metrics import CALIBRATION, LABEL_METRICS, RANKING
 from embasis.methods import METHODS
 from embasis.networks import BACKBONES, PRETRAINED, SEGMENTERS
 
@@ -20,7 +20,7 @@ LIVE: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "methods": METHODS,
     "datasets": DATASETS,
     "backbones": {**BACKBONES, **PRETRAINED, **SEGMENTERS},
-    "metrics": {**METRICS, **CALIBRATION, **RANKING},
+    "metrics": {**LABEL_METRICS, **CALIBRATION, **RANKING},
 }
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from embasis.engine import features as extraction
-from embasis.engine.batch import Batch
+from embasis.engine.batch import TrainingBatch
 from embasis.engine.features import extract
 from embasis.engine.self_train import begin
 from embasis.engine.state import TrainState
@@ -40,7 +40,7 @@ def network() -> Network:
     return made
 
 
-def batch(labelled: int, others: int, trusted: bool = True, soft: bool = True) -> Batch:
+def batch(labelled: int, others: int, trusted: bool = True, soft: bool = True) -> TrainingBatch:
     """Rows with labels that are sometimes missing and with weights from nothing to ten."""
     y = torch.arange(labelled) % CLASSES
     y[1::7] = -1
@@ -50,10 +50,10 @@ def batch(labelled: int, others: int, trusted: bool = True, soft: bool = True) -
     label = torch.where(weight > 0, torch.arange(others) % CLASSES, -1)
     target = draw(others, CLASSES, seed=3).softmax(1) if soft else None
     pseudo = PseudoLabels(label, weight, target)
-    return Batch(draw(labelled, 9), y, draw(others, 9, seed=1) if others else None, pseudo if others else None)
+    return TrainingBatch(draw(labelled, 9), y, draw(others, 9, seed=1) if others else None, pseudo if others else None)
 
 
-def stepped(method: Method, rows: Batch, plan: Plan, round_number: int = 1) -> tuple[dict[str, Tensor], float]:
+def stepped(method: Method, rows: TrainingBatch, plan: Plan, round_number: int = 1) -> tuple[dict[str, Tensor], float]:
     """The weights after one step, and its loss."""
     progress = TrainState(network())
     progress.round = round_number

@@ -22,8 +22,8 @@ from embasis.engine import features as extraction
 from embasis.engine import round as round_module
 from embasis.engine import sampling as surveying
 from embasis.engine import train
-from embasis.engine.evaluate import Tally, beside, evaluate
-from embasis.engine.features import extract, forward_windowed, starts, stitched
+from embasis.engine.evaluate import Tally, evaluate, pair_with_truth
+from embasis.engine.features import extract, forward_by_window, forward_windowed, window_starts
 from embasis.engine.labels import (
     BoundSelector,
     LabelBatch,
@@ -33,7 +33,7 @@ from embasis.engine.labels import (
     UnpackedLabels,
     labelled_parts,
 )
-from embasis.engine.pixels import Pixels, pack, unpack
+from embasis.engine.pixels import PixelLabels, pack, unpack
 from embasis.engine.sampling import sample_features
 from embasis.engine.self_train import train_rounds
 from embasis.engine.state import TrainState
@@ -256,7 +256,7 @@ def test_a_survey_is_the_same_whatever_the_chunks(labelled: bool, monkeypatch: p
 
 
 def test_only_some_pictures_of_a_long_street_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(surveying, "ROWS", 20)
+    monkeypatch.setattr(surveying, "LEAST_ROWS", 20)
     problem, plan = many(), Plan(reservoir=1024)
     found = sites_of(sample_features(seeing(), problem.unlabelled, plan, False, 1).chunks)
     other = sites_of(sample_features(seeing(), problem.unlabelled, plan, False, 2).chunks)
@@ -347,7 +347,7 @@ def test_every_picture_is_labelled_by_itself_in_one_shape() -> None:
     spy = Spy(done.built.method.labeller)
     method = replace(done.built.method, labeller=spy)
     list(labelled_parts(many().unlabelled, method, done.built.plan, done.progress, 1))
-    assert [len(features) for features in spy.seen] == [extraction.CHUNK] * 55
+    assert [len(features) for features in spy.seen] == [extraction.CHUNK_ROWS] * 55
     assert not any(bool(features.x[SITES:].any()) for features in spy.seen)
 
 
@@ -532,7 +532,7 @@ def by_hand(
             network.append(int(part.network[at]) == right)
             nll -= math.log(max(float(mean[pixel, right]), 1e-12))
     hits = [t == g for t, g in zip(truths, guesses, strict=True)]
-    found: dict[str, object] = {"rows": len(truths), "confusion": reference.confusion(truths, guesses, CLASSES)}
+    found: dict[str, object] = {"rows": len(truths), "confusion": reference.confusion_matrix(truths, guesses, CLASSES)}
     found |= {"accuracy": sum(hits) / len(hits), "network_accuracy": sum(network) / len(network)}
     found |= {"nll": nll / len(hits), "trusted_share": sum(trusted) / len(hits)}
     found["trusted_precision"] = sum(a and b for a, b in zip(hits, trusted, strict=True)) / max(sum(trusted), 1)
@@ -572,7 +572,7 @@ def test_ignored_pixels_change_no_figure() -> None:
     assert found.rows == int((half != NOTHING).sum())
     tally = Tally(CLASSES)
     for part in parts:
-        for labels, truth in beside(part, test.truth):
+        for labels, truth in pair_with_truth(part, test.truth):
             keep = (torch.arange(HEIGHT * WIDTH) % WIDTH >= WIDTH // 2) & (truth >= 0)
             cut = replace(labels, network=labels.network[keep], ids=labels.ids[keep],
                           distribution=LabelDistribution(*(getattr(labels.distribution, name)[keep] for name in
@@ -632,7 +632,7 @@ def test_pixels_compute_their_means_only_when_asked_and_these_agree_with_their_l
     part = spread_labels(1).part(0)
     wide = part.enlarged(0, (16, 24))
     found = wide.distribution
-    assert isinstance(found, Pixels)
+    assert isinstance(found, PixelLabels)
     assert len(wide.pseudo) == len(found) == 16 * 24
     assert "mean" not in vars(found)
     assert torch.equal(found.label, found.mean.argmax(1))
@@ -662,7 +662,7 @@ def test_stitched_windows_of_a_network_that_sees_one_site_are_the_whole(shape: t
     nn.init.normal_(network.classifier.weight)
     x = torch.randint(0, 256, (2, 3, *shape), dtype=torch.uint8)
     with torch.no_grad():
-        whole, found = network(x), stitched(network, x, 1, 64)
+        whole, found = network(x), forward_by_window(network, x, 1, 64)
         network.window = 64
         seen = forward_windowed(network, x, 1)
     for name in ("features", "logits"):
@@ -674,7 +674,7 @@ def test_stitched_windows_of_a_network_that_sees_one_site_are_the_whole(shape: t
 @pytest.mark.parametrize("window", [64, 96, 256])
 def test_windows_cover_a_side_and_the_last_one_ends_at_its_end(window: int, multiple: int) -> None:
     for length in range(multiple, 1100, multiple):
-        found = starts(length, window, multiple)
+        found = window_starts(length, window, multiple)
         assert found[0] == 0
         assert found == sorted(set(found))
         assert all(start % multiple == 0 for start in found)

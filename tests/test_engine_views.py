@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from embasis.config import load
-from embasis.engine.train import changed
+from embasis.engine.train import augment_view
 from embasis.errors import ConfigError
 from embasis.runs.parts import build
 from embasis.types import Plan, View
@@ -23,12 +23,12 @@ def view(rows: torch.Tensor) -> View:
 
 def test_a_picture_is_warped_by_its_id_and_the_draw_alone() -> None:
     rows = torch.arange(40)
-    whole = changed(view(rows), rows, PLAN, (0, 1, 2), "labelled")
+    whole = augment_view(view(rows), rows, PLAN, (0, 1, 2), "labelled")
     some = torch.tensor([30, 3, 11])
-    assert torch.equal(changed(view(some), some, PLAN, (0, 1, 2), "labelled"), whole[some])
+    assert torch.equal(augment_view(view(some), some, PLAN, (0, 1, 2), "labelled"), whole[some])
     others = [((1, 1, 2), "labelled"), ((0, 2, 2), "labelled"), ((0, 1, 3), "labelled"), ((0, 1, 2), "unlabelled")]
     for draw, side in others:
-        assert not torch.allclose(changed(view(rows), rows, PLAN, draw, side), whole, atol=1e-2)
+        assert not torch.allclose(augment_view(view(rows), rows, PLAN, draw, side), whole, atol=1e-2)
 
 
 def test_rows_pixels_in_bytes_and_label_maps_stay_as_they_are() -> None:
@@ -39,8 +39,8 @@ def test_rows_pixels_in_bytes_and_label_maps_stay_as_they_are() -> None:
         View((255 * pictures).byte(), y),
         View(pictures, torch.zeros(4, 3, 3, dtype=torch.int64)),
     ):
-        assert changed(seen, rows, PLAN, (0, 0, 0), "labelled") is seen.inputs
-    assert changed(View(pictures, y), rows, Plan(), (0, 0, 0), "labelled") is pictures
+        assert augment_view(seen, rows, PLAN, (0, 0, 0), "labelled") is seen.inputs
+    assert augment_view(View(pictures, y), rows, Plan(), (0, 0, 0), "labelled") is pictures
 
 
 def test_a_warp_changes_what_is_trained_on_and_the_same_seed_gives_the_same_run() -> None:

@@ -31,11 +31,11 @@ from embasis.functional.calibration import (
     reliability_bins,
 )
 from embasis.functional.metrics import (
-    METRICS,
+    LABEL_METRICS,
     accuracy,
     class_counts,
     class_recalls,
-    confusion,
+    confusion_matrix,
     dataset_iou,
     kappa,
     mean_class_accuracy,
@@ -289,8 +289,8 @@ def test_scikit_learn_finds_the_same_curves_and_scores():
 @given(pairs=labelled)
 def test_metrics_equal_their_slow_twins(pairs):
     truth, predicted = label_columns(pairs)
-    counts = confusion(truth, predicted, 4)
-    assert counts.tolist() == reference.confusion(truth, predicted, 4).tolist()
+    counts = confusion_matrix(truth, predicted, 4)
+    assert counts.tolist() == reference.confusion_matrix(truth, predicted, 4).tolist()
     assert accuracy(counts) == pytest.approx(reference.accuracy(truth, predicted))
     assert mean_class_accuracy(counts) == pytest.approx(reference.mean_class_accuracy(truth, predicted, 4))
     np.testing.assert_allclose(class_recalls(counts).numpy(), reference.class_recalls(truth, predicted, 4))
@@ -301,24 +301,24 @@ def test_metrics_equal_their_slow_twins(pairs):
 @given(pairs=labelled, cut=st.integers(0, 40))
 def test_confusions_and_counts_of_shards_add_up_to_those_of_the_whole(pairs, cut):
     truth, predicted = label_columns(pairs)
-    parts = confusion(truth[:cut], predicted[:cut], 4) + confusion(truth[cut:], predicted[cut:], 4)
-    assert torch.equal(parts, confusion(truth, predicted, 4))
+    parts = confusion_matrix(truth[:cut], predicted[:cut], 4) + confusion_matrix(truth[cut:], predicted[cut:], 4)
+    assert torch.equal(parts, confusion_matrix(truth, predicted, 4))
     assert torch.equal(class_counts(truth[:cut], 4) + class_counts(truth[cut:], 4), class_counts(truth, 4))
 
 
 @given(pairs=labelled.filter(lambda pairs: any(t >= 0 for t, _ in pairs)), data=st.data())
 def test_the_order_of_sites_and_unlabelled_ones_change_no_metric(pairs, data):
     shuffled = [*data.draw(st.permutations(pairs)), (-1, 2)]
-    first, second = (confusion(*label_columns(each), 4) for each in (pairs, shuffled))
-    for name, metric in METRICS.items():
+    first, second = (confusion_matrix(*label_columns(each), 4) for each in (pairs, shuffled))
+    for name, metric in LABEL_METRICS.items():
         assert metric(first) == metric(second), name
 
 
 @given(truth=st.lists(st.integers(0, 3), min_size=1, max_size=20))
 def test_perfect_labels_are_best_in_every_metric(truth):
     column = torch.tensor(truth)
-    counts = confusion(column, column, 4)
-    assert all(metric(counts) == 1 for metric in METRICS.values())
+    counts = confusion_matrix(column, column, 4)
+    assert all(metric(counts) == 1 for metric in LABEL_METRICS.values())
     assert all(value == 1 or math.isnan(value) for value in dataset_iou(counts).tolist())
 
 

@@ -23,7 +23,7 @@ from embasis.functional.em import (
     responsibilities,
     sharpness_for_perplexity,
 )
-from embasis.functional.losses import balance, mean_variance
+from embasis.functional.losses import class_balance, mean_variance
 from embasis.functional.moments import component_probabilities, label_moments
 from embasis.functional.sites import unit_rows
 from embasis.types import EMStats
@@ -415,7 +415,7 @@ def test_values_and_gradients_are_finite_from_rows_to_loss(
     assert (mean.sum(1) - 1).abs().max() <= 1e-5  # n·k·c products in float32, divided once
     label = torch.arange(n) % classes
     likelihood = -mean.gather(1, label.unsqueeze(1)).clamp_min(1e-12).log().mean()
-    loss = likelihood + mean_variance(between, within) + balance(mean, torch.full((classes,), 1 / classes))
+    loss = likelihood + mean_variance(between, within) + class_balance(mean, torch.full((classes,), 1 / classes))
     assert torch.isfinite(loss)
     for gradient in torch.autograd.grad(loss, leaves):
         assert torch.isfinite(gradient).all()

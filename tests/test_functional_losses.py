@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 import reference
 from embasis.functional.losses import (
     average,
-    balance,
-    entropy,
+    class_balance,
     entropy_regulariser,
     entropy_smoothed,
     inverse_variance,
@@ -21,6 +20,7 @@ from embasis.functional.losses import (
     l2_smoothed,
     mean_variance,
     one_hot,
+    prediction_entropy,
     simplex_projection,
     weighted_cross_entropy,
 )
@@ -135,7 +135,7 @@ def test_regularisers_equal_their_slow_twins(seed, n, c, scale):
         (kld_regulariser, reference.kld_regulariser),
         (entropy_regulariser, reference.entropy_regulariser),
         (l2_regulariser, reference.l2_regulariser),
-        (entropy, reference.entropy),
+        (prediction_entropy, reference.prediction_entropy),
     ):
         close(fast(logits), slow(logits), atol=1e-4, rtol=1e-4)
 
@@ -215,25 +215,25 @@ def test_the_heads_terms_equal_their_slow_twins(seed, n, c):
     mean, prior = draw(seed, n, c).softmax(1), draw(seed + 1, c).softmax(0)
     between, within = 0.3 * mean * (1 - mean), 0.7 * mean * (1 - mean)
     close(mean_variance(between, within), reference.mean_variance(between, within))
-    close(balance(mean, prior), reference.balance(mean, prior))
+    close(class_balance(mean, prior), reference.class_balance(mean, prior))
     weight = draw(seed + 2, n).abs() + 0.1
     close(average(mean, weight), reference.average(mean, weight))
     close(mean_variance(between, within, weight), reference.mean_variance(between, within, weight))
-    close(balance(mean, prior, weight), reference.balance(mean, prior, weight))
+    close(class_balance(mean, prior, weight), reference.class_balance(mean, prior, weight))
 
 
 @given(seed=seeds, c=st.integers(2, 6))
 def test_balance_is_zero_at_the_prior_and_positive_elsewhere(seed, c):
     prior = draw(seed, c).softmax(0)
-    assert abs(float(balance(prior.expand(5, c), prior))) < 1e-6
-    assert float(balance(prior.flip(0).expand(5, c), prior)) >= -1e-6
-    assert float(balance(one_hot(torch.zeros(5, dtype=torch.int64), c), prior)) > 0
+    assert abs(float(class_balance(prior.expand(5, c), prior))) < 1e-6
+    assert float(class_balance(prior.flip(0).expand(5, c), prior)) >= -1e-6
+    assert float(class_balance(one_hot(torch.zeros(5, dtype=torch.int64), c), prior)) > 0
 
 
 def test_balance_is_finite_when_a_class_is_never_predicted_or_never_expected():
     mean = torch.tensor([[1.0, 0.0], [1.0, 0.0]], requires_grad=True)
-    loss = balance(mean, torch.tensor([0.5, 0.5]))
+    loss = class_balance(mean, torch.tensor([0.5, 0.5]))
     assert 5 < loss.item() < 50
     (gradient,) = torch.autograd.grad(loss, mean)
     assert torch.isfinite(gradient).all()
-    assert balance(torch.tensor([[1.0, 0.0]]), torch.tensor([1.0, 0.0])).item() == 0
+    assert class_balance(torch.tensor([[1.0, 0.0]]), torch.tensor([1.0, 0.0])).item() == 0

@@ -305,7 +305,7 @@ def test_bins_by_class_are_those_of_the_slow_twin_and_sum_to_the_bins_of_all(
 def test_mean_iou_is_that_of_the_slow_twin(count: int, classes: int, seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
     truth, guess = (torch.randint(low, classes, (count,), generator=draw) for low in (-1, 0))
-    counts = metrics.confusion(truth, guess, classes)
+    counts = metrics.confusion_matrix(truth, guess, classes)
     assert abs(metrics.mean_dataset_iou(counts) - reference.mean_dataset_iou(counts)) < 1e-12
     single = reference.dataset_iou(truth, guess, classes)
     present = [value for number, value in enumerate(single) if bool((truth == number).any())]
@@ -315,10 +315,10 @@ def test_mean_iou_is_that_of_the_slow_twin(count: int, classes: int, seed: int) 
 def test_mean_iou_is_one_when_all_is_right_and_ignored_pixels_are_ignored() -> None:
     truth = torch.tensor([0, 1, 2, 2, -1, -1])
     guess = torch.tensor([0, 1, 2, 2, 0, 3])
-    assert metrics.mean_dataset_iou(metrics.confusion(truth, guess, 4)) == 1.0
+    assert metrics.mean_dataset_iou(metrics.confusion_matrix(truth, guess, 4)) == 1.0
 
 
 def test_a_class_that_does_not_occur_is_left_out_but_costs_those_it_took_pixels_from() -> None:
-    counts = metrics.confusion(torch.tensor([0, 0, 1, 1]), torch.tensor([0, 2, 1, 1]), 3)
+    counts = metrics.confusion_matrix(torch.tensor([0, 0, 1, 1]), torch.tensor([0, 2, 1, 1]), 3)
     assert metrics.mean_dataset_iou(counts) == (0.5 + 1.0) / 2
     assert metrics.mean_dataset_iou(torch.zeros(3, 3, dtype=torch.int64)) == 0.0

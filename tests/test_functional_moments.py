@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import reference
 from embasis.functional.em import responsibilities
-from embasis.functional.losses import balance, mean_variance
+from embasis.functional.losses import class_balance, mean_variance
 from embasis.functional.moments import (
     component_probabilities,
     draw_labels,
@@ -309,7 +309,7 @@ def trained_head(balanced: float) -> tuple[torch.Tensor, float]:
     optimiser = torch.optim.Adam([weight, bias], lr=0.1)
     for _ in range(200):
         mean, between, within = label_moments(z, component_probabilities(mu, weight, bias))
-        loss = mean_variance(between, within) + balanced * balance(mean, torch.full((3,), 1 / 3))
+        loss = mean_variance(between, within) + balanced * class_balance(mean, torch.full((3,), 1 / 3))
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

@@ -20,7 +20,7 @@ from embasis.functional.ranking import (
     exact_counts,
     rank_counts,
     risk_area,
-    risk_coverage,
+    risk_coverage_curve,
     spread_counts,
 )
 
@@ -75,7 +75,7 @@ def test_bins_are_exact_where_values_lie_in_bins_of_their_own(pairs):
     exact, binned = exact_counts(uncertainty, right), rank_counts(uncertainty, right)
     assert torch.equal(exact, binned[binned.sum(1) > 0])
     np.testing.assert_allclose(figures(exact), figures(binned), rtol=1e-12)
-    assert torch.equal(risk_coverage(exact), risk_coverage(binned))
+    assert torch.equal(risk_coverage_curve(exact), risk_coverage_curve(binned))
 
 
 def test_every_float_that_can_be_ranked_has_a_bin_and_neighbours_differ_by_a_500th():
@@ -163,7 +163,7 @@ def test_figures_equal_their_slow_twins(pairs, target):
 @given(pairs=judged, points=st.integers(1, 60))
 def test_risk_coverage_equals_its_slow_twin_at_every_point(pairs, points):
     uncertainty, right = columns(pairs)
-    curve = risk_coverage(exact_counts(uncertainty, right), points)
+    curve = risk_coverage_curve(exact_counts(uncertainty, right), points)
     assert 1 <= len(curve) <= points
     for coverage, risk in curve.tolist():
         kept = round(coverage * len(pairs))
@@ -176,7 +176,7 @@ def test_risk_coverage_equals_its_slow_twin_at_every_point(pairs, points):
 @given(pairs=judged)
 def test_the_area_is_the_mean_of_the_curve_with_a_point_a_label(pairs):
     counts = exact_counts(*columns(pairs))
-    assert risk_area(counts) == pytest.approx(float(risk_coverage(counts, len(pairs))[:, 1].mean()))
+    assert risk_area(counts) == pytest.approx(float(risk_coverage_curve(counts, len(pairs))[:, 1].mean()))
 
 
 @given(pairs=judged)
@@ -194,7 +194,7 @@ def test_a_perfect_order_is_best_and_the_reverse_of_it_worst(pairs):
 def test_a_perfect_uncertainty_keeps_the_errors_for_the_end():
     right = torch.arange(10) < 7
     counts = exact_counts(torch.arange(10.0), right)
-    curve = risk_coverage(counts)
+    curve = risk_coverage_curve(counts)
     assert curve[:7, 1].tolist() == [0.0] * 7
     assert (curve[1:, 1] >= curve[:-1, 1]).all()
     assert [coverage_at(counts, p) for p in (0.7, 0.75, 0.9, 1.0)] == [1.0, 0.9, 0.7, 0.7]
@@ -215,7 +215,7 @@ def test_one_kind_of_label_has_no_ranking_but_a_risk():
             assert average_precision(counts) is None
             assert risk_area(counts) == pytest.approx(area)
             assert coverage_at(counts, 0.9) == coverage
-            assert risk_coverage(counts)[:, 1].tolist() == [pytest.approx(area)] * 9
+            assert risk_coverage_curve(counts)[:, 1].tolist() == [pytest.approx(area)] * 9
 
 
 def test_no_label_at_all_has_no_figure_and_no_warning():
@@ -223,13 +223,13 @@ def test_no_label_at_all_has_no_figure_and_no_warning():
         counts = count(torch.zeros(0), torch.zeros(0, dtype=torch.bool))
         assert (auroc(counts), average_precision(counts), coverage_at(counts, 0.9)) == (None, None, None)
         assert risk_area(counts) == 0
-        assert len(risk_coverage(counts)) == 0
+        assert len(risk_coverage_curve(counts)) == 0
     assert not spread_counts(torch.zeros(0), torch.zeros(0, dtype=torch.bool)).any()
 
 
 def test_the_area_of_a_hundred_million_labels_is_that_of_a_hundred():
     few = torch.tensor([[30, 0], [25, 5], [10, 10], [2, 18]])
-    sampled = risk_coverage(few * 10**6, 10**5)[:, 1].mean()
+    sampled = risk_coverage_curve(few * 10**6, 10**5)[:, 1].mean()
     assert risk_area(few * 10**6) == pytest.approx(float(sampled), abs=1e-5)
     assert auroc(few * 10**6) == pytest.approx(auroc(few))
     assert average_precision(few * 10**6) == pytest.approx(average_precision(few))

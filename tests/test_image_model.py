@@ -107,7 +107,7 @@ def test_pictures_are_labelled_chunk_by_chunk_as_all_at_once(
 ) -> None:
     arrays = [np.array(Image.open(path)) for path in paths(home)]
     expected = model("frozen").predict(arrays)
-    monkeypatch.setattr("embasis.api.image_model.CHUNK", 2)
+    monkeypatch.setattr("embasis.api.image_model.CHUNK_ROWS", 2)
     found = model("frozen").predict(arrays)
     assert found.names == expected.names
     assert same(found, expected)

@@ -21,7 +21,7 @@ from embasis.data.datasets.image_sets import (
 )
 from embasis.data.workers.reader import Reader
 from embasis.errors import ConfigError
-from embasis.functional.metrics import METRICS
+from embasis.functional.metrics import LABEL_METRICS
 from embasis.types import Preparation, RejectedFile
 from image_trees import SETS, archive, digit_packs, domain, picture, plant, real_data, refusal, whole
 
@@ -75,7 +75,7 @@ def test_the_pairs_are_those_of_the_tables():
 
 def test_visda_is_scored_by_the_mean_of_the_classes():
     assert TABLE_METRIC == {"visda17": "mean_class_accuracy"}
-    assert set(TABLE_METRIC.values()) <= METRICS.keys()
+    assert set(TABLE_METRIC.values()) <= LABEL_METRICS.keys()
 
 
 def test_an_absent_set_is_refused_with_what_is_expected_where(tmp_path):

@@ -148,7 +148,7 @@ def crash_before(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, at: int
 
 PLACES = {
     "the shelf is not begun": (DiskLabelStore, "write", 3),
-    "the shelf is written": (round_module, "summarise", 3),
+    "the shelf is written": (round_module, "summarise_labels", 3),
     "older shelves are forgotten": (DiskLabelStore, "keep", 3),
     "nothing of the round is written": (folder.TrainingRun, "_write_round", 3),
     "some maps are written": (storage.LabelMapFolder, "write", 12 * 2 + 5),

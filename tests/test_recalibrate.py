@@ -9,7 +9,7 @@ import torch
 
 from embasis.config import Config
 from embasis.data.datasets.synthetic_digits import blobs
-from embasis.engine.sampling import in_shares
+from embasis.engine.sampling import draw_in_shares
 from embasis.engine.self_train import train_rounds
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError
@@ -88,8 +88,8 @@ def test_a_draw_has_the_shares_of_its_side() -> None:
     y = torch.arange(10_000) % 2
     side = Features(torch.zeros(10_000, 1), torch.zeros(10_000, 2), y, torch.arange(10_000))
     weighted = replace(side, weight=torch.where(y == 0, 9.0, 1.0))
-    assert float(in_shares(side, 2000, 0, "bank").y.double().mean()) == pytest.approx(0.5, abs=0.04)
-    assert float(in_shares(weighted, 2000, 0, "bank").y.double().mean()) == pytest.approx(0.12, abs=0.03)
+    assert float(draw_in_shares(side, 2000, 0, "bank").y.double().mean()) == pytest.approx(0.5, abs=0.04)
+    assert float(draw_in_shares(weighted, 2000, 0, "bank").y.double().mean()) == pytest.approx(0.12, abs=0.03)
 
 
 # --- what a precision promises

@@ -15,7 +15,7 @@ from embasis.api.classifier import EMBasisClassifier
 from embasis.data.datasets.synthetic_digits import blobs
 from embasis.engine import round as round_module
 from embasis.engine import scores, self_train
-from embasis.engine.holdout import cross_fitted
+from embasis.engine.holdout import cross_fit_weights
 from embasis.engine.labels import BoundSelector, LabelBatch
 from embasis.engine.scores import LabelSummary
 from embasis.engine.self_train import train_rounds
@@ -100,14 +100,14 @@ def uniform(seed: int, count: int) -> torch.Tensor:
 
 def test_weights_of_sides_that_are_alike_are_near_one() -> None:
     sides = [(normal(seed, count, 5), uniform(seed, count)) for seed, count in ((0, 300), (1, 900))]
-    weight = cross_fitted(sides)
+    weight = cross_fit_weights(sides)
     assert float(weight.mean()) == pytest.approx(1, abs=0.05)
     assert float(weight.std()) < 0.15
 
 
 def test_weights_of_sides_that_differ_are_the_ratio_of_their_densities() -> None:
     x, other = normal(0, 2000, 2), normal(1, 4000, 2) + torch.tensor([1.0, 0.0])
-    weight = cross_fitted([(x, uniform(0, 2000)), (other, uniform(1, 4000))])
+    weight = cross_fit_weights([(x, uniform(0, 2000)), (other, uniform(1, 4000))])
     assert torch.allclose(weight.log().float(), x[:, 0] - 0.5, atol=0.35)
 
 

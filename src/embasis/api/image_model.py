@@ -25,7 +25,7 @@ from embasis.data.images.files import ImageFile, escape_name
 from embasis.data.images.folders import ImageOptions, load_images, require_budget, strip_folders
 from embasis.data.images.scan import scan_file, scan_folder
 from embasis.data.images.transforms import centre_view
-from embasis.engine.features import CHUNK
+from embasis.engine.features import CHUNK_ROWS
 from embasis.engine.labels import RowLabels
 from embasis.engine.self_train import TrainingEvent, train_rounds
 from embasis.errors import ConfigError, InputDataError, NumericalError, require
@@ -154,7 +154,7 @@ class ImageModel:
         require(front is not None, "the model was trained on arrays, not on images", InputDataError)
         assert front is not None
         parts = []
-        for numbers in torch.arange(len(items)).split(CHUNK):  # so many views are in memory, however many pictures
+        for numbers in torch.arange(len(items)).split(CHUNK_ROWS):  # so many views are in memory, however many pictures
             views = [centre_view(convert_picture(items[row]), front.backbone.preparation) for row in numbers.tolist()]
             rows = torch.cat(
                 [front.forward_stem(torch.stack(views[at : at + PIECE])) for at in range(0, len(views), PIECE)]

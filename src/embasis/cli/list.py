@@ -20,7 +20,7 @@ REGISTRIES = {
     "methods": ("embasis.methods", ("METHODS",)),
     "datasets": ("embasis.data", ("DATASETS",)),
     "backbones": ("embasis.networks", ("BACKBONES", "PRETRAINED", "SEGMENTERS")),
-    "metrics": ("embasis.functional.metrics", ("METRICS", "CALIBRATION", "RANKING")),
+    "metrics": ("embasis.functional.metrics", ("LABEL_METRICS", "CALIBRATION", "RANKING")),
 }
 """The module of each kind, and its dicts there."""
 NOTES = {

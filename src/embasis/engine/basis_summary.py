@@ -53,11 +53,11 @@ def summarise_basis(
         mass += weight @ near.softmax(1).double()
         total += float(weight.sum())
         if not many_sites:
-            score, ids = nearest_of(torch.cat([score, near]), torch.cat([ids, beside(chunk.ids, components)]))
+            score, ids = nearest_of(torch.cat([score, near]), torch.cat([ids, repeat_ids(chunk.ids, components)]))
     return BasisSummary(p.float(), (mass / total).float(), ids.T.contiguous())
 
 
-def beside(ids: Tensor, count: int) -> Tensor:
+def repeat_ids(ids: Tensor, count: int) -> Tensor:
     """(n, count) the same ids in each column."""
     return ids.unsqueeze(1).expand(-1, count)
 

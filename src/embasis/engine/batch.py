@@ -14,7 +14,7 @@ from embasis.types import Output, Plan, PseudoLabels, RoundLoss
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class BatchPart:
     """Rows that go through the network together, the labels of all their sites, and their shares of two means."""
 
     inputs: Tensor
@@ -26,7 +26,7 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class TrainingBatch:
     """Labelled inputs with y (B, *S), and unlabelled ones with the pseudo-labels of their sites, if any."""
 
     inputs: Tensor
@@ -41,13 +41,13 @@ class Batch:
         shape = "×".join(str(side) for side in self.inputs.shape[1:])
         return f"a batch of {len(self.inputs):,} labelled{unlabelled} rows of shape {shape}"
 
-    def parts(self, count: int, loss: RoundLoss) -> Iterator[Part]:
+    def parts(self, count: int, loss: RoundLoss) -> Iterator[BatchPart]:
         """At most `count` parts whose losses, each times its share, add up to the loss of the whole batch.
 
         Stage I's basis terms compare rows with each other, so with parts they are means over pairs within a part.
         """
         if count == 1:
-            yield Part(self.inputs, self.y.flatten(), self.others, self.pseudo, 1.0, 1.0)
+            yield BatchPart(self.inputs, self.y.flatten(), self.others, self.pseudo, 1.0, 1.0)
             return
         count = min(count, len(self.y))  # each part has labelled rows
         left = torch.arange(len(self.y)).tensor_split(count)
@@ -57,17 +57,17 @@ class Batch:
         for rows, other in zip(left, right, strict=True):
             yield self._part(rows.to(self.y.device), other.to(self.y.device), known, mass, loss)
 
-    def _part(self, rows: Tensor, other: Tensor, known: int, mass: float, loss: RoundLoss) -> Part:
+    def _part(self, rows: Tensor, other: Tensor, known: int, mass: float, loss: RoundLoss) -> BatchPart:
         y = self.y[rows].flatten()
         share = int((y >= 0).sum()) / known
         if self.others is None or self.pseudo is None or not len(other):
-            return Part(self.inputs[rows], y, None, None, share, 0.0)
-        pseudo = self.pseudo[sites_of(other, len(self.pseudo) // len(self.others))]
+            return BatchPart(self.inputs[rows], y, None, None, share, 0.0)
+        pseudo = self.pseudo[numbers_of_sites(other, len(self.pseudo) // len(self.others))]
         other_share = loss.mass(pseudo) / mass if mass else 0.0
-        return Part(self.inputs[rows], y, self.others[other], pseudo, share, other_share)
+        return BatchPart(self.inputs[rows], y, self.others[other], pseudo, share, other_share)
 
 
-def sites_of(rows: Tensor, sites: int) -> Tensor:
+def numbers_of_sites(rows: Tensor, sites: int) -> Tensor:
     """Numbers of all sites of rows that have so many each."""
     return (rows.unsqueeze(1) * sites + torch.arange(sites, device=rows.device)).flatten()
 
@@ -83,7 +83,7 @@ def device_of(network: nn.Module) -> torch.device:
     return next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
 
 
-def moved(pseudo: PseudoLabels, device: torch.device) -> PseudoLabels:
+def move_labels(pseudo: PseudoLabels, device: torch.device) -> PseudoLabels:
     """Pseudo-labels on a device."""
     if device.type == "cpu":
         return pseudo

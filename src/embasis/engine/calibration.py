@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from embasis.engine.features import extract
 from embasis.engine.holdout import HeldOut, RoundFeatures
 from embasis.engine.labels import label_chunk
-from embasis.engine.sampling import FeatureSample, chosen, in_shares, sites_of_a_row, together
+from embasis.engine.sampling import FeatureSample, draw_in_shares, join_features, sites_of_a_row, take_features
 from embasis.engine.state import TrainSetup
 from embasis.errors import ConfigError, require
 from embasis.functional import calibration
@@ -52,7 +52,7 @@ ROWS, PICTURES, PLACES = 4096, 64, 256
 """The most rows with reference labels; pictures, where rows have many sites; sites of a picture."""
 BANK = 16_384
 """The most labelled sites that are looked through."""
-LEAST = 20
+LEAST_REFERENCE = 20
 """With fewer reference labels nothing is calibrated."""
 
 
@@ -95,7 +95,7 @@ def calibrate(setup: TrainSetup, network: nn.Module, fitted: State, before: Stat
         return calibrate_by_holdout(labeller, state, features.held_out)
     reference, sites = reference_labels(setup, network, before, features)
     state, truth = {**state, **reference}, reference[REFERENCE_LABELS]
-    if len(truth) < LEAST:
+    if len(truth) < LEAST_REFERENCE:
         return state
     mean = torch.cat([label_chunk(labeller, part, state).mean for part in sites])
     found = temperature_state(fit_temperature(mean, truth))
@@ -135,7 +135,7 @@ def refuse_unheld(method: Method, plan: Plan) -> None:
 
 def calibrate_by_holdout(labeller: Labeller, state: State, held: HeldOut | None) -> State:
     """The state with the inverse temperature that held-out rows give, where they stand for the unlabelled side."""
-    if held is None or held.others is None or len(held.sites) < LEAST:
+    if held is None or held.others is None or len(held.sites) < LEAST_REFERENCE:
         return state
     truth, weight = held.sites.y, effective(held.weight)
     mean = label_chunk(labeller, held.sites, state).mean
@@ -155,7 +155,7 @@ def reference_rows(problem: Problem, plan: Plan) -> Tensor:
 def query_reference(sites: list[Features], setup: TrainSetup, features: RoundFeatures) -> Tensor:
     """(w) the class of the nearest labelled site of each."""
     centre, scale = domain_statistics(features.stream, "joint" if setup.problem.same_domain else "domain")
-    bank = in_shares(together(features.labelled.chunks), BANK, setup.plan.seed, "witness bank")
+    bank = draw_in_shares(join_features(features.labelled.chunks), BANK, setup.plan.seed, "witness bank")
     known = prepare(bank, centre, scale)
     return torch.cat([nearest_labels(prepare(part, centre, scale), known, bank.y) for part in sites])
 
@@ -163,7 +163,7 @@ def query_reference(sites: list[Features], setup: TrainSetup, features: RoundFea
 def chunks_of(setup: TrainSetup, network: nn.Module, unlabelled: FeatureSample, rows: Tensor) -> Iterator[Features]:
     """All sites of these rows; not computed again where they are all there."""
     if unlabelled.whole and not unlabelled.chunks[0].grid:
-        return iter([chosen(together(unlabelled.chunks), rows)])
+        return iter([take_features(join_features(unlabelled.chunks), rows)])
     return extract(network, setup.problem.unlabelled, setup.plan, labelled=False, rows=rows)
 
 
@@ -176,7 +176,7 @@ def sample_sites(chunks: Iterator[Features], plan: Plan) -> tuple[list[Features]
         keys = uniforms(part.ids, plan.seed, "witness places").split(size)
         first = [torch.argsort(key, stable=True)[:PLACES].sort().values for key in keys]
         here = torch.cat([number * size + sites for number, sites in enumerate(first)])
-        found.append(chosen(part, here))
+        found.append(take_features(part, here))
         places.append(start + here)
         start += len(part)
     return found, torch.cat(places)
@@ -187,6 +187,6 @@ def take_sites(chunks: Iterator[Features], places: Tensor) -> list[Features]:
     found, start = list[Features](), 0
     for part in chunks:
         here = places[(places >= start) & (places < start + len(part))] - start
-        found.append(chosen(part, here))
+        found.append(take_features(part, here))
         start += len(part)
     return found

@@ -52,7 +52,7 @@ def collapse_reason(
     limit, counts = setup.plan.collapse_share, setup.problem.labelled.counts(setup.classes)
     share = float(summary.counts.max()) / summary.sites
     usual = float(counts.max()) / max(int(counts.sum()), 1)
-    score, (best, best_round) = scores[SELECTION_SCORE], best_of(state)
+    score, (best, best_round) = scores[SELECTION_SCORE], best_guard_score(state)
     swallowed = share > limit and usual <= limit and score < best
     if not swallowed and not score < best / 2:
         return None
@@ -60,7 +60,7 @@ def collapse_reason(
     return f"{why} (best {best:.3f} in round {best_round})"
 
 
-def best_of(state: TrainState) -> tuple[float, int]:
+def best_guard_score(state: TrainState) -> tuple[float, int]:
     """The guard's best score so far and the first round that has it, whatever score a round is kept by."""
     scores = [(record.scores[SELECTION_SCORE], -record.round) for record in state.records]
     best, number = max(scores, default=(state.best_score, -state.best_round))

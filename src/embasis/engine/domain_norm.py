@@ -13,21 +13,21 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from embasis.engine.features import rescored
+from embasis.engine.features import score_again
 from embasis.engine.sampling import FeatureSample, sample_features
 from embasis.functional.sites import centre_and_scale, matched_scale, summed
 from embasis.networks.network import DomainNorm, Network
 from embasis.types import Features, Plan, Problem
 
 
-def scales_of(network: nn.Module) -> DomainNorm | None:
+def domain_norm_of(network: nn.Module) -> DomainNorm | None:
     """The network's scales by domain, if it has any."""
     return network.domains if isinstance(network, Network) else None
 
 
 def init_domain_norm(network: nn.Module, problem: Problem, plan: Plan) -> None:
     """Before the first step: each side's own mean and deviation."""
-    scales = scales_of(network)
+    scales = domain_norm_of(network)
     if scales is None:
         return
     mean, deviation = statistics(sample_features(network, problem.labelled, plan, True, 0, balanced=False).chunks)
@@ -44,13 +44,13 @@ def match_domains(
     """The unlabelled features with scores by scales that are new: the sides are alike again after training.
 
     The new scales are written to the network, in place."""
-    scales = scales_of(network)
+    scales = domain_norm_of(network)
     if not isinstance(network, Network) or scales is None or not unlabelled.chunks or problem.same_domain:
         return unlabelled
     fixed = scales.centre[0].cpu().double(), scales.scale[0].cpu().double()
     new = matched_scale(fixed, statistics(labelled.chunks), statistics(unlabelled.chunks))
     scales.centre[1], scales.scale[1] = new
-    chunks = [rescored(network, chunk, problem.unlabelled, plan) for chunk in unlabelled.chunks]
+    chunks = [score_again(network, chunk, problem.unlabelled, plan) for chunk in unlabelled.chunks]
     return FeatureSample(chunks, unlabelled.whole)
 
 

@@ -106,7 +106,7 @@ class Tally:
         columns = (mean.amax(1), part.distribution.label, part.distribution.uncertainty, truth, probability)
         confidence, label, uncertainty, truth, probability = (column.index_select(0, known) for column in columns)
         right = label == truth
-        self.confusion += metrics.confusion(truth, label, self.classes)
+        self.confusion += metrics.confusion_matrix(truth, label, self.classes)
         self.bins += calibration.class_reliability_bins(confidence, right, label, self.classes)
         nothing = torch.zeros_like(truth)  # the only column is that of the true class
         nll = calibration.negative_log_likelihood(probability.unsqueeze(1), nothing) if len(truth) else 0.0
@@ -144,7 +144,7 @@ class Tally:
             trusted_precision=self.trusted_right / self.trusted if self.trusted else None,
             confusion=tuple(tuple(int(value) for value in row) for row in self.confusion),
             reliability=tuple((float(a), float(b), float(c)) for a, b, c in bins),
-            risk_coverage=tuple((float(a), float(b)) for a, b in ranking.risk_coverage(ranks)),
+            risk_coverage=tuple((float(a), float(b)) for a, b in ranking.risk_coverage_curve(ranks)),
             class_ece=tuple(class_error(part) for part in self.bins),
             mean_iou=metrics.mean_dataset_iou(self.confusion) if self.grids else None,
             class_iou=class_ious(self.confusion) if self.grids else (),
@@ -155,12 +155,12 @@ class Tally:
             aupr=ranking.average_precision(ranks),
             aurc=ranking.risk_area(ranks),
             coverage=tuple((share, ranking.coverage_at(ranks, share)) for share in ranking.COVERAGE_PRECISIONS),
-            spread=tuple((upper, *pair) for upper, pair in zip(edges(), self.spread.tolist(), strict=True)),
+            spread=tuple((upper, *pair) for upper, pair in zip(spread_edges(), self.spread.tolist(), strict=True)),
             confidence=float(bins[:, 1].sum()) / rows,
         )
 
 
-def edges() -> list[float]:
+def spread_edges() -> list[float]:
     """Upper edges of the bins of `spread`."""
     return [(number + 1) / ranking.SPREAD_BINS for number in range(ranking.SPREAD_BINS)]
 
@@ -180,12 +180,12 @@ def evaluate(parts: Iterable[LabelBatch], truth: GroundTruth, classes: int) -> E
     """All figures over the sites whose true label is known, at the resolution of the true labels."""
     tally = Tally(classes)
     for part in parts:
-        for labels, right in beside(part, truth):
+        for labels, right in pair_with_truth(part, truth):
             tally.add(labels, right)
     return tally.evaluation()
 
 
-def beside(part: LabelBatch, truth: GroundTruth) -> Iterator[tuple[LabelBatch, Tensor]]:
+def pair_with_truth(part: LabelBatch, truth: GroundTruth) -> Iterator[tuple[LabelBatch, Tensor]]:
     """A part and its true labels: as it is where rows have one label each, else enlarged to the true maps."""
     if isinstance(truth, Tensor):
         yield part, truth[part.rows].flatten()

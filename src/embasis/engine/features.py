@@ -26,17 +26,17 @@ from embasis.randomness import site_ids
 from embasis.resources import explain_memory_errors
 from embasis.types import Features, Output, Plan, Samples, View
 
-CHUNK = 512
+CHUNK_ROWS = 512
 """Rows of a chunk. Every chunk that is computed has exactly so many (the last one is filled up and cut), because a
 matrix product may round a row differently in another shape: so the batch a row comes in changes no bit of its label."""
 
 
 SMALLER = "a smaller network or image needs less (network.size, maps.size, maps.window); the last saved state is kept"
-LARGE, FEW = 2**13, 16
+LARGE, ROWS_OF_LARGE = 2**13, 16
 """Inputs of more than LARGE numbers (images) go through the network FEW at a time."""
 
 
-def fill(rows: Tensor, size: int = CHUNK) -> Tensor:
+def fill_up(rows: Tensor, size: int = CHUNK_ROWS) -> Tensor:
     """The rows, with zeros below up to `size`."""
     missing = size - len(rows)
     return rows if missing <= 0 else torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])])
@@ -46,7 +46,7 @@ def rows_at_once(samples: Samples) -> int:
     """How many rows go through the network together: always so many, the last ones are filled up and cut."""
     if samples.has_mixed_shapes:
         return 1
-    return CHUNK if math.prod(samples.inputs(torch.tensor([0])).shape[1:]) <= LARGE else FEW
+    return CHUNK_ROWS if math.prod(samples.inputs(torch.tensor([0])).shape[1:]) <= LARGE else ROWS_OF_LARGE
 
 
 def extract(
@@ -60,22 +60,22 @@ def extract(
         return
     network.eval()
     size = rows_at_once(samples)
-    outputs = passes(network, samples, plan, chosen.split(size), size, 0 if labelled else 1)
+    outputs = forward_batches(network, samples, plan, chosen.split(size), size, 0 if labelled else 1)
     while len(chosen):
-        found = gathered(outputs, chosen, samples.ids[chosen], least=1 if samples.has_mixed_shapes else CHUNK)
+        found = gather_sites(outputs, chosen, samples.ids[chosen], least=1 if samples.has_mixed_shapes else CHUNK_ROWS)
         chosen = chosen[len(found) // math.prod(found.grid) :]
         broken = int((~torch.isfinite(found.scores)).any(1).sum())
         count = len(found.scores)
         require(not broken, f"the network's scores are not finite for {broken} of {count} rows", NumericalError)
         yield (
-            known_only(found)
+            keep_labelled(found)
             if labelled
             else Features(found.x, found.scores, torch.full_like(found.y, -1), found.ids, found.rows, found.grid)
         )
 
 
 @torch.no_grad()
-def passes(
+def forward_batches(
     network: nn.Module, samples: Samples, plan: Plan, batches: tuple[Tensor, ...], size: int, side: int
 ) -> Iterator[tuple[Tensor, Tensor, View]]:
     """Features and scores of the rows in order, as many together as go through the network at once."""
@@ -83,12 +83,12 @@ def passes(
     for view in samples.stream(batches):
         shape = "×".join(str(length) for length in view.inputs.shape[1:])
         with explain_memory_errors(f"{size:,} rows of shape {shape} at once", SMALLER), autocast(network, plan):
-            output = forward_windowed(network, fill(view.inputs, size).to(device), side)
+            output = forward_windowed(network, fill_up(view.inputs, size).to(device), side)
         count = len(view.inputs)
         yield to_sites(output.features[:count]).float().cpu(), to_sites(output.logits[:count]).float().cpu(), view
 
 
-def gathered(outputs: Iterator[tuple[Tensor, Tensor, View]], rows: Tensor, ids: Tensor, least: int) -> Features:
+def gather_sites(outputs: Iterator[tuple[Tensor, Tensor, View]], rows: Tensor, ids: Tensor, least: int) -> Features:
     """The sites of the next of these rows: of as many passes as give `least` sites, or of all that are left."""
     xs, scores, ys = list[Tensor](), list[Tensor](), list[Tensor]()
     taken, sites, grid = 0, 0, tuple[int, ...]()
@@ -98,15 +98,22 @@ def gathered(outputs: Iterator[tuple[Tensor, Tensor, View]], rows: Tensor, ids: 
         scores.append(score)
         ys.append(view.y.flatten())
         taken, sites, grid = taken + len(view.inputs), sites + len(x), view.grid
-    return Features(joined(xs), joined(scores), joined(ys), site_ids(ids[:taken], math.prod(grid)), rows[:taken], grid)
+    return Features(
+        join_tensors(xs),
+        join_tensors(scores),
+        join_tensors(ys),
+        site_ids(ids[:taken], math.prod(grid)),
+        rows[:taken],
+        grid,
+    )
 
 
-def joined(parts: list[Tensor]) -> Tensor:
+def join_tensors(parts: list[Tensor]) -> Tensor:
     """Parts as one; a single one is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def known_only(chunk: Features) -> Features:
+def keep_labelled(chunk: Features) -> Features:
     """The sites with a label."""
     known = chunk.y >= 0
     if bool(known.all()):
@@ -115,16 +122,16 @@ def known_only(chunk: Features) -> Features:
 
 
 @torch.no_grad()
-def rescored(network: Network, chunk: Features, samples: Samples, plan: Plan) -> Features:
+def score_again(network: Network, chunk: Features, samples: Samples, plan: Plan) -> Features:
     """The chunk's features with the unlabelled side's scores as they are now, computed in the shape of a pass."""
-    size = CHUNK if chunk.rows is None else rows_at_once(samples) * math.prod(chunk.grid)
+    size = CHUNK_ROWS if chunk.rows is None else rows_at_once(samples) * math.prod(chunk.grid)
     device = device_of(network)
     parts = []
     for rows in chunk.x.split(size):
         with autocast(network, plan):
-            scores = network.classify_features(fill(rows, size).to(device), 1)
+            scores = network.classify_features(fill_up(rows, size).to(device), 1)
         parts.append(scores[: len(rows)].float().cpu())
-    return replace(chunk, scores=joined(parts))
+    return replace(chunk, scores=join_tensors(parts))
 
 
 def forward_windowed(network: nn.Module, inputs: Tensor, side: int) -> Output:
@@ -132,17 +139,17 @@ def forward_windowed(network: nn.Module, inputs: Tensor, side: int) -> Output:
     window = int(getattr(network, "window", 0))
     if not window or inputs.ndim != 4 or max(inputs.shape[2:]) <= window:
         return forward(network, inputs, side)
-    return stitched(network, inputs, side, window)
+    return forward_by_window(network, inputs, side, window)
 
 
-def stitched(network: nn.Module, inputs: Tensor, side: int, window: int) -> Output:
+def forward_by_window(network: nn.Module, inputs: Tensor, side: int, window: int) -> Output:
     """The mean of all windows, site by site."""
     stride, multiple = int(getattr(network, "stride", 1)), int(getattr(network, "multiple", 1))
     height, width = inputs.shape[2] // stride, inputs.shape[3] // stride
     sums: list[Tensor] = []
     counts = torch.zeros(height, width, device=inputs.device)
-    for top in starts(inputs.shape[2], window, multiple):
-        for left in starts(inputs.shape[3], window, multiple):
+    for top in window_starts(inputs.shape[2], window, multiple):
+        for left in window_starts(inputs.shape[3], window, multiple):
             output = forward(network, inputs[:, :, top : top + window, left : left + window], side)
             maps = (output.features, output.logits)
             if not sums:
@@ -155,7 +162,7 @@ def stitched(network: nn.Module, inputs: Tensor, side: int, window: int) -> Outp
     return Output(*(total / counts for total in sums))
 
 
-def starts(length: int, window: int, multiple: int) -> list[int]:
+def window_starts(length: int, window: int, multiple: int) -> list[int]:
     """Where windows begin along a side of this length: a step of ¾ window, and the last one ends at its end."""
     if length <= window:
         return [0]

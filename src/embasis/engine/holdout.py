@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from embasis.engine.sampling import FeatureSample, in_shares, sample_features, together
+from embasis.engine.sampling import FeatureSample, draw_in_shares, join_features, sample_features
 from embasis.engine.state import TrainSetup
 from embasis.errors import InputDataError, require
 from embasis.functional.validation import importance, side_loss
@@ -34,10 +34,10 @@ from embasis.methods.em_basis.head import minimise
 from embasis.randomness import uniforms
 from embasis.types import AugmentKey, CropTarget, Features, Fine, GroundTruth, Plan, Problem, Samples, View, fine_of
 
-SITES = 2048
+WEIGHED_SITES = 2048
 """The most sites of a side that are looked at."""
 FOLDS = 3
-LEAST = 20
+LEAST_WEIGHED = 20
 """With fewer sites on a side all weights are 1."""
 PENALTIES = (1.0, 0.1, 0.01, 0.001)
 
@@ -72,7 +72,7 @@ class Subset:
     @property
     def truth(self) -> GroundTruth:
         """The classes of these rows."""
-        return Part(self.samples.truth, self.rows)
+        return SubsetTruth(self.samples.truth, self.rows)
 
     @property
     def has_mixed_shapes(self) -> bool:
@@ -95,7 +95,7 @@ class Subset:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class SubsetTruth:
     """True classes of some rows."""
 
     truth: GroundTruth
@@ -174,21 +174,21 @@ def weigh_holdout(setup: TrainSetup, network: nn.Module, round_number: int, feat
     whole = sample_features(network, samples, plan, True, round_number)
     if not whole.chunks:
         return None
-    sites = in_shares(together(whole.chunks), SITES, plan.seed, "held-out sites")
+    sites = draw_in_shares(join_features(whole.chunks), WEIGHED_SITES, plan.seed, "held-out sites")
     ones = torch.ones(len(sites), dtype=torch.float64)
     if not unlabelled.chunks:
         return HeldOut(whole, sites, ones, None)
-    others = in_shares(together(unlabelled.chunks), SITES, plan.seed, "other sites")
-    if min(len(sites), len(others)) < LEAST:
+    others = draw_in_shares(join_features(unlabelled.chunks), WEIGHED_SITES, plan.seed, "other sites")
+    if min(len(sites), len(others)) < LEAST_WEIGHED:
         return HeldOut(whole, sites, ones, others)
     statistics = domain_statistics(features.stream, "joint" if problem.same_domain else "domain")
-    weight = cross_fitted(
+    weight = cross_fit_weights(
         [(prepare(part, *statistics), uniforms(part.ids, plan.seed, "folds")) for part in (sites, others)]
     )
     return HeldOut(whole, sites, weight, others)
 
 
-def cross_fitted(sides: list[tuple[Tensor, Tensor]]) -> Tensor:
+def cross_fit_weights(sides: list[tuple[Tensor, Tensor]]) -> Tensor:
     """(n) weights of the first side's sites; each side is its features and the keys that part it into folds."""
     (x, key), (other, other_key) = sides
     folds, other_folds = fold_of(key), fold_of(other_key)
@@ -197,10 +197,10 @@ def cross_fitted(sides: list[tuple[Tensor, Tensor]]) -> Tensor:
         loss, weight = 0.0, torch.empty(len(x), dtype=torch.float64)
         for fold in range(FOLDS):
             here, there = folds == fold, other_folds == fold
-            fitted = side_classifier(x[~here], other[~there], penalty)
+            fitted = fit_side_classifier(x[~here], other[~there], penalty)
             weight[here] = importance(x[here] @ fitted[0] + fitted[1], int((~here).sum()), int((~there).sum()))
             count = int(here.sum()) + int(there.sum())
-            loss += count * float(side_loss(*stacked(x[here], other[there]), *fitted))
+            loss += count * float(side_loss(*stack_sides(x[here], other[there]), *fitted))
         if loss < best:
             best, found = loss, weight
     return found
@@ -212,14 +212,14 @@ def fold_of(key: Tensor) -> Tensor:
     return rank % FOLDS
 
 
-def side_classifier(x: Tensor, other: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
+def fit_side_classifier(x: Tensor, other: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
     """Weight and bias of the classifier of sides."""
-    both, side = stacked(x, other)
+    both, side = stack_sides(x, other)
     return minimise(
         lambda weight, bias: side_loss(both, side, weight, bias, penalty), torch.zeros(x.shape[1]), torch.zeros(())
     )
 
 
-def stacked(x: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+def stack_sides(x: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     """The sites of both sides, and which side each is of."""
     return torch.cat([x, other]), torch.cat([torch.zeros(len(x)), torch.ones(len(other))])

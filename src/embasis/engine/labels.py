@@ -23,8 +23,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from embasis.engine.features import CHUNK, extract, fill
-from embasis.engine.pixels import Pixels, mixed, pack, repeated, unpack
+from embasis.engine.features import CHUNK_ROWS, extract, fill_up
+from embasis.engine.pixels import PixelLabels, mix_labels, pack, repeat_to_pixels, unpack
 from embasis.engine.sampling import FeatureSample
 from embasis.engine.state import LabelModel, TrainSetup
 from embasis.errors import CorruptError, NumericalError, require
@@ -89,8 +89,8 @@ class LabelBatch:
         """One of the rows with a site at each pixel of a map of this size."""
         one = self.row(number)
         (height, width), (rows, columns) = one.grid, size
-        network, ids = (repeated(column, (height, width), (rows, columns)) for column in (one.network, one.ids))
-        wide = Pixels(one.distribution, (height, width), (rows, columns))
+        network, ids = (repeat_to_pixels(column, (height, width), (rows, columns)) for column in (one.network, one.ids))
+        wide = PixelLabels(one.distribution, (height, width), (rows, columns))
         return replace(one, grid=size, distribution=wide, network=network, ids=ids)
 
 
@@ -176,7 +176,7 @@ class MapLabels:
         height, width = kept.grid
         inside = ~places.isnan().any(1)
         index, share = interpolation.corners(places[inside], (height, width))
-        labels = mixed(unpack(kept), index, share)
+        labels = mix_labels(unpack(kept), index, share)
         closest = index.gather(1, share.argmax(1, keepdim=True)).squeeze(1)
         ids = site_ids(self.ids[row : row + 1], height * width)[closest]
         return fill_outside(self.choice(labels, ids), inside)
@@ -306,7 +306,7 @@ def label_chunk(labeller: Labeller, chunk: Features, state: State) -> LabelDistr
 
 def one_by_one(chunk: Features) -> Iterator[Features]:
     """The samples of a chunk where they have grids, else as many rows as are labelled at once."""
-    size = math.prod(chunk.grid) if chunk.grid else CHUNK
+    size = math.prod(chunk.grid) if chunk.grid else CHUNK_ROWS
     columns = zip(*(column.split(size) for column in (chunk.x, chunk.scores, chunk.y, chunk.ids)), strict=True)
     return (Features(*parts) for parts in columns)
 
@@ -314,9 +314,9 @@ def one_by_one(chunk: Features) -> Iterator[Features]:
 def label_filled(labeller: Labeller, chunk: Features, state: State) -> LabelDistribution:
     """Label distributions of sites that are filled up to a chunk and cut again."""
     count = len(chunk)
-    if count < CHUNK:
-        y = torch.nn.functional.pad(chunk.y, (0, CHUNK - count), value=-1)
-        chunk = Features(fill(chunk.x), fill(chunk.scores), y, fill(chunk.ids))
+    if count < CHUNK_ROWS:
+        y = torch.nn.functional.pad(chunk.y, (0, CHUNK_ROWS - count), value=-1)
+        chunk = Features(fill_up(chunk.x), fill_up(chunk.scores), y, fill_up(chunk.ids))
     labels = labeller.label(chunk, state)[:count]
     require_finite_labels(labels, chunk.ids[:count])
     return labels

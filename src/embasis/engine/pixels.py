@@ -17,7 +17,7 @@ from embasis.functional import interpolation
 from embasis.types import LabelDistribution, PackedLabels
 
 
-class Pixels(LabelDistribution):
+class PixelLabels(LabelDistribution):
     """Labels at every pixel. What every map shows is at hand; the rest, C numbers a pixel, is computed at first use.
 
     All of the variance stands as `within`: its two parts are known at the sites only."""
@@ -53,7 +53,7 @@ class Pixels(LabelDistribution):
         return len(self.uncertainty)
 
 
-def repeated(column: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
+def repeat_to_pixels(column: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
     """(n) at each pixel the value of the site in which its centre lies."""
     down, right = nearest_sites(size[0], grid[0]), nearest_sites(size[1], grid[1])
     return column.view(grid).index_select(1, right).index_select(0, down).flatten()
@@ -76,7 +76,7 @@ def unpack(part: PackedLabels) -> LabelDistribution:
     return LabelDistribution(mean, between, mean - mean.square() - between, part.uncertainty)
 
 
-def mixed(distribution: LabelDistribution, index: Tensor, share: Tensor) -> LabelDistribution:
+def mix_labels(distribution: LabelDistribution, index: Tensor, share: Tensor) -> LabelDistribution:
     """The label distributions of places between sites."""
     mean, between, score = interpolation.mixtures(
         distribution.mean, distribution.between, distribution.uncertainty, index, share

@@ -19,7 +19,7 @@ from embasis.engine.evaluate import evaluate
 from embasis.engine.holdout import RoundFeatures, weigh_holdout
 from embasis.engine.labels import RoundLabels, label_and_select, labelled_parts
 from embasis.engine.sampling import sample_features
-from embasis.engine.scores import LabelSummary, held_out_scores, label_free_scores, summarise
+from embasis.engine.scores import LabelSummary, held_out_scores, label_free_scores, summarise_labels
 from embasis.engine.state import LearnedModel, TrainSetup, TrainState
 from embasis.engine.warnings import RoundWarnings
 from embasis.methods.em_basis.state import start_of_round
@@ -98,7 +98,7 @@ def summarise_round(
 ) -> RoundSummary:
     """Counts, label-free scores, warnings and the basis; the labels are read once."""
     warnings, labeller = RoundWarnings(state.round), setup.method.labeller
-    summary = summarise(warnings.observe(labels.parts()), setup.classes, setup.plan.seed)
+    summary = summarise_labels(warnings.observe(labels.parts()), setup.classes, setup.plan.seed)
     scores = label_free_scores(summary, features.labelled.chunks)
     return RoundSummary(
         summary,
@@ -115,7 +115,7 @@ def roll_back(
     """The model of the best round and its labels, in place of those of a round that has collapsed."""
     learned = state.restore_best()
     labels = label_and_select(setup, learned, state.round, None)
-    counts = summarise(labels.parts(), setup.classes)
+    counts = summarise_labels(labels.parts(), setup.classes)
     return learned, labels, replace(summary, labels=counts, basis=None)
 
 

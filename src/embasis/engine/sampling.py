@@ -19,13 +19,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from embasis.engine.features import extract, joined
+from embasis.engine.features import extract, join_tensors
 from embasis.randomness import permutation, uniforms
 from embasis.types import Features, Plan, Samples
 
-ROWS = 256
+LEAST_ROWS = 256
 """Where rows have many sites each, at least so many rows are looked at."""
-PIECE = 4096
+CHUNK_SITES = 4096
 """Sites of a chunk of a sample."""
 
 
@@ -41,28 +41,28 @@ def sample_features(
     network: nn.Module, samples: Samples, plan: Plan, labelled: bool, round_number: int, balanced: bool = True
 ) -> FeatureSample:
     """All sites of a side if they are few, else a sample; `balanced`: with equal parts for all classes."""
-    rows = rows_to_see(samples, plan, round_number)
+    rows = draw_rows(samples, plan, round_number)
     held, count, whole, seen = list[Features](), 0, rows is None, list[Tensor]()
     for chunk in extract(network, samples, plan, labelled, rows):
         held.append(chunk)
         count += len(chunk)
-        seen.append(torch.bincount(groups(chunk, balanced), minlength=chunk.scores.shape[1]))
+        seen.append(torch.bincount(classes_of_sites(chunk, balanced), minlength=chunk.scores.shape[1]))
         whole = whole and (not plan.reservoir or count <= plan.reservoir)  # rows may have more sites than the first
         if not whole and count > 2 * plan.reservoir:
-            held = [sampled(together(held), plan, round_number, balanced)]
+            held = [draw_sample(join_features(held), plan, round_number, balanced)]
             count = len(held[0])
     if whole:
         return FeatureSample(held, whole)
-    sample = sampled(together(held), plan, round_number, balanced)
-    return FeatureSample(pieces(weighted(sample, torch.stack(seen).sum(0)) if balanced else sample), whole)
+    sample = draw_sample(join_features(held), plan, round_number, balanced)
+    return FeatureSample(split_features(weigh_sample(sample, torch.stack(seen).sum(0)) if balanced else sample), whole)
 
 
-def rows_to_see(samples: Samples, plan: Plan, round_number: int) -> Tensor | None:
+def draw_rows(samples: Samples, plan: Plan, round_number: int) -> Tensor | None:
     """Numbers of the rows that are looked at; None = all, if their sites are few."""
     sites = sites_of_a_row(samples)
     if not plan.reservoir or len(samples) * sites <= plan.reservoir:
         return None
-    count = max(ROWS, math.ceil(plan.reservoir / sites)) if sites > 1 else plan.reservoir
+    count = max(LEAST_ROWS, math.ceil(plan.reservoir / sites)) if sites > 1 else plan.reservoir
     return permutation(len(samples), plan.seed, "survey", round_number)[:count].sort().values
 
 
@@ -71,32 +71,32 @@ def sites_of_a_row(samples: Samples) -> int:
     return math.prod(next(iter(samples.stream([torch.tensor([0])]))).grid) if len(samples) else 1
 
 
-def sampled(chunk: Features, plan: Plan, round_number: int, balanced: bool) -> Features:
+def draw_sample(chunk: Features, plan: Plan, round_number: int, balanced: bool) -> Features:
     """At most plan.reservoir sites, those of the smallest keys in each class."""
-    classes, label = chunk.scores.shape[1] if balanced else 1, groups(chunk, balanced)
+    classes, label = chunk.scores.shape[1] if balanced else 1, classes_of_sites(chunk, balanced)
     key = uniforms(chunk.ids, plan.seed, "reservoir", round_number)
     kept = [
         smallest(torch.nonzero(label == number).squeeze(1), key, plan.reservoir // classes) for number in range(classes)
     ]
-    return chosen(chunk, torch.cat(kept).sort().values)
+    return take_features(chunk, torch.cat(kept).sort().values)
 
 
-def groups(chunk: Features, balanced: bool) -> Tensor:
+def classes_of_sites(chunk: Features, balanced: bool) -> Tensor:
     """The class of each site; one for all if none is to have a part of its own."""
     return torch.where(chunk.y >= 0, chunk.y, chunk.scores.argmax(1)) if balanced else torch.zeros_like(chunk.y)
 
 
-def weighted(sample: Features, seen: Tensor) -> Features:
+def weigh_sample(sample: Features, seen: Tensor) -> Features:
     """The sample with its weights; `seen`: (C) sites of each class that were looked at."""
-    label = groups(sample, True)
+    label = classes_of_sites(sample, True)
     kept = torch.bincount(label, minlength=len(seen)).clamp_min(1)
     return replace(sample, weight=(seen / kept)[label])
 
 
-def in_shares(sample: Features, count: int, seed: int, purpose: str) -> Features:
+def draw_in_shares(sample: Features, count: int, seed: int, purpose: str) -> Features:
     """At most so many sites in the shares of their side, each for itself: those of the smallest −log u / weight."""
     key = -uniforms(sample.ids, seed, purpose).clamp_min(1e-12).log() / sample.site_weight
-    return replace(chosen(sample, torch.argsort(key, stable=True)[:count].sort().values), weight=None)
+    return replace(take_features(sample, torch.argsort(key, stable=True)[:count].sort().values), weight=None)
 
 
 def smallest(sites: Tensor, key: Tensor, count: int) -> Tensor:
@@ -104,23 +104,23 @@ def smallest(sites: Tensor, key: Tensor, count: int) -> Tensor:
     return sites if len(sites) <= count else sites[torch.argsort(key[sites], stable=True)[:count]]
 
 
-def chosen(chunk: Features, sites: Tensor) -> Features:
+def take_features(chunk: Features, sites: Tensor) -> Features:
     """Some sites of a chunk."""
     weight = None if chunk.weight is None else chunk.weight[sites]
     return Features(chunk.x[sites], chunk.scores[sites], chunk.y[sites], chunk.ids[sites], weight=weight)
 
 
-def pieces(chunk: Features) -> list[Features]:
+def split_features(chunk: Features) -> list[Features]:
     """The chunk cut up, so that what is computed of it needs little memory at a time."""
-    columns = (column.split(PIECE) for column in (chunk.x, chunk.scores, chunk.y, chunk.ids))
+    columns = (column.split(CHUNK_SITES) for column in (chunk.x, chunk.scores, chunk.y, chunk.ids))
     parts = [Features(*part) for part in zip(*columns, strict=True)]
     if chunk.weight is None:
         return parts
-    return [replace(part, weight=weight) for part, weight in zip(parts, chunk.weight.split(PIECE), strict=True)]
+    return [replace(part, weight=weight) for part, weight in zip(parts, chunk.weight.split(CHUNK_SITES), strict=True)]
 
 
-def together(parts: list[Features]) -> Features:
+def join_features(parts: list[Features]) -> Features:
     """The sites of all parts."""
-    x, scores, y, ids = (joined([getattr(part, name) for part in parts]) for name in ("x", "scores", "y", "ids"))
+    x, scores, y, ids = (join_tensors([getattr(part, name) for part in parts]) for name in ("x", "scores", "y", "ids"))
     plain = all(part.weight is None for part in parts)
-    return Features(x, scores, y, ids, weight=None if plain else joined([part.site_weight for part in parts]))
+    return Features(x, scores, y, ids, weight=None if plain else join_tensors([part.site_weight for part in parts]))

@@ -104,7 +104,7 @@ class LabelSummary:
         return 1 - self.entropy / self.sites / math.log(self.classes)
 
 
-def summarise(parts: Iterable[LabelBatch], classes: int, seed: int = 0) -> LabelSummary:
+def summarise_labels(parts: Iterable[LabelBatch], classes: int, seed: int = 0) -> LabelSummary:
     """Sums over all unlabelled sites."""
     summary = LabelSummary(classes, seed)
     for part in parts:

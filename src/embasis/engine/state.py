@@ -19,7 +19,7 @@ Randomness is a function of (seed, purpose, round, epoch, step, id), so the posi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -137,11 +137,11 @@ class TrainState:
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by name, detached."""
-        named = {**dict(prefixed("network", self.network.state_dict())), **dict(prefixed("labeller", self.labeller))}
-        named.update(prefixed("selector", self.selector))
-        named.update({f"best/{name}": value for name, value in self.best.items()})
+        named = add_prefix("network", self.network.state_dict())
+        for prefix, values in (("labeller", self.labeller), ("selector", self.selector), ("best", self.best)):
+            named.update(add_prefix(prefix, values))
         if self.pseudo is not None:
-            named.update(prefixed("pseudo", self.pseudo.tensors()))
+            named.update(add_prefix("pseudo", self.pseudo.tensors()))
         elif self.counts is not None:
             named["pseudo/counts"] = self.counts
         if self.labels is not None:
@@ -171,10 +171,11 @@ class TrainState:
     ) -> TrainState:
         """The run as `tensors` and `facts` left it."""
         try:
-            network.load_state_dict(dict(below("network", tensors)))
-            optimiser = unflatten({**dict(below("optimiser", tensors)), **dict(below("optimiser", facts["optimiser"]))})
+            network.load_state_dict(strip_prefix("network", tensors))
+            leaves = strip_prefix("optimiser", tensors) | strip_prefix("optimiser", facts["optimiser"])
+            optimiser = unflatten(leaves)
             score = facts["best_score"]
-            pseudo = dict(below("pseudo", tensors))
+            pseudo = strip_prefix("pseudo", tensors)
             return cls(
                 network,
                 round=int(facts["round"]),
@@ -186,14 +187,14 @@ class TrainState:
                 best_round=int(facts["best_round"]),
                 best_score=float("-inf") if score is None else float(score),
                 kept_round=None if facts.get("kept") is None else int(facts["kept"]),
-                labeller=dict(below("labeller", tensors)),
-                selector=dict(below("selector", tensors)),
+                labeller=strip_prefix("labeller", tensors),
+                selector=strip_prefix("selector", tensors),
                 pseudo=None
                 if "label" not in pseudo
                 else PseudoLabels(pseudo["label"], pseudo["weight"], pseudo.get("target")),
                 counts=pseudo.get("counts"),
                 labels=tensors.get("labels"),
-                best=dict(below("best", tensors)),
+                best=strip_prefix("best", tensors),
                 restored_optimiser={int(key): value for key, value in optimiser.items()} or None,
                 records=records,
             )
@@ -245,19 +246,19 @@ class TrainState:
     def restore_best(self) -> LearnedModel:
         """The model of the best round; the network gets its weights back, in place."""
         require(self.best, "there is no round to roll back to", CorruptError)
-        self.network.load_state_dict(dict(below("network", self.best)))
-        return LearnedModel(self.network, dict(below("labeller", self.best)), dict(below("selector", self.best)))
+        self.network.load_state_dict(strip_prefix("network", self.best))
+        return LearnedModel(self.network, strip_prefix("labeller", self.best), strip_prefix("selector", self.best))
 
 
-def prefixed(prefix: str, values: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """prefix/name for each name."""
-    return ((f"{prefix}/{name}", value) for name, value in values.items())
+def add_prefix(prefix: str, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The values, each under prefix/name."""
+    return {f"{prefix}/{name}": value for name, value in values.items()}
 
 
-def below(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """name for each prefix/name."""
+def strip_prefix(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those under prefix/name, each under name."""
     start = prefix + "/"
-    return ((name[len(start) :], value) for name, value in values.items() if name.startswith(start))
+    return {name[len(start) :]: value for name, value in values.items() if name.startswith(start)}
 
 
 def flatten(path: str, tree: Any, out: dict[str, Any]) -> None:

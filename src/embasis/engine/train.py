@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from embasis.engine.batch import Batch, Part, autocast, device_of, forward, moved
+from embasis.engine.batch import BatchPart, TrainingBatch, autocast, device_of, forward, move_labels
 from embasis.engine.state import TrainState
 from embasis.errors import NumericalError, require
 from embasis.functional import augment
@@ -105,7 +105,7 @@ def samples_of(problem: Problem, rows: tuple[Tensor, Tensor]) -> str:
 
 def batches_of(
     problem: Problem, plan: Plan, progress: TrainState, pairs: list[tuple[Tensor, Tensor]]
-) -> Iterator[Batch]:
+) -> Iterator[TrainingBatch]:
     """What each step sees, read ahead where the data are files."""
     draw, device, pseudo = (plan.seed, progress.round, progress.epoch), device_of(progress.network), progress.pseudo
     rare = class_sampling_weights(problem, progress)
@@ -114,22 +114,22 @@ def batches_of(
     right = problem.unlabelled.stream(batches, draw, aim_at(pseudo, batches, rare, draw))
     for rows, others in pairs:
         view = next(left)
-        inputs, y = changed(view, problem.labelled.ids[rows], plan, draw, "labelled").to(device), view.y.to(device)
+        inputs, y = augment_view(view, problem.labelled.ids[rows], plan, draw, "labelled").to(device), view.y.to(device)
         if not len(others) or pseudo is None:
-            yield Batch(inputs, y)
+            yield TrainingBatch(inputs, y)
         else:
             other = next(right)
-            seen = changed(other, problem.unlabelled.ids[others], plan, draw, "unlabelled")
-            yield Batch(inputs, y, seen.to(device), moved(pseudo.seen(others, other), device))
+            seen = augment_view(other, problem.unlabelled.ids[others], plan, draw, "unlabelled")
+            yield TrainingBatch(inputs, y, seen.to(device), move_labels(pseudo.seen(others, other), device))
 
 
-def changed(view: View, ids: Tensor, plan: Plan, draw: AugmentKey, side: str) -> Tensor:
+def augment_view(view: View, ids: Tensor, plan: Plan, draw: AugmentKey, side: str) -> Tensor:
     """The inputs as training sees them: pictures in arrays warped, by a draw of each row's own."""
     x = view.inputs
     if not plan.warp or x.ndim != 4 or not x.is_floating_point() or view.y.ndim != 1:
         return x
-    u = [uniforms(ids, draw[0], f"{side} view, number {number}", *draw[1:]) for number in range(augment.DRAWS)]
-    return augment.warped(x, torch.stack(u, 1), plan.warp)
+    u = [uniforms(ids, draw[0], f"{side} view, number {number}", *draw[1:]) for number in range(augment.WARP_DRAWS)]
+    return augment.warp(x, torch.stack(u, 1), plan.warp)
 
 
 def class_sampling_weights(problem: Problem, progress: TrainState) -> Tensor:
@@ -153,7 +153,7 @@ def aim_at(pseudo: TrainingTargets | None, batches: list[Tensor], rare: Tensor, 
 
 
 def take_step(
-    method: Method, plan: Plan, progress: TrainState, optimiser: torch.optim.Optimizer, batch: Batch
+    method: Method, plan: Plan, progress: TrainState, optimiser: torch.optim.Optimizer, batch: TrainingBatch
 ) -> float:
     """One step of the optimiser; the loss before it. A loss or gradient that is not finite ends the run."""
     network, cursor = progress.network, (progress.round, progress.epoch, progress.step)
@@ -191,7 +191,7 @@ def hint_for(plan: Plan) -> str:
     return f"{less}, {smaller}; the last saved state is kept"
 
 
-def loss_of(network: nn.Module, method: Method, plan: Plan, part: Part, first_stage: bool) -> Tensor:
+def loss_of(network: nn.Module, method: Method, plan: Plan, part: BatchPart, first_stage: bool) -> Tensor:
     """The loss of a part of a batch, as its share of the whole."""
     with autocast(network, plan):
         output = forward(network, part.inputs, 0)

@@ -19,11 +19,11 @@ from torch.nn.functional import grid_sample
 
 TURN, SCALE, SHEAR, SHIFT = math.radians(15), 0.2, 0.3, 0.1
 """Ranges at strength 1; a shift is in units of half a side, a scale is the log of a factor."""
-DRAWS = 6
+WARP_DRAWS = 6
 
 
 @torch.no_grad()
-def warped(x: Float[Tensor, "n c h w"], u: Float[Tensor, "n 6"], strength: float) -> Float[Tensor, "n c h w"]:
+def warp(x: Float[Tensor, "n c h w"], u: Float[Tensor, "n 6"], strength: float) -> Float[Tensor, "n c h w"]:
     """Each picture through an affine map of its own; what comes in from outside is as the border.
 
     Only operations on each element alone, so what stands beside a picture changes no bit of it."""

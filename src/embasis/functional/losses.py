@@ -56,7 +56,7 @@ def kld_regulariser(logits: Float[Tensor, "n c"]) -> Float[Tensor, " n"]:
 
 def entropy_regulariser(logits: Float[Tensor, "n c"]) -> Float[Tensor, " n"]:
     """Negative entropy Σ_c p log p  (MRENT)."""
-    return -entropy(logits)
+    return -prediction_entropy(logits)
 
 
 def l2_regulariser(logits: Float[Tensor, "n c"]) -> Float[Tensor, " n"]:
@@ -64,7 +64,7 @@ def l2_regulariser(logits: Float[Tensor, "n c"]) -> Float[Tensor, " n"]:
     return logits.float().softmax(1).square().sum(1)
 
 
-def entropy(logits: Float[Tensor, "n c"]) -> Float[Tensor, " n"]:
+def prediction_entropy(logits: Float[Tensor, "n c"]) -> Float[Tensor, " n"]:
     """−Σ_c p log p."""
     logs = logits.float().log_softmax(1)
     return -(logs.exp() * logs).sum(1)
@@ -106,7 +106,7 @@ def mean_variance(
     return average((between + within).sum(1), weight)
 
 
-def balance(
+def class_balance(
     mean: Float[Tensor, "n c"], prior: Float[Tensor, " c"], weight: Float[Tensor, " n"] | None = None
 ) -> Float[Tensor, ""]:
     """KL(prior ‖ mean prediction): what keeps the variance term from predicting one class for everything."""

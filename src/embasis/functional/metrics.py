@@ -19,10 +19,17 @@ from embasis.functional.calibration import (
     expected_calibration_error,
     negative_log_likelihood,
 )
-from embasis.functional.ranking import auroc, average_precision, coverage_at, risk_area, risk_coverage, spread_counts
+from embasis.functional.ranking import (
+    auroc,
+    average_precision,
+    coverage_at,
+    risk_area,
+    risk_coverage_curve,
+    spread_counts,
+)
 
 
-def confusion(truth: Int64[Tensor, " n"], predicted: Int64[Tensor, " n"], classes: int) -> Int64[Tensor, "c c"]:
+def confusion_matrix(truth: Int64[Tensor, " n"], predicted: Int64[Tensor, " n"], classes: int) -> Int64[Tensor, "c c"]:
     """counts[true, predicted]; sites whose truth is −1 are left out."""
     index = (truth * classes + predicted)[truth >= 0]
     return torch.bincount(index, minlength=classes**2).view(classes, classes)
@@ -66,7 +73,7 @@ def mean_dataset_iou(counts: Int64[Tensor, "c c"]) -> float:
     return float(dataset_iou(counts)[present].mean()) if bool(present.any()) else 0.0
 
 
-METRICS = {
+LABEL_METRICS = {
     "accuracy": accuracy,
     "mean_class_accuracy": mean_class_accuracy,
     "mean_dataset_iou": mean_dataset_iou,
@@ -85,7 +92,7 @@ RANKING = {
     "auroc": auroc,
     "aupr": average_precision,
     "aurc": risk_area,
-    "risk_coverage": risk_coverage,
+    "risk_coverage": risk_coverage_curve,
     "coverage": coverage_at,
     "spread": spread_counts,
 }

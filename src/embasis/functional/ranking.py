@@ -76,7 +76,7 @@ def risk_area(counts: Int64[Tensor, "m 2"]) -> float:
     return float(area.sum() / sites.sum().clamp_min(1))
 
 
-def risk_coverage(counts: Int64[Tensor, "m 2"], points: int = 50) -> Float64[Tensor, "k 2"]:
+def risk_coverage_curve(counts: Int64[Tensor, "m 2"], points: int = 50) -> Float64[Tensor, "k 2"]:
     """(share kept, share of errors among the kept) when the surest are kept first."""
     counts = counts[counts.sum(1) > 0]
     sites, wrong = counts.sum(1), counts[:, 1]

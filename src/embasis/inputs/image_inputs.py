@@ -28,7 +28,7 @@ from embasis.data.images.files import ImageFile
 from embasis.data.images.samples import Images
 from embasis.data.problem import listed
 from embasis.data.workers.reader import Reader
-from embasis.engine.features import fill
+from embasis.engine.features import fill_up
 from embasis.errors import ConfigError, InputDataError, NumericalError, ResourceError, quoted, require
 from embasis.networks import PRETRAINED
 from embasis.networks.backbone import Backbone
@@ -107,7 +107,7 @@ class ImageInputs:
         if self.stem is None:
             return images
         device = next(self.stem.buffers()).device  # those of its pixels: a module of the user's own may have no weights
-        out: Tensor = self.stem(fill(images, PIECE).to(device))[: len(images)].cpu()
+        out: Tensor = self.stem(fill_up(images, PIECE).to(device))[: len(images)].cpu()
         out = out.half().float() if self.trained else out
         kept = "half" if self.trained else "single"
         broken = f"{self.backbone.name}: features of an image are not finite in {kept} precision"

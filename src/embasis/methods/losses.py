@@ -79,7 +79,7 @@ class MinimumEntropy:
 
     def __call__(self, unlabelled: Output, pseudo: PseudoLabels) -> Tensor:
         """A scalar to minimise."""
-        return self.unlabelled_weight * losses.entropy(sites.to_sites(unlabelled.logits)).mean()
+        return self.unlabelled_weight * losses.prediction_entropy(sites.to_sites(unlabelled.logits)).mean()
 
     def mass(self, pseudo: PseudoLabels) -> float:
         """The number of rows."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from embasis.engine.labels import LabelBatch
-from embasis.engine.pixels import Pixels
+from embasis.engine.pixels import PixelLabels
 from embasis.storage import LabelMapFolder, make_map_names, quantise_confidence, quantise_variance
 from embasis.types import LabelSchema
 
@@ -41,7 +41,7 @@ class LabelMap:
 def label_map(wide: LabelBatch, row: int, schema: LabelSchema) -> LabelMap:
     """The maps of a row that has a site at each pixel."""
     found, size, classes = wide.distribution, wide.grid, len(schema)
-    assert isinstance(found, Pixels)
+    assert isinstance(found, PixelLabels)
     trusted, label = wide.pseudo.trusted, found.label.to(torch.uint8)
     both = torch.bincount(label.short().mul_(2).add_(trusted), minlength=2 * classes).view(classes, 2)
     labels, kept, count = both.sum(1).tolist(), both[:, 1].tolist(), len(found)

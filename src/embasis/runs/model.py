@@ -16,7 +16,7 @@ from embasis.data.images.files import ImageFile
 from embasis.data.segmentation.pairs import MapFile
 from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.data.standardise import Standardiser
-from embasis.engine.features import CHUNK
+from embasis.engine.features import CHUNK_ROWS
 from embasis.engine.labels import LabelBatch, RowLabels, label_rows
 from embasis.engine.self_train import begin
 from embasis.engine.state import TrainState
@@ -91,7 +91,7 @@ class Model:
             kept = [at for at in range(len(piece)) if at not in bad]
             good += [piece[at] for at in kept]
             rows.append(part[kept])
-            if len(good) >= CHUNK or (number + 1) * PIECE >= len(files):
+            if len(good) >= CHUNK_ROWS or (number + 1) * PIECE >= len(files):
                 ids = torch.tensor([file.id for file in good], dtype=torch.int64)
                 yield good, self.verdict(torch.cat(rows), ids) if good else None, broken
                 rows, good, broken = [], [], {}

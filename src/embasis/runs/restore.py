@@ -24,7 +24,7 @@ from embasis.engine.basis_summary import summarise_basis
 from embasis.engine.features import extract
 from embasis.engine.labels import BoundSelector, MapLabels, label_maps, label_rows
 from embasis.engine.sampling import sample_features
-from embasis.engine.state import TrainState, below
+from embasis.engine.state import TrainState, strip_prefix
 from embasis.errors import CheckpointError, CorruptError
 from embasis.runs.basis_view import pack_basis
 from embasis.runs.checkpoint import rows_name
@@ -159,8 +159,8 @@ def states_of(progress: TrainState) -> Iterator[TrainState]:
     yield progress
     if progress.best:
         network = copy.deepcopy(progress.network)
-        network.load_state_dict(dict(below("network", progress.best)))
-        labeller, selector = (dict(below(part, progress.best)) for part in ("labeller", "selector"))
+        network.load_state_dict(dict(strip_prefix("network", progress.best)))
+        labeller, selector = (dict(strip_prefix(part, progress.best)) for part in ("labeller", "selector"))
         yield replace(progress, network=network, labeller=labeller, selector=selector)
 
 

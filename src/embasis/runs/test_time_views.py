@@ -19,7 +19,7 @@ from torch import Tensor
 from embasis.data.segmentation.samples import MapFiles
 from embasis.data.segmentation.views import place_sites
 from embasis.engine.labels import LabelBatch, labelled_parts
-from embasis.engine.pixels import mixed
+from embasis.engine.pixels import mix_labels
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, require
 from embasis.functional import interpolation
@@ -116,11 +116,11 @@ def together(parts: Sequence[LabelBatch], turned: Sequence[bool]) -> LabelBatch:
         *(torch.cat([getattr(part, name) for part in found]) for name in ("mean", "between", "within", "uncertainty"))
     )
     index = torch.arange(count * sites).view(count, sites).T
-    return replace(first, distribution=mixed(whole, index, torch.full((sites, count), 1 / count)))
+    return replace(first, distribution=mix_labels(whole, index, torch.full((sites, count), 1 / count)))
 
 
 def moved(part: LabelBatch, places: Tensor, turned: bool) -> LabelDistribution:
     """A view's label distributions at places of the picture."""
     at = torch.stack([places[:, 0], 1 - places[:, 1]], 1) if turned else places
     height, width = part.grid
-    return mixed(part.distribution, *interpolation.corners(at, (height, width)))
+    return mix_labels(part.distribution, *interpolation.corners(at, (height, width)))

@@ -148,8 +148,8 @@ class Plan:
         )
         check(self.accumulate >= 1, f"plan.accumulate must be at least 1, got {self.accumulate}")
         check(
-            self.precision in PRECISIONS,
-            f"plan.precision must be one of {', '.join(PRECISIONS)}, got {quoted(self.precision)}",
+            self.precision in TRAINING_PRECISIONS,
+            f"plan.precision must be one of {', '.join(TRAINING_PRECISIONS)}, got {quoted(self.precision)}",
         )
         check(self.device in DEVICES, f"plan.device must be one of {', '.join(DEVICES)}, got {quoted(self.device)}")
         check(self.decay >= 0, f"plan.decay must be at least 0, got {self.decay}")
@@ -186,7 +186,7 @@ class Plan:
 SELECTION_SCORE = "information"
 """The score by which the collapse guard compares rounds, whatever score a round is kept by."""
 OPTIMISERS = ("adam", "sgd", "lbfgs")
-PRECISIONS = ("auto", "float32", "bfloat16")
+TRAINING_PRECISIONS = ("auto", "float32", "bfloat16")
 DEVICES = ("auto", "cpu", "cuda")
 HELD_OUT_SCORES = ("validation", "embedded_validation")
 CHOICES = ("last", "information", "entropy", "density", "agreement", "labelled_accuracy", *HELD_OUT_SCORES)

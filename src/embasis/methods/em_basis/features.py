@@ -96,7 +96,7 @@ def weights_of(stream: Stream) -> Tensor | None:
     return None if plain else torch.cat([part.site_weight for part in stream])
 
 
-def fingerprint(stream: Stream, scores: bool = False) -> Tensor:
+def digest_features(stream: Stream, scores: bool = False) -> Tensor:
     """(32) uint8: sha256 over features and labels, and the network's scores where they matter."""
     digest = hashlib.sha256()
     for part in stream:

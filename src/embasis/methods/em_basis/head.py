@@ -138,7 +138,7 @@ class LinearHead:
         if self.variance_weight > 0 and len(data.others):
             mean, between, within = moments.label_moments(data.others, p)
             spread = losses.mean_variance(between, within, data.others_weight)
-            spread = spread + self.balance_weight * losses.balance(mean, prior, data.others_weight)
+            spread = spread + self.balance_weight * losses.class_balance(mean, prior, data.others_weight)
             loss = loss + self.variance_weight * spread
         return loss
 

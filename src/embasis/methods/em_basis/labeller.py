@@ -26,8 +26,8 @@ from embasis.functional.em import ClassPrior
 from embasis.functional.temperature import apply_temperature
 from embasis.methods.em_basis.features import (
     PreparedSites,
+    digest_features,
     domain_statistics,
-    fingerprint,
     is_unlabelled,
     prepare,
     prepare_all,
@@ -152,7 +152,7 @@ class EMBasisLabeller(Labeller):
     def _fit_basis(self, stream: Stream, start: State, seed: int, round_number: int) -> EMBasisState:
         """Centre → first basis → sharpness → E and M steps → head; the old state when nothing has changed."""
         previous, counts = read_previous(start), read_counts(start)
-        digest = fingerprint(stream, self._is_guided_by_network)
+        digest = digest_features(stream, self._is_guided_by_network)
         same = self._is_deterministic and previous is not None and torch.equal(previous.digest, digest)
         # Summed, because the others wait for this process's sums: all go on or none does.
         if not float(all_sum(torch.tensor(0.0 if same else 1.0))):
