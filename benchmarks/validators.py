@@ -76,7 +76,7 @@ def spearman(left: Sequence[float], right: Sequence[float]) -> float | None:
 
 
 def chosen(points: Sequence[Point], score: str, later: bool) -> float:
-    """The accuracy of the best one by a score: of equal ones the `later`, as `plan.choose` does, or their mean."""
+    """The accuracy of the best one by a score: of equal ones the `later`, as `plan.keep_round` does, or their mean."""
     best = max(point.scores[score] for point in points)
     found = [point.accuracy for point in points if point.scores[score] == best]
     return found[-1] if later else statistics.mean(found)

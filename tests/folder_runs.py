@@ -31,7 +31,7 @@ def config(*words: str, method: str = "em_basis", save_seconds: float = 0.0) -> 
         top={"save_seconds": save_seconds, "seed": 5, "parts": parts},
         method={"name": method},
         network={"name": "mlp", "hidden": 16},
-        plan={"rounds": 2, "source_epochs": 2, "epochs": 2, "batch": 40},
+        plan={"rounds": 2, "source_epochs": 2, "epochs": 2, "batch_size": 40},
     )
 
 

@@ -27,8 +27,8 @@ WORDS = ("--backbone", "timm:test_efficientnet", "network.pretrained=false", "ne
 """The same on the command line."""
 PLANS: dict[str, dict[str, Any]] = {
     "frozen": {"rounds": 1},
-    "partial": {"rounds": 1, "source_epochs": 2, "epochs": 1, "batch": 8, "source_lr": 0.002, "lr": 0.002},
-    "full": {"rounds": 1, "source_epochs": 1, "epochs": 1, "batch": 8, "source_lr": 0.002, "lr": 0.002},
+    "partial": {"rounds": 1, "source_epochs": 2, "epochs": 1, "batch_size": 8, "source_lr": 0.002, "lr": 0.002},
+    "full": {"rounds": 1, "source_epochs": 1, "epochs": 1, "batch_size": 8, "source_lr": 0.002, "lr": 0.002},
 }
 DEPTHS = tuple(PLANS)
 

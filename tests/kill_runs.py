@@ -29,10 +29,10 @@ from traced import CALLS, points, signalled
 RESTARTS = 20
 MOST = 10
 MATRIX = ("fit", "--dataset", "blobs", "--method", "em_basis_paper", "--backbone", "mlp", "--seed", "3",
-          "data.count=100", "hidden=32", "rounds=3", "batch=32", "plan.source_epochs=4", "plan.epochs=2",
+          "data.count=100", "hidden=32", "rounds=3", "batch_size=32", "plan.source_epochs=4", "plan.epochs=2",
           "save_seconds=0")  # fmt: skip
-PICTURES = ("fit", "--dataset", "digits", "--method", "cbst", "--seed", "3", "data.count=100", "rounds=2", "batch=50",
-            "plan.source_epochs=2", "plan.epochs=1", "save_seconds=0")  # fmt: skip
+PICTURES = ("fit", "--dataset", "digits", "--method", "cbst", "--seed", "3", "data.count=100", "rounds=2",
+            "batch_size=50", "plan.source_epochs=2", "plan.epochs=1", "save_seconds=0")  # fmt: skip
 TINY = ("fit", "--dataset", "blobs", "data.count=24", "rounds=1", "--backbone", "linear", "source_epochs=1", "epochs=1",
         "save_seconds=1000")  # fmt: skip
 BESIDE = "BESIDE-"

@@ -18,7 +18,7 @@ IDS = (7, 11, 26)
 """Of the classes in label maps."""
 TOML = "".join(f'[[class]]\nname = "{name}"\nid = {number}\n' for name, number in zip(NAMES, IDS, strict=True))
 WORDS = ("--backbone", "small_fcn", "network.width=16", "maps.size=32", "maps.crop_height=32", "maps.crop_width=48",
-         "rounds=2", "source_epochs=2", "epochs=2", "batch=6", "workers=0")  # fmt: skip
+         "rounds=2", "source_epochs=2", "epochs=2", "batch_size=6", "workers=0")  # fmt: skip
 """On the command line: 2 steps an epoch for 12 pictures."""
 
 

@@ -22,7 +22,7 @@ from training_runs import Saved
 CLASSES, HEIGHT, WIDTH = 3, 16, 24
 SITES = (HEIGHT // 4) * (WIDTH // 4)
 NOTHING = 255
-SMALL = {"rounds": 2, "source_epochs": 3, "epochs": 1, "batch": 4, "source_lr": 1e-2, "lr": 5e-3}
+SMALL = {"rounds": 2, "source_epochs": 3, "epochs": 1, "batch_size": 4, "source_lr": 1e-2, "lr": 5e-3}
 
 
 def draw_streets(count: int, seed: int, bright: int = 0, size: tuple[int, int] = (HEIGHT, WIDTH)) -> list[Tensor]:

@@ -144,7 +144,7 @@ def pictures(home: Path, workers: int) -> tuple[str, ...]:
     if not (home / "photos").exists():
         sides(home)
     return ("fit", str(home / "photos"), str(home / "paintings"), *WORDS, "images.depth=full", f"images.cache={home}",
-            f"images.workers={workers}", "rounds=2", "source_epochs=6", "epochs=4", "batch=8", "plan.lr=0.002",
+            f"images.workers={workers}", "rounds=2", "source_epochs=6", "epochs=4", "batch_size=8", "plan.lr=0.002",
             "source_lr=0.002", "save_seconds=1000")  # fmt: skip
 
 

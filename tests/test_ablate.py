@@ -145,7 +145,7 @@ def test_variants_share_the_source_model_of_a_seed_except_stage_one(monkeypatch:
 
 
 def test_estimated_shares_are_measured_where_they_are_used(tmp_path: Path) -> None:
-    words = ("--only", "shares", "count=1200", "rounds=1", "plan.reservoir=1024", "-o", tmp_path / "out")
+    words = ("--only", "shares", "count=1200", "rounds=1", "plan.max_sites=1024", "-o", tmp_path / "out")
     result = embasis("ablate", "blobs", "--seeds", 1, *words)
     assert result.exit_code == 0, result.output
     assert "\nwithout shares" in result.stdout
@@ -156,7 +156,7 @@ def test_estimated_shares_are_measured_where_they_are_used(tmp_path: Path) -> No
 
 def test_label_maps_are_measured_by_their_mean_iou(tmp_path: Path) -> None:
     words = ("labelled_rows=8", "unlabelled_rows=6", "test_rows=4", "--backbone", "small_fcn", "network.width=16",
-             "plan.rounds=1", "plan.source_epochs=1", "plan.epochs=1", "plan.batch=4")  # fmt: skip
+             "plan.rounds=1", "plan.source_epochs=1", "plan.epochs=1", "plan.batch_size=4")  # fmt: skip
     only = ("--seeds", 1, "--only", "selection,stage1")
     result = embasis("ablate", "scenes", *only, *words, "-o", tmp_path / "out")
     assert result.exit_code == 0, result.output

@@ -69,13 +69,13 @@ def test_every_setting_of_a_run_is_guarded_and_can_be_named(tmp_path: Path) -> N
 
 def test_a_setting_that_is_newer_than_the_run_and_does_what_the_run_did_is_no_change() -> None:
     old = {"plan": {"rounds": 1}}
-    assert resume.refuse_changed_config(old, {"plan": {"rounds": 1, "warp": 0.0}}) == ()
-    for new, words in (({"warp": 1.0}, "plan.warp: None → 1.0"), ({"wrap": 0.0}, "plan.wrap: None → 0.0")):
+    assert resume.refuse_changed_config(old, {"plan": {"rounds": 1, "augment": 0.0}}) == ()
+    for new, words in (({"augment": 1.0}, "plan.augment: None → 1.0"), ({"wrap": 0.0}, "plan.wrap: None → 0.0")):
         with pytest.raises(ConfigError) as caught:
             resume.refuse_changed_config(old, {"plan": {"rounds": 1, **new}})
         assert words in str(caught.value)
     with pytest.raises(ConfigError):
-        resume.refuse_changed_config({"plan": {"warp": 1.0}}, {"plan": {"warp": 0.0}})
+        resume.refuse_changed_config({"plan": {"augment": 1.0}}, {"plan": {"augment": 0.0}})
 
 
 def test_only_the_settings_that_are_named_may_change(tmp_path: Path) -> None:
@@ -119,13 +119,13 @@ def test_a_finished_run_that_may_have_more_rounds_ends_as_if_it_had_had_them_fro
 
 def test_a_run_that_brought_an_earlier_round_back_gets_no_more_rounds(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    go(path, config("choose=validation", "holdout=0.2"))
+    go(path, config("keep_round=validation", "holdout=0.2"))
     found = read_newest(path)
     facts = {**found.facts, "progress": {**found.facts["progress"], "kept": 1}}
     with RunFolder(path) as opened:
         opened.publish(found.tensors, facts)
     with pytest.raises(ConfigError) as caught:
-        go_on(path, "choose=validation", "holdout=0.2", "rounds=4", allow=("plan.rounds",))
+        go_on(path, "keep_round=validation", "holdout=0.2", "rounds=4", allow=("plan.rounds",))
     assert str(caught.value) == (
         "plan.rounds cannot change: the run had ended and brought round 1 back, so no round can follow; "
         "use another folder"

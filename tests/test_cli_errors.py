@@ -382,16 +382,16 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
     ("error", "code", "sentence"),
     [
         (RuntimeError("boom"), 1, "RuntimeError: boom; this is a bug in embasis; run again with --debug"),
-        (MemoryError(), 5, "not enough memory; fewer rows, fewer features or a smaller plan.batch need less"),
+        (MemoryError(), 5, "not enough memory; fewer rows, fewer features or a smaller plan.batch_size need less"),
         (
             RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes"),
             5,
-            "not enough memory; fewer rows, fewer features or a smaller plan.batch need less",
+            "not enough memory; fewer rows, fewer features or a smaller plan.batch_size need less",
         ),
         (
             RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"),
             5,
-            "not enough memory; fewer rows, fewer features or a smaller plan.batch need less",
+            "not enough memory; fewer rows, fewer features or a smaller plan.batch_size need less",
         ),
         (OSError(5, "Input/output error", "disk"), 5, "disk: Input/output error"),
     ],

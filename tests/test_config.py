@@ -11,7 +11,7 @@ import pytest
 
 from embasis import config
 from embasis.benchmark.compare import run_comparison
-from embasis.config import Config, load
+from embasis.config import LEGACY_PLAN, Config, load
 from embasis.errors import ConfigError, IncompatibleError
 from embasis.methods import METHODS
 from embasis.methods.em_basis import ClassMeans, EMBasisLabeller, Fusion, LinearHead, Mixture, StageOne
@@ -26,8 +26,8 @@ from training_runs import little_digits, toy
 
 TOP_KEYS = "data, images, maps, method, network, plan, save_seconds, seed, standardise"
 PLAN_KEYS = (
-    "accumulate, batch, choose, collapse_share, decay, device, epochs, holdout, lr, momentum, optimiser, precision, "
-    "reservoir, rounds, source_epochs, source_lr, warp, weight_decay"
+    "accumulate_steps, augment, batch_size, collapse_share, device, epochs, holdout, keep_round, lr, lr_power, "
+    "max_sites, momentum, optimiser, precision, rounds, source_epochs, source_lr, weight_decay"
 )
 IMAGE_KEYS = "augment, cache, depth, head, stages, workers"
 MAP_KEYS = "blur, colour, crop_height, crop_width, flip, least_scale, most_scale, rare, size, window, workers"
@@ -202,6 +202,30 @@ def test_a_setting_that_has_another_name_is_refused_with_the_new_one(word: str) 
     assert says(lambda: build(toy(), load(None, [word]))) == "method.keep is called method.keep_first now"
 
 
+@pytest.mark.parametrize(("old", "new"), LEGACY_PLAN.items())
+def test_a_setting_of_the_plan_that_has_another_name_is_refused_with_the_new_one(old: str, new: str) -> None:
+    for word in (f"{old}=1", f"plan.{old}=1"):
+        assert says(lambda word=word: build(toy(), load(None, [word]))) == f"plan.{old} is called plan.{new} now"
+    assert new in Plan.__dataclass_fields__
+
+
+def test_an_old_name_of_another_table_is_an_unknown_setting() -> None:
+    assert says(lambda: build(toy(), load(plan={"keep": 1}))).startswith("unknown plan setting 'keep'; known: ")
+    assert says(lambda: build(toy(), load(method={"batch": 1}))).startswith("unknown method setting 'batch'; known: ")
+
+
+def test_augment_is_a_setting_of_two_tables_and_must_be_written_in_full() -> None:
+    assert says(lambda: load(None, ["augment=1"])) == "'augment' is ambiguous: write plan.augment or images.augment"
+
+
+def test_the_plan_of_a_run_of_version_0_1_0_is_the_same_plan(tmp_path: Path) -> None:
+    old = {"batch": 8, "accumulate": 2, "decay": 0.9, "reservoir": 2048, "choose": "entropy", "warp": 0.0, "rounds": 3}
+    built = build(toy(), load(written(tmp_path, json.dumps({"network": {"name": "mlp"}, "plan": old}), "config.json")))
+    plan = built.plan
+    assert (plan.batch_size, plan.accumulate_steps, plan.lr_power, plan.max_sites) == (8, 2, 0.9, 2048)
+    assert (plan.keep_round, plan.augment, plan.rounds) == ("entropy", 0.0, 3)
+
+
 def test_every_old_setting_of_the_method_is_a_setting_or_a_part_of_today() -> None:
     default = METHODS["em_basis"](3)
     for name in LEGACY_SETTINGS.values():
@@ -306,10 +330,10 @@ def test_equal_settings_are_written_equally() -> None:
     ("settings", "sentence"),
     [
         ({"rounds": -1}, "plan.rounds must be at least 0, got -1"),
-        ({"warp": 4.0}, "plan.warp must be in [0, 3], got 4.0"),
+        ({"augment": 4.0}, "plan.augment must be in [0, 3], got 4.0"),
         ({"source_epochs": -1}, "plan.source_epochs must be at least 0, got -1"),
         ({"epochs": -2}, "plan.epochs must be at least 0, got -2"),
-        ({"batch": -1}, "plan.batch must be at least 0, got -1"),
+        ({"batch_size": -1}, "plan.batch_size must be at least 0, got -1"),
         ({"lr": 0.0}, "plan.lr must be positive, got 0.0"),
         ({"source_lr": float("nan")}, "plan.source_lr must be positive, got nan"),
         ({"optimiser": "adamw"}, "plan.optimiser must be one of adam, sgd, lbfgs, got 'adamw'"),
@@ -318,15 +342,15 @@ def test_equal_settings_are_written_equally() -> None:
         ({"collapse_share": 0.0}, "plan.collapse_share must be in (0, 1], got 0.0"),
         ({"holdout": 0.7}, "plan.holdout must be in [0, 0.5], got 0.7"),
         (
-            {"choose": "validation"},
-            "plan.choose = validation needs plan.holdout > 0 (labelled rows to check by), got 0.0",
+            {"keep_round": "validation"},
+            "plan.keep_round = validation needs plan.holdout > 0 (labelled rows to check by), got 0.0",
         ),
-        ({"decay": -0.5}, "plan.decay must be at least 0, got -0.5"),
-        ({"reservoir": -1}, "plan.reservoir must be at least 0, got -1"),
-        ({"reservoir": 1023}, "plan.reservoir must be 0 (no limit) or at least 1024, got 1023"),
+        ({"lr_power": -0.5}, "plan.lr_power must be at least 0, got -0.5"),
+        ({"max_sites": -1}, "plan.max_sites must be at least 0, got -1"),
+        ({"max_sites": 1023}, "plan.max_sites must be 0 (no limit) or at least 1024, got 1023"),
         (
-            {"optimiser": "lbfgs", "batch": 8},
-            "plan.optimiser = lbfgs needs plan.batch = 0 (all rows in one batch), got 8",
+            {"optimiser": "lbfgs", "batch_size": 8},
+            "plan.optimiser = lbfgs needs plan.batch_size = 0 (all rows in one batch), got 8",
         ),
     ],
 )

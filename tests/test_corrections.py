@@ -359,7 +359,7 @@ def test_moved_images_keep_their_ids_and_get_the_labels(pictures: Path) -> None:
 @pytest.mark.parametrize("depth", ["partial", "full"])
 def test_corrections_work_at_every_depth(pictures: Path, depth: str) -> None:
     write([["=cmd().png", "amsel"], ["@home.png", "Möwe"]], "path,label")
-    plan = ("source_epochs=1", "epochs=1", "batch=8", "images.workers=0", f"images.depth={depth}")
+    plan = ("source_epochs=1", "epochs=1", "batch_size=8", "images.workers=0", f"images.depth={depth}")
     result = embasis(*PAINT, "fix.csv", *plan)
     assert result.exit_code == 0, result.output
     assert "20 labelled and 23 unlabelled rows" in result.stdout

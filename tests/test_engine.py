@@ -50,7 +50,7 @@ def test_a_cycle_goes_through_all_rows_again_and_again(count: int, batch: int) -
 @pytest.mark.parametrize("batch", [0, 1, 7, 32, 200])
 @pytest.mark.parametrize("trusted", [0, 1, 5, 40, 90])
 def test_every_labelled_and_every_trusted_row_is_seen_in_each_epoch(batch: int, trusted: int) -> None:
-    built = built_for(toy(), "mlp", "cbst", plan={"batch": batch})
+    built = built_for(toy(), "mlp", "cbst", plan={"batch_size": batch})
     label = torch.where(torch.arange(90) < trusted, 0, -1)
     progress = TrainState(built.network, round=1, pseudo=PseudoLabels(label, (label >= 0).float()))
     pairs = rows_of_epoch(built.problem, built.method, built.plan, progress)
@@ -117,7 +117,7 @@ class Poisoned(nn.Module):
 def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_weights_alone(
     optimiser: str, batch: int, call: int
 ) -> None:
-    built = built_for(toy(), "mlp", "cbst", plan={"optimiser": optimiser, "batch": batch})
+    built = built_for(toy(), "mlp", "cbst", plan={"optimiser": optimiser, "batch_size": batch})
     progress = TrainState(Poisoned(built.network, call))
     before = copy.deepcopy(progress.network.state_dict())
     with pytest.raises(NumericalError) as caught:  # noqa: PT012
@@ -135,7 +135,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_weights_alone(
 
 @pytest.mark.parametrize(("optimiser", "batch"), [("adam", 32), ("lbfgs", 0)])
 def test_a_gradient_that_is_not_finite_ends_the_run_and_leaves_the_weights_alone(optimiser: str, batch: int) -> None:
-    built = built_for(toy(), "mlp", "cbst", plan={"optimiser": optimiser, "batch": batch})
+    built = built_for(toy(), "mlp", "cbst", plan={"optimiser": optimiser, "batch_size": batch})
     built.network.classifier.weight.register_hook(lambda gradient: gradient * float("inf"))
     before = copy.deepcopy(built.network.state_dict())
     with pytest.raises(NumericalError) as caught:

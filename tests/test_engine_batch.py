@@ -68,7 +68,7 @@ def test_a_step_in_parts_is_the_same_step(name: str, parts: int, soft: bool) -> 
     for labelled, others in ((40, 37), (5, 41), (33, 4), (1, 6), (20, 0)):
         rows = batch(labelled, others, soft=soft)
         whole, loss = stepped(WEIGHTED[name], rows, STEP)
-        found, sum_of_parts = stepped(WEIGHTED[name], rows, replace(STEP, accumulate=parts))
+        found, sum_of_parts = stepped(WEIGHTED[name], rows, replace(STEP, accumulate_steps=parts))
         assert sum_of_parts == pytest.approx(loss, abs=1e-6)
         for key, value in whole.items():
             assert (found[key] - value).abs().max() < 1e-6, (labelled, others, key)
@@ -82,7 +82,7 @@ def trusting(regulariser: str) -> Method:
 def test_a_batch_without_trusted_rows_is_the_same_step_in_parts(kind: str) -> None:
     rows, method = batch(10, 11, trusted=False), trusting(kind)
     whole, _ = stepped(method, rows, STEP)
-    found, _ = stepped(method, rows, replace(STEP, accumulate=3))
+    found, _ = stepped(method, rows, replace(STEP, accumulate_steps=3))
     assert all((found[key] - value).abs().max() < 1e-6 for key, value in whole.items())
 
 
@@ -90,7 +90,7 @@ def test_shares_that_forget_the_weights_would_be_found_out(monkeypatch: pytest.M
     rows = batch(40, 37)
     whole, _ = stepped(WEIGHTED["cbst"], rows, STEP)
     monkeypatch.setattr(PseudoLabelLoss, "mass", lambda self, pseudo: float(len(pseudo)))
-    found, _ = stepped(WEIGHTED["cbst"], rows, replace(STEP, accumulate=3))
+    found, _ = stepped(WEIGHTED["cbst"], rows, replace(STEP, accumulate_steps=3))
     assert any((found[key] - value).abs().max() > 1e-4 for key, value in whole.items())
 
 
@@ -109,9 +109,11 @@ def test_there_are_no_more_parts_than_were_asked_for_and_no_row_is_lost() -> Non
 
 @pytest.mark.parametrize("settings", [{}, {"parts": {"labeller.start": "StageOne"}}])
 def test_a_whole_run_with_accumulated_gradients_ends_near_the_plain_one(settings: dict[str, Any]) -> None:
-    plan = {"optimiser": "sgd", "batch": 40, "lr": 0.05, "source_lr": 0.05}
+    plan = {"optimiser": "sgd", "batch_size": 40, "lr": 0.05, "source_lr": 0.05}
     plain = run(toy(), "linear", "cbst" if not settings else "em_basis", plan=plan, **settings)
-    parts = run(toy(), "linear", "cbst" if not settings else "em_basis", plan={**plan, "accumulate": 3}, **settings)
+    parts = run(
+        toy(), "linear", "cbst" if not settings else "em_basis", plan={**plan, "accumulate_steps": 3}, **settings
+    )
     assert all(bool(value.isfinite().all()) for value in parts.weights.values())
     left, right = plain.verdicts[-1].distribution.label, parts.verdicts[-1].distribution.label
     assert float((left == right).double().mean()) > (0.99 if not settings else 0.9)
@@ -119,9 +121,9 @@ def test_a_whole_run_with_accumulated_gradients_ends_near_the_plain_one(settings
 
 @pytest.mark.parametrize("optimiser", ["adam", "lbfgs"])
 def test_every_optimiser_takes_parts(optimiser: str) -> None:
-    plan = {"optimiser": optimiser, "batch": 0, "accumulate": 4}
+    plan = {"optimiser": optimiser, "batch_size": 0, "accumulate_steps": 4}
     found = run(toy(), "linear", "cbst", plan=plan)
-    whole = run(toy(), "linear", "cbst", plan={**plan, "accumulate": 1})
+    whole = run(toy(), "linear", "cbst", plan={**plan, "accumulate_steps": 1})
     for key, value in whole.weights.items():
         assert (found.weights[key] - value).abs().max() < 1e-3
 
@@ -131,7 +133,7 @@ def test_every_optimiser_takes_parts(optimiser: str) -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"parts": {"labeller.start": "StageOne"}}])
 def test_half_precision_stays_within_the_network(settings: dict[str, Any]) -> None:
-    plan = {"optimiser": "sgd", "batch": 40, "lr": 0.05, "source_lr": 0.05}
+    plan = {"optimiser": "sgd", "batch_size": 40, "lr": 0.05, "source_lr": 0.05}
     half = run(toy(), "mlp", "em_basis", plan={**plan, "precision": "bfloat16"}, **settings)
     full = run(toy(), "mlp", "em_basis", plan={**plan, "precision": "float32"}, **settings)
     assert not same(half.weights, full.weights)
@@ -152,7 +154,7 @@ def test_features_are_single_precision_whatever_the_network_computes_in() -> Non
 
 
 def test_auto_is_single_precision_on_this_processor() -> None:
-    plan = {"batch": 40, "epochs": 1, "rounds": 1}
+    plan = {"batch_size": 40, "epochs": 1, "rounds": 1}
     auto = run(toy(), "mlp", "cbst", plan={**plan, "precision": "auto"})
     assert same(auto.weights, run(toy(), "mlp", "cbst", plan={**plan, "precision": "float32"}).weights)
 
@@ -160,7 +162,7 @@ def test_auto_is_single_precision_on_this_processor() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"accumulate": 0}, "plan.accumulate must be at least 1, got 0"),
+        ({"accumulate_steps": 0}, "plan.accumulate_steps must be at least 1, got 0"),
         ({"precision": "float16"}, "plan.precision must be one of auto, float32, bfloat16, got 'float16'"),
         ({"device": "tpu"}, "plan.device must be one of auto, cpu, cuda, got 'tpu'"),
     ],

@@ -87,10 +87,10 @@ def labels_for(verdict: MapLabels) -> MapPseudoLabels:
 # --- going on from any step, with the same shelf
 
 
-GOING = {"rounds": 2, "source_epochs": 1, "epochs": 2, "decay": 0.9}
+GOING = {"rounds": 2, "source_epochs": 1, "epochs": 2, "lr_power": 0.9}
 RUNS: dict[str, dict[str, object]] = {
     "em_basis": {"method": "em_basis", "parts": {"selector.labels": "draw"}, "plan": GOING},
-    "cbst by sgd": {"method": "cbst", "plan": {**GOING, "optimiser": "sgd", "lr": 0.05, "accumulate": 2}},
+    "cbst by sgd": {"method": "cbst", "plan": {**GOING, "optimiser": "sgd", "lr": 0.05, "accumulate_steps": 2}},
 }
 
 
@@ -206,7 +206,7 @@ def sites_of(chunks: list[Features]) -> dict[str, Tensor]:
 def test_few_sites_are_all_seen_in_order() -> None:
     problem = many()
     for limit in (0, 2000):
-        found = sample_features(seeing(), problem.unlabelled, Plan(reservoir=limit), False, 1)
+        found = sample_features(seeing(), problem.unlabelled, Plan(max_sites=limit), False, 1)
         assert found.whole
         assert all(part.weight is None for part in found.chunks)
         expected = sites_of(list(extract(seeing(), problem.unlabelled, Plan(), labelled=False)))
@@ -218,7 +218,7 @@ def test_few_sites_are_all_seen_in_order() -> None:
 def test_a_survey_holds_the_smallest_keys_of_each_class_and_no_more_than_it_may(labelled: bool) -> None:
     from embasis.randomness import uniforms
 
-    problem, plan = many(), Plan(reservoir=1024, seed=4)
+    problem, plan = many(), Plan(max_sites=1024, seed=4)
     side = problem.labelled if labelled else problem.unlabelled
     found = sample_features(seeing(), side, plan, labelled, 1)
     every = sites_of(list(extract(seeing(), side, plan, labelled)))
@@ -241,7 +241,7 @@ def test_a_survey_holds_the_smallest_keys_of_each_class_and_no_more_than_it_may(
 
 @pytest.mark.parametrize("labelled", [True, False])
 def test_a_survey_is_the_same_whatever_the_chunks(labelled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem, plan = many(), Plan(reservoir=1024)
+    problem, plan = many(), Plan(max_sites=1024)
     side = problem.labelled if labelled else problem.unlabelled
     chunks = sample_features(seeing(), side, plan, labelled, 1).chunks
     whole, weight = sites_of(chunks), torch.cat([part.site_weight for part in chunks])
@@ -257,7 +257,7 @@ def test_a_survey_is_the_same_whatever_the_chunks(labelled: bool, monkeypatch: p
 
 def test_only_some_pictures_of_a_long_street_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(surveying, "LEAST_ROWS", 20)
-    problem, plan = many(), Plan(reservoir=1024)
+    problem, plan = many(), Plan(max_sites=1024)
     found = sites_of(sample_features(seeing(), problem.unlabelled, plan, False, 1).chunks)
     other = sites_of(sample_features(seeing(), problem.unlabelled, plan, False, 2).chunks)
     every = sites_of(list(extract(seeing(), problem.unlabelled, plan, False)))
@@ -269,7 +269,7 @@ def test_only_some_pictures_of_a_long_street_are_looked_at(monkeypatch: pytest.M
 
 def test_pictures_with_more_sites_than_the_first_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(surveying, "sites_of_a_row", lambda _: 1)
-    found = sample_features(seeing(), many().unlabelled, Plan(reservoir=1024), False, 1)
+    found = sample_features(seeing(), many().unlabelled, Plan(max_sites=1024), False, 1)
     assert not found.whole
     assert sum(len(chunk) for chunk in found.chunks) <= 1024
 
@@ -279,7 +279,7 @@ def test_sites_without_a_class_are_never_part_of_the_labelled_side() -> None:
     assert isinstance(problem.labelled, MapArrays)
     y = torch.cat([view.y.flatten() for view in problem.labelled.stream([torch.arange(60)])])
     assert int((y == -1).sum()) > 20
-    for plan in (Plan(reservoir=0), Plan(reservoir=1024)):
+    for plan in (Plan(max_sites=0), Plan(max_sites=1024)):
         found = sites_of(sample_features(seeing(), problem.labelled, plan, True, 0).chunks)
         assert int(found["y"].min()) == 0
     assert len(sites_of(sample_features(seeing(), problem.labelled, Plan(), True, 0).chunks)["y"]) == int(
@@ -716,12 +716,12 @@ def rates_of(
 
 
 def test_the_rate_falls_to_nearly_nothing_within_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = {"rounds": 1, "source_epochs": 2, "epochs": 2, "decay": 0.9, "source_lr": 0.02, "lr": 0.01}
+    plan = {"rounds": 1, "source_epochs": 2, "epochs": 2, "lr_power": 0.9, "source_lr": 0.02, "lr": 0.01}
     steps = 3  # ten pictures, four at a time
     expected = [rate * (1 - n / (2 * steps)) ** 0.9 for rate in (0.02, 0.01) for n in range(2 * steps)]
     assert rates_of(plan, None, monkeypatch) == pytest.approx(expected, rel=1e-12)
-    assert rates_of({**plan, "decay": 0.0}, None, monkeypatch) == [0.02] * 6 + [0.01] * 6
-    lbfgs = {**plan, "optimiser": "lbfgs", "batch": 0}
+    assert rates_of({**plan, "lr_power": 0.0}, None, monkeypatch) == [0.02] * 6 + [0.01] * 6
+    lbfgs = {**plan, "optimiser": "lbfgs", "batch_size": 0}
     assert rates_of(lbfgs, None, monkeypatch) == pytest.approx([1.0, 0.5**0.9] * 2)
 
 
@@ -797,7 +797,7 @@ from embasis.engine.self_train import train_rounds
 from embasis.storage.label_store import DiskLabelStore
 count = int(sys.argv[1])
 problem = streets(labelled=8, unlabelled=count, test=0, size=(128, 128))
-built = built_maps(problem, "em_basis", plan={{"rounds": 1, "source_epochs": 1, "reservoir": 4096, "batch": 4}})
+built = built_maps(problem, "em_basis", plan={{"rounds": 1, "source_epochs": 1, "max_sites": 4096, "batch_size": 4}})
 for moment in train_rounds(built.problem, built.network, built.method, built.plan, None, DiskLabelStore(sys.argv[2])):
     pass
 pictures = problem.unlabelled.pictures.numel() * 4 / 3 / 2**20  # here they and their hidden maps are in memory

@@ -19,8 +19,8 @@ from embasis.runs.parts import RunParts
 from test_engine import attacked
 from training_runs import Saved, built_for, go_on, parts, problem_for, run_built, same, saved_moments, toy
 
-SMALL = {"rounds": 2, "source_epochs": 2, "epochs": 2, "batch": 40}
-LBFGS = {**SMALL, "optimiser": "lbfgs", "batch": 0}
+SMALL = {"rounds": 2, "source_epochs": 2, "epochs": 2, "batch_size": 40}
+LBFGS = {**SMALL, "optimiser": "lbfgs", "batch_size": 0}
 RUNS: dict[str, dict[str, Any]] = {
     "adam": {"network": "mlp", "method": "em_basis", "parts": {"selector.labels": "draw"}, "plan": SMALL},
     "sgd": {"network": "mlp", "method": "cbst", "plan": {**SMALL, "optimiser": "sgd", "lr": 0.05}},
@@ -35,7 +35,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "iterations": 2,
         "plan": SMALL,
     },
-    "cnn": {"network": "small_cnn", "method": "cbst", "plan": {**SMALL, "rounds": 1, "batch": 100}},
+    "cnn": {"network": "small_cnn", "method": "cbst", "plan": {**SMALL, "rounds": 1, "batch_size": 100}},
 }
 
 

@@ -13,7 +13,7 @@ from embasis.types import Plan, View
 from map_runs import little_streets
 from training_runs import built_for, little_digits, run, same, toy
 
-PLAN = Plan(warp=1.0)
+PLAN = Plan(augment=1.0)
 
 
 def view(rows: torch.Tensor) -> View:
@@ -44,26 +44,26 @@ def test_rows_pixels_in_bytes_and_label_maps_stay_as_they_are() -> None:
 
 
 def test_a_warp_changes_what_is_trained_on_and_the_same_seed_gives_the_same_run() -> None:
-    one, two = (run(little_digits(), "small_cnn", plan={"rounds": 1, "warp": 1.0}) for _ in range(2))
-    still = run(little_digits(), "small_cnn", plan={"rounds": 1, "warp": 0.0})
+    one, two = (run(little_digits(), "small_cnn", plan={"rounds": 1, "augment": 1.0}) for _ in range(2))
+    still = run(little_digits(), "small_cnn", plan={"rounds": 1, "augment": 0.0})
     assert same(one.weights, two.weights)
     assert not same(one.weights, still.weights)
 
 
 def test_a_warp_is_refused_where_there_are_no_pictures_in_arrays() -> None:
-    sentence = "plan.warp = 0.5 is for pictures in arrays, (channels, height, width); the rows here have shape (9,)"
+    sentence = "plan.augment = 0.5 is for pictures in arrays, (channels, height, width); the rows here have shape (9,)"
     with pytest.raises(ConfigError) as caught:
-        built_for(toy(), plan={"warp": 0.5})
+        built_for(toy(), plan={"augment": 0.5})
     assert str(caught.value) == sentence
 
 
 def test_a_warp_is_refused_for_label_maps() -> None:
-    sentence = "plan.warp = 0.5 is for pictures in arrays; pictures with label maps have views of their own"
+    sentence = "plan.augment = 0.5 is for pictures in arrays; pictures with label maps have views of their own"
     with pytest.raises(ConfigError) as caught:
-        build(little_streets(), load(plan={"warp": 0.5}))
+        build(little_streets(), load(plan={"augment": 0.5}))
     assert str(caught.value) == sentence
 
 
 def test_small_pictures_are_warped_by_default() -> None:
-    assert build(little_digits(), load()).plan.warp == 1.0
-    assert build(toy(), load()).plan.warp == 0.0
+    assert build(little_digits(), load()).plan.augment == 1.0
+    assert build(toy(), load()).plan.augment == 0.0

@@ -197,7 +197,7 @@ def test_images_of_every_depth_hold_rows_out_and_go_on(
     do_not_wait(monkeypatch)
     monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
     root = sides(tmp_path)
-    config = settings(tmp_path / "cache", depth, plan={"holdout": 0.3, "choose": "validation"})
+    config = settings(tmp_path / "cache", depth, plan={"holdout": 0.3, "keep_round": "validation"})
     problem, front = begun(root, config)
     ready = read(problem, front)
     whole = folder_run(tmp_path / "whole", config, ready, front)

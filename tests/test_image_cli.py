@@ -180,9 +180,9 @@ def test_settings_of_images_are_refused_for_tables_and_the_other_way_round(here:
     )
     refused(
         2,
-        "plan.warp = 1.0 is for pictures in arrays, (channels, height, width); image files have images.augment; "
+        "plan.augment = 1.0 is for pictures in arrays, (channels, height, width); image files have images.augment; "
         "the rows here have shape (256,)",
-        *(*folders, *WORDS, "plan.warp=1"),
+        *(*folders, *WORDS, "plan.augment=1"),
     )
     refused(2, "images.depth must be one of auto, frozen, partial, full, got 'deep'", *folders, *WORDS, "depth=deep")
     refused(

@@ -20,7 +20,7 @@ from image_trees import plant
 from storage_runs import do_not_wait
 
 PARTIAL = ("depth=partial", "method.name=em_basis_paper", "workers=0", "rounds=1", "source_epochs=2", "epochs=2",
-           "batch=8", "plan.lr=0.002", "source_lr=0.002", "save_seconds=1000")  # fmt: skip
+           "batch_size=8", "plan.lr=0.002", "source_lr=0.002", "save_seconds=1000")  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -145,7 +145,7 @@ def test_other_settings_of_images_are_refused(tmp_path: Path, words: list[str], 
     config = settings(tmp_path / "cache")
     problem, front = begun(tmp_path, config)
     folder_run(tmp_path / "run", config, read(problem, front), front, 2)
-    plan = {"optimiser": "lbfgs", "batch": 0, "source_epochs": 4, "epochs": 2, "weight_decay": 0.1}
+    plan = {"optimiser": "lbfgs", "batch_size": 0, "source_epochs": 4, "epochs": 2, "weight_decay": 0.1}
     other = settings(tmp_path / "cache", "frozen", *words, plan={} if "depth" not in words[0] else plan)
     problem, front = begun(tmp_path, other)
     with pytest.raises(ConfigError) as caught:

@@ -110,7 +110,7 @@ def test_a_basis_that_memory_cannot_hold_is_refused_before_it_is_learned(monkeyp
         EMBasisClassifier(**options).fit(x, y, unlabelled=other)
     assert str(caught.value) == (
         "a basis of 300 components on 1,200 rows needs 2.9 MB of memory, 2.9 MB is there; "
-        "method.components_per_class=1 takes fewer components, plan.reservoir=10000 learns them from fewer rows"
+        "method.components_per_class=1 takes fewer components, plan.max_sites=10000 learns them from fewer rows"
     )
     assert caught.value.exit_code == 5
     monkeypatch.setattr("embasis.resources.free_memory", lambda: 2_880_000)  # 8 bytes for each row and component

@@ -283,7 +283,7 @@ def test_the_demo_knows_its_tasks() -> None:
 
 # --- compare
 
-SHORT = ("--seeds", "1", "plan.rounds=1", "plan.source_epochs=1", "plan.epochs=1", "plan.batch=4")
+SHORT = ("--seeds", "1", "plan.rounds=1", "plan.source_epochs=1", "plan.epochs=1", "plan.batch_size=4")
 
 
 def test_a_comparison_on_scenes_has_the_mean_iou(tmp_path: Path) -> None:

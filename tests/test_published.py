@@ -323,7 +323,7 @@ def test_compare_prints_the_layout_after_its_own_table_and_writes_both(
 
 def test_the_presets_are_the_papers_numbers() -> None:
     assert {"paper-office31", "paper-visda17"} <= {*config.presets()}
-    plan = {"optimiser": "sgd", "source_lr": 1e-4, "lr": 5e-4, "weight_decay": 5e-5, "momentum": 0.8, "batch": 32}
+    plan = {"optimiser": "sgd", "source_lr": 1e-4, "lr": 5e-4, "weight_decay": 5e-5, "momentum": 0.8, "batch_size": 32}
     for dataset, network in (("office31", "timm:resnet50"), ("visda17", "timm:resnet101")):
         found = load(preset=f"paper-{dataset}")
         assert (found.data, found.network, found.plan) == ({"dataset": dataset}, {"name": network}, plan)
@@ -334,7 +334,7 @@ def test_the_presets_are_the_papers_numbers() -> None:
 def test_a_file_wins_over_the_preset_then_options_then_words(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text("[plan]\nlr = 0.1\nbatch = 8\nmomentum = 0.5\n")
-    found = load(path, ["momentum=0.1"], preset="paper-office31", plan={"batch": 4, "momentum": 0.3})
+    found = load(path, ["momentum=0.1"], preset="paper-office31", plan={"batch_size": 4, "momentum": 0.3})
     assert [found.plan[key] for key in ("source_lr", "lr", "batch", "momentum")] == [1e-4, 0.1, 4, 0.1]
 
 

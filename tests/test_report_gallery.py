@@ -112,7 +112,7 @@ def digit_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("digits") / "run"
     config = load(
         None, (), top={"seed": 1}, network={"name": "small_cnn", "width": 4, "features": 16},
-        plan={"rounds": 1, "source_epochs": 1, "epochs": 1, "batch": 64},
+        plan={"rounds": 1, "source_epochs": 1, "epochs": 1, "batch_size": 64},
     )  # fmt: skip
     go(path, config, problem=little_digits())
     return path

@@ -59,7 +59,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-FIT = ("fit", "labelled.npz", "unlabelled.npz", "-o", "run", "--backbone", "mlp", "plan.batch=0", "rounds=1")
+FIT = ("fit", "labelled.npz", "unlabelled.npz", "-o", "run", "--backbone", "mlp", "plan.batch_size=0", "rounds=1")
 
 
 def test_a_batch_that_does_not_fit_is_said_with_its_shape_and_what_needs_less(home: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_batch_that_does_not_fit_is_said_with_its_shape_and_what_needs_less(ho
     assert done.returncode == 5, done.stderr
     assert done.stderr == (
         "embasis: not enough memory for a batch of 6,000 labelled rows of shape 8 in round 0 epoch 0 step 0; "
-        "plan.accumulate=2 takes it in parts, plan.batch=64 takes fewer rows; the last saved state is kept\n"
+        "plan.accumulate_steps=2 takes it in parts, plan.batch_size=64 takes fewer rows; the last saved state is kept\n"
     )
     assert (home / "run" / "error.json").exists()
     shutil.rmtree(home / "run")

@@ -421,7 +421,7 @@ def test_a_split_is_known(tmp_path):
 @pytest.mark.parametrize("name", ["gta5-cityscapes", "synthia-cityscapes"])
 def test_the_presets_of_street_scenes_are_the_papers_numbers(name):
     found = config.read_preset(f"paper-{name}")
-    plan = {"optimiser": "sgd", "source_lr": 5e-4, "lr": 5e-4, "weight_decay": 1e-5, "momentum": 0.9, "batch": 8}
+    plan = {"optimiser": "sgd", "source_lr": 5e-4, "lr": 5e-4, "weight_decay": 1e-5, "momentum": 0.9, "batch_size": 8}
     assert found["plan"] == plan | {"rounds": 3, "epochs": 4, "source_epochs": 4}
     assert found["network"] == {"name": "deeplab_v2", "backbone": "timm:resnet101"}
     assert found["maps"] == {"size": 1024, "crop_height": 512, "crop_width": 1024}

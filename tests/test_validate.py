@@ -134,7 +134,7 @@ def test_without_unlabelled_rows_embedded_validation_is_plain_validation() -> No
 
 
 def test_last_is_the_default_and_keeps_the_last_round() -> None:
-    assert Plan().choose == "last"
+    assert Plan().keep_round == "last"
     done = run(toy(), "mlp")
     assert done.progress.kept_round is None
     assert done.progress.model_round == 2
@@ -144,14 +144,14 @@ def test_last_is_the_default_and_keeps_the_last_round() -> None:
 @pytest.mark.parametrize("method", ["em_basis", "cbst"])
 @pytest.mark.parametrize("choose", CHOICES)
 def test_no_choice_changes_what_is_learned_on_the_way(method: str, choose: str) -> None:
-    done, last = (run(toy(), "mlp", method, plan={**HALF, "choose": name}) for name in (choose, "last"))
+    done, last = (run(toy(), "mlp", method, plan={**HALF, "keep_round": name}) for name in (choose, "last"))
     assert same_verdicts(done.verdicts, last.verdicts)
     assert done.records == last.records
 
 
 @pytest.mark.parametrize("choose", CHOICES[1:])
 def test_the_best_round_by_the_score_is_kept_and_of_equal_ones_the_last(choose: str) -> None:
-    done = run(toy(), "mlp", "cbst", plan={**HALF, "choose": choose, "rounds": 3})
+    done = run(toy(), "mlp", "cbst", plan={**HALF, "keep_round": choose, "rounds": 3})
     found = [record.scores[choose] for record in done.records]
     assert done.progress.model_round == max(range(4), key=lambda number: (found[number], number))
 
@@ -165,7 +165,7 @@ def test_the_model_that_is_kept_labels_as_its_round_did(
 ) -> None:
     scripted(monkeypatch, "density", values)
     own = {"parts": {"selector.labels": "draw"}} if method == "em_basis" else {}
-    done = run(toy(), "mlp", method, plan={"choose": "density"}, **own)
+    done = run(toy(), "mlp", method, plan={"keep_round": "density"}, **own)
     assert done.progress.model_round == kept
     assert done.progress.kept_round == (kept if kept < 2 else None)
     problem = done.built.problem
@@ -180,7 +180,7 @@ def test_a_run_that_stops_anywhere_and_goes_on_keeps_the_same_round(
     network: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted(monkeypatch, "entropy", [1, 3, 2])
-    settings = {"network": network, "plan": {**HALF, "choose": "entropy"}, "recalibration": "weighted"}
+    settings = {"network": network, "plan": {**HALF, "keep_round": "entropy"}, "recalibration": "weighted"}
     moments = saved_moments(built_for(toy(), **settings))
     assert '"kept": 1' in moments[-1].facts
     for saved in moments:
@@ -189,7 +189,7 @@ def test_a_run_that_stops_anywhere_and_goes_on_keeps_the_same_round(
 
 def test_maps_keep_the_best_round_also_after_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     scripted(monkeypatch, "density", [1, 3, 2])
-    settings: dict[str, Any] = {"plan": {"choose": "density", "holdout": 0.3}}
+    settings: dict[str, Any] = {"plan": {"keep_round": "density", "holdout": 0.3}}
     moments = kept_moments(built_maps(**settings))
     done = run_maps(**settings)
     assert done.progress.kept_round == 1
@@ -203,7 +203,7 @@ def test_maps_keep_the_best_round_also_after_a_stop(monkeypatch: pytest.MonkeyPa
 
 def test_after_a_collapse_the_best_round_by_the_chosen_score_is_kept() -> None:
     built = attacked(turn=2)
-    built = replace(built, plan=replace(built.plan, choose="agreement"))
+    built = replace(built, plan=replace(built.plan, keep_round="agreement"))
     done = run_built(built)
     assert done.progress.status == "collapsed"
     found = [record.scores["agreement"] for record in done.records[:2]]
@@ -216,15 +216,15 @@ def test_after_a_collapse_the_best_round_by_the_chosen_score_is_kept() -> None:
 @pytest.mark.parametrize("name", ["validation", "embedded_validation"])
 def test_a_score_of_held_out_rows_needs_some(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        Plan(choose=name)
-    assert str(caught.value) == f"plan.choose = {name} needs plan.holdout > 0 (labelled rows to check by), got 0.0"
+        Plan(keep_round=name)
+    assert str(caught.value) == f"plan.keep_round = {name} needs plan.holdout > 0 (labelled rows to check by), got 0.0"
 
 
 def test_an_unknown_score_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
-        Plan(choose="accuracy")
+        Plan(keep_round="accuracy")
     assert str(caught.value) == (
-        "plan.choose must be one of last, information, entropy, density, agreement, labelled_accuracy, validation, "
+        "plan.keep_round must be one of last, information, entropy, density, agreement, labelled_accuracy, validation, "
         "embedded_validation, got 'accuracy'"
     )
 
@@ -234,7 +234,7 @@ def test_an_unknown_score_is_refused() -> None:
 
 @functools.cache
 def words() -> tuple[str, ...]:
-    return ("plan.holdout=0.3", "plan.choose=entropy")
+    return ("plan.holdout=0.3", "plan.keep_round=entropy")
 
 
 def test_a_folder_keeps_and_reports_the_chosen_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,12 +260,12 @@ def test_a_folder_keeps_and_reports_the_chosen_round(tmp_path: Path, monkeypatch
 def test_a_folder_of_another_choice_is_refused(tmp_path: Path) -> None:
     go(tmp_path / "run", config(*words()), stop_after=2)
     with pytest.raises(ConfigError, match=r"plan\.holdout: 0\.3 → 0\.2"):
-        go(tmp_path / "run", config("plan.holdout=0.2", "plan.choose=entropy"))
+        go(tmp_path / "run", config("plan.holdout=0.2", "plan.keep_round=entropy"))
 
 
 def test_the_gallery_of_maps_stays_with_the_round_that_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     scripted(monkeypatch, "density", [1, 3, 2])
-    built = built_maps(plan={"choose": "density"})
+    built = built_maps(plan={"keep_round": "density"})
     steps = train_rounds(built.problem, built.network, built.method, built.plan)
     assert [event.is_kept for event in steps if event.record is not None] == [True, True, False]
     assert run_built_maps(built_maps()).progress.kept_round is None
@@ -277,7 +277,7 @@ def test_the_estimator_hands_over_the_labels_of_the_round_that_is_kept(monkeypat
     other = problem.unlabelled.inputs(torch.arange(90)).numpy()
     short = EMBasisClassifier(rounds=1, random_state=0).fit(x, y, other)
     scripted(monkeypatch, "entropy", [1, 3, 2, 2])
-    model = EMBasisClassifier(rounds=3, random_state=0, settings={"plan.choose": "entropy"}).fit(x, y, other)
+    model = EMBasisClassifier(rounds=3, random_state=0, settings={"plan.keep_round": "entropy"}).fit(x, y, other)
     assert model.n_iter_ == 3
     assert (model.transduction_ == short.transduction_).all()
     assert (model.labeled_iter_ == short.labeled_iter_).all()
@@ -291,7 +291,7 @@ def test_the_command_says_which_round_is_kept(tmp_path: Path, monkeypatch: pytes
     scripted(monkeypatch, "entropy", [1, 3, 2])
     write_tables(tmp_path)
     sides = (tmp_path / "labelled.csv", tmp_path / "judged.csv")
-    result = embasis("fit", *sides, "-o", tmp_path / "run", "rounds=2", "holdout=0.2", "choose=entropy")
+    result = embasis("fit", *sides, "-o", tmp_path / "run", "rounds=2", "holdout=0.2", "keep_round=entropy")
     assert result.exit_code == 0, result.output
     assert "round 1 of 2 is kept: the best one by entropy\n" in result.output
     assert f"{tmp_path / 'run' / 'labels' / 'round-001.parquet'}" in result.output.replace("\n", "")
@@ -308,7 +308,10 @@ def test_the_command_says_which_round_is_kept(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [
-        ("choose=validation", "plan.choose = validation needs plan.holdout > 0 (labelled rows to check by), got 0.0"),
+        (
+            "keep_round=validation",
+            "plan.keep_round = validation needs plan.holdout > 0 (labelled rows to check by), got 0.0",
+        ),
         (
             "recalibration=weighted",
             "method.recalibration = weighted needs plan.holdout > 0 (labelled rows to check by), got 0.0",
@@ -332,7 +335,7 @@ def test_a_folder_of_label_maps_shows_and_predicts_by_the_round_that_is_kept(
     home = sides(tmp_path)
     short = fitted(home, tmp_path / "short", "rounds=0", "holdout=0.2")
     scripted(monkeypatch, "density", [3, 1, 2])
-    run = fitted(home, tmp_path / "run", "holdout=0.2", "choose=density")
+    run = fitted(home, tmp_path / "run", "holdout=0.2", "keep_round=density")
     galleries = [sorted((path / "gallery" / "round-000").iterdir()) for path in (short, run)]
     assert [file.name for file in galleries[0]] == [file.name for file in galleries[1]]
     assert all(one.read_bytes() == two.read_bytes() for one, two in zip(*galleries, strict=True))

@@ -24,9 +24,9 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "linear": {"plan": {"source_epochs": 2, "epochs": 1}},
     "mlp": {
         "network": {"hidden": 16},
-        "plan": {"source_epochs": 4, "epochs": 2, "batch": 32, "source_lr": 1e-2, "lr": 1e-2},
+        "plan": {"source_epochs": 4, "epochs": 2, "batch_size": 32, "source_lr": 1e-2, "lr": 1e-2},
     },
-    "small_cnn": {"network": {"width": 4, "features": 16}, "plan": {"source_epochs": 2, "epochs": 1, "batch": 64}},
+    "small_cnn": {"network": {"width": 4, "features": 16}, "plan": {"source_epochs": 2, "epochs": 1, "batch_size": 64}},
 }
 """Each network, small, with a plan that takes a fraction of a second."""
 

@@ -56,6 +56,15 @@ OF_BACKBONE = ("backbone", "weights", "pretrained")
 """Settings of [network] that choose what a network for label maps is built on."""
 MAP_SETS = ("embasis.data.datasets.scenes", "embasis.data.datasets.street_sets")
 """Modules of data sets with label maps."""
+LEGACY_PLAN = {
+    "batch": "batch_size",
+    "accumulate": "accumulate_steps",
+    "decay": "lr_power",
+    "reservoir": "max_sites",
+    "choose": "keep_round",
+    "warp": "augment",
+}
+"""Settings of [plan] of version 0.1.0 → their names now: its run folders load, and who writes an old name is told."""
 DATA_KEYS = ("labelled", "unlabelled", "test", "label", "id", "classes", "corrections", "dataset", *IMAGE_DATA)
 
 
@@ -135,6 +144,8 @@ def upgrade(tables: Mapping[str, Any]) -> Table:
     """The config of a run folder, whichever release wrote it, with the settings of this one."""
     from embasis.methods.parts import upgrade_settings
 
+    if isinstance(tables.get("plan"), Mapping):
+        tables = {**tables, "plan": {LEGACY_PLAN.get(key, key): value for key, value in tables["plan"].items()}}
     if not isinstance(tables.get("method"), Mapping):
         return dict(tables)
     method, parts = upgrade_settings(tables["method"])
@@ -142,11 +153,13 @@ def upgrade(tables: Mapping[str, Any]) -> Table:
     return {**tables, "method": method, **({"parts": {**parts, **own}} if parts or own else {})}
 
 
-def refuse_moved(key: str) -> None:
-    """A ConfigError for a setting of an older release that says where it went."""
+def refuse_moved(key: str, table: str = "") -> None:
+    """A ConfigError for a setting of an older release that says where it went; a `table` leaves out the others."""
     from embasis.methods.parts import where_it_went
 
-    if (sentence := where_it_went(key)) is not None:
+    if key in LEGACY_PLAN and table != "method":
+        raise ConfigError(f"plan.{key} is called plan.{LEGACY_PLAN[key]} now")
+    if table != "plan" and (sentence := where_it_went(key)) is not None:
         raise ConfigError(sentence)
 
 
@@ -246,8 +259,8 @@ def bind(kind: str, entry: Callable[..., Any], settings: Mapping[str, Any], name
     parameters = inspect.signature(entry).parameters
     hints = typing.get_type_hints(entry.__init__ if inspect.isclass(entry) else entry)
     for key, value in settings.items():
-        if kind == "method" and key not in names:
-            refuse_moved(key)
+        if kind in ("method", "plan") and key not in names:
+            refuse_moved(key, kind)
         require(key in names, f"unknown {kind} setting {quoted(key)}; known: {known(names) or 'none'}", ConfigError)
         check_type(f"{kind}.{key}", value, hints[key])
     return {

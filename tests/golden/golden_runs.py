@@ -231,18 +231,18 @@ def run_table(home: Path, *settings: str) -> Golden:
 
 def run_table_linear(home: Path) -> Golden:
     """The default method on its default network for tables, with held-out rows and the best round kept."""
-    return run_table(home, "rounds=3", "plan.holdout=0.2", "plan.choose=information")
+    return run_table(home, "rounds=3", "plan.holdout=0.2", "plan.keep_round=information")
 
 
 def run_table_mlp(home: Path) -> Golden:
     """Class-balanced self-training with a network that draws: first weights, dropout, order of rows."""
-    plan = ("rounds=2", "source_epochs=6", "epochs=3", "batch=32", "source_lr=0.01", "lr=0.01")
+    plan = ("rounds=2", "source_epochs=6", "epochs=3", "batch_size=32", "source_lr=0.01", "lr=0.01")
     return run_table(home, "--method", "cbst", "--backbone", "mlp", "hidden=16", *plan)
 
 
 def run_paper(home: Path) -> Golden:
     """Every part of the paper: stage I, EM on features alone, variance loss, latent draws, drawn labels, 1/Var."""
-    plan = ("rounds=3", "source_epochs=8", "epochs=3", "batch=32", "source_lr=0.01", "lr=0.01")
+    plan = ("rounds=3", "source_epochs=8", "epochs=3", "batch_size=32", "source_lr=0.01", "lr=0.01")
     return run_table(home, "--method", "em_basis_paper", "--backbone", "mlp", "hidden=16", *plan)
 
 
@@ -250,7 +250,7 @@ def run_small_cnn(home: Path) -> Golden:
     """Virtual digits to handwritten ones; the network of arrays with channels, warped."""
     draw = np.random.default_rng(5)
     np.savez(home / "others.npz", x=draw.random((40, 1, 8, 8), dtype=np.float32))
-    plan = ("rounds=2", "source_epochs=3", "epochs=1", "batch=64", "warp=1.0")
+    plan = ("rounds=2", "source_epochs=3", "epochs=1", "batch_size=64", "plan.augment=1.0")
     return fit_and_predict(
         home, ("--dataset", "digits", "data.count=300"), home / "others.npz", "predicted.parquet",
         "--backbone", "small_cnn", "width=4", "features=16", *plan,
@@ -289,7 +289,7 @@ def run_images_frozen(home: Path) -> Golden:
 
 def run_images_partial(home: Path) -> Golden:
     """Pictures, and the last stages of the network trained."""
-    return run_images(home, "partial", "source_epochs=2", "epochs=1", "batch=12", "source_lr=0.002", "lr=0.002")
+    return run_images(home, "partial", "source_epochs=2", "epochs=1", "batch_size=12", "source_lr=0.002", "lr=0.002")
 
 
 def draw_scene(number: int, moved: int) -> tuple[np.ndarray, np.ndarray]:
@@ -320,7 +320,7 @@ def run_scenes(home: Path) -> Golden:
     """Label maps of 12 and 12 pictures; the true ones of the unlabelled side are for scores."""
     sides = (write_scenes(home / "drawn", range(12), 0), write_scenes(home / "streets", range(20, 32), 25))
     others = write_scenes(home / "others", range(40, 43), 25) / "images"
-    plan = ("rounds=2", "source_epochs=3", "epochs=2", "batch=6", "source_lr=0.01", "lr=0.005", "workers=0")
+    plan = ("rounds=2", "source_epochs=3", "epochs=2", "batch_size=6", "source_lr=0.01", "lr=0.005", "workers=0")
     network = (
         "--backbone",
         "small_fcn",

@@ -93,7 +93,7 @@ def count_steps(path: Path, poison: int) -> int:
 
     train.loss_of = loss_of
     try:
-        words = ("rounds=2", "source_epochs=3", "epochs=2", "batch=16", "hidden=8", "save_seconds=0")
+        words = ("rounds=2", "source_epochs=3", "epochs=2", "batch_size=16", "hidden=8", "save_seconds=0")
         config = load(None, words, method={"name": "cbst"}, network={"name": "mlp"})
         run = TrainingRun(blobs(seed=1, count=60), config, RunFolder(path))
         run.prepare()

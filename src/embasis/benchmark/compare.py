@@ -76,7 +76,7 @@ def run_variants(
     names = {key for variant in variants for key in known_settings(variant.method)}
     for key in given:
         if key not in names:
-            settings.refuse_moved(key)
+            settings.refuse_moved(key, "method")
         require(key in names, f"unknown method setting {quoted(key)}; known: {known(names) or 'none'}", ConfigError)
     for seed in seeds:
         front: ImageInputs | None = None

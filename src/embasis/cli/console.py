@@ -181,7 +181,7 @@ def failure(error: BaseException) -> tuple[str, int]:
     if lacks_threads(error):
         return f"no more threads can be started; {MORE_THREADS}, or free some memory", 5
     if lacks_memory(error):
-        return "not enough memory; fewer rows, fewer features or a smaller plan.batch need less", 5
+        return "not enough memory; fewer rows, fewer features or a smaller plan.batch_size need less", 5
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         denied = "cannot use " if where and isinstance(error, PermissionError) else ""

@@ -157,7 +157,7 @@ def print_summary(run: TrainingRun, progress: TrainState) -> None:
         echo(note)
     if progress.kept_round is not None:
         kept = f"round {progress.kept_round} of {progress.records[-1].round} is kept"
-        echo(f"{kept}: the best one by {run.prepare().plan.choose}")
+        echo(f"{kept}: the best one by {run.prepare().plan.keep_round}")
     what, suffix = ("sites", "") if maps else ("labels", ".parquet")
     echo(
         f"done: {counted(progress.records[-1].round, 'round')}, {last.trusted:,} of {last.unlabelled:,} {what} trusted"

@@ -2,7 +2,7 @@
 
 | symbol | meaning |
 | --- | --- |
-| limit | the most sites that are held (plan.reservoir; 0 = no limit) |
+| limit | the most sites that are held (plan.max_sites; 0 = no limit) |
 | quota | the most sites of one class: limit / C |
 | key | a number in [0, 1) for each site, a hash of its id: the sites of the smallest keys are the sample |
 | weight | how many of the sites that were looked at each one of the sample stands for: seen / kept of its class |
@@ -47,8 +47,8 @@ def sample_features(
         held.append(chunk)
         count += len(chunk)
         seen.append(torch.bincount(classes_of_sites(chunk, balanced), minlength=chunk.scores.shape[1]))
-        whole = whole and (not plan.reservoir or count <= plan.reservoir)  # rows may have more sites than the first
-        if not whole and count > 2 * plan.reservoir:
+        whole = whole and (not plan.max_sites or count <= plan.max_sites)  # rows may have more sites than the first
+        if not whole and count > 2 * plan.max_sites:
             held = [draw_sample(join_features(held), plan, round_number, balanced)]
             count = len(held[0])
     if whole:
@@ -60,9 +60,9 @@ def sample_features(
 def draw_rows(samples: Samples, plan: Plan, round_number: int) -> Tensor | None:
     """Numbers of the rows that are looked at; None = all, if their sites are few."""
     sites = sites_of_a_row(samples)
-    if not plan.reservoir or len(samples) * sites <= plan.reservoir:
+    if not plan.max_sites or len(samples) * sites <= plan.max_sites:
         return None
-    count = max(LEAST_ROWS, math.ceil(plan.reservoir / sites)) if sites > 1 else plan.reservoir
+    count = max(LEAST_ROWS, math.ceil(plan.max_sites / sites)) if sites > 1 else plan.max_sites
     return permutation(len(samples), plan.seed, "survey", round_number)[:count].sort().values
 
 
@@ -72,11 +72,11 @@ def sites_of_a_row(samples: Samples) -> int:
 
 
 def draw_sample(chunk: Features, plan: Plan, round_number: int, balanced: bool) -> Features:
-    """At most plan.reservoir sites, those of the smallest keys in each class."""
+    """At most plan.max_sites sites, those of the smallest keys in each class."""
     classes, label = chunk.scores.shape[1] if balanced else 1, classes_of_sites(chunk, balanced)
     key = uniforms(chunk.ids, plan.seed, "reservoir", round_number)
     kept = [
-        smallest(torch.nonzero(label == number).squeeze(1), key, plan.reservoir // classes) for number in range(classes)
+        smallest(torch.nonzero(label == number).squeeze(1), key, plan.max_sites // classes) for number in range(classes)
     ]
     return take_features(chunk, torch.cat(kept).sort().values)
 

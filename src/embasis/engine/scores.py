@@ -12,8 +12,8 @@
 | embedded_validation | 1 − (E[w·wrong] + η (E[w] − 1)), η = −Cov(w·wrong, w) / Var(w): the same for the unlabelled
   side, by importance weights w of held-out sites (deep embedded validation; engine/holdout.py) |
 
-The last two are there where the plan holds rows out. All are written down in every round; `plan.choose` names the one
-by which a round is kept. Predictions are the labels' distributions, not the network's own.
+The last two are there where the plan holds rows out. All are written down in every round; `plan.keep_round` names the
+one by which a round is kept. Predictions are the labels' distributions, not the network's own.
 """
 
 from __future__ import annotations

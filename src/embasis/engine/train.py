@@ -41,8 +41,8 @@ def train_round(problem: Problem, method: Method, plan: Plan, progress: TrainSta
         batches = batches_of(problem, plan, progress, pairs[progress.step :])
         while progress.step < len(pairs):
             done = (progress.epoch * len(pairs) + progress.step) / (epochs * len(pairs))
-            for group in optimiser.param_groups if plan.decay else ():
-                group["lr"] = rate * (1 - done) ** plan.decay
+            for group in optimiser.param_groups if plan.lr_power else ():
+                group["lr"] = rate * (1 - done) ** plan.lr_power
             try:
                 progress.loss_sum += take_step(method, plan, progress, optimiser, next(batches))
             except NumericalError as error:
@@ -76,13 +76,13 @@ def rows_of_epoch(problem: Problem, method: Method, plan: Plan, progress: TrainS
         others = torch.arange(len(problem.unlabelled))
     else:
         others = pseudo.useful
-    if plan.batch == 0:
+    if plan.batch_size == 0:
         return [(torch.arange(labelled), others)]
     key = (progress.round, progress.epoch)
     left = permutation(labelled, plan.seed, "labelled rows", *key)
     right = others[permutation(len(others), plan.seed, "unlabelled rows", *key)]
-    steps = max(-(-labelled // plan.batch), -(-len(others) // plan.batch))
-    return [(cycle(left, step, plan.batch), cycle(right, step, plan.batch)) for step in range(steps)]
+    steps = max(-(-labelled // plan.batch_size), -(-len(others) // plan.batch_size))
+    return [(cycle(left, step, plan.batch_size), cycle(right, step, plan.batch_size)) for step in range(steps)]
 
 
 def cycle(rows: Tensor, step: int, batch: int) -> Tensor:
@@ -126,10 +126,10 @@ def batches_of(
 def augment_view(view: View, ids: Tensor, plan: Plan, draw: AugmentKey, side: str) -> Tensor:
     """The inputs as training sees them: pictures in arrays warped, by a draw of each row's own."""
     x = view.inputs
-    if not plan.warp or x.ndim != 4 or not x.is_floating_point() or view.y.ndim != 1:
+    if not plan.augment or x.ndim != 4 or not x.is_floating_point() or view.y.ndim != 1:
         return x
     u = [uniforms(ids, draw[0], f"{side} view, number {number}", *draw[1:]) for number in range(augment.WARP_DRAWS)]
-    return augment.warp(x, torch.stack(u, 1), plan.warp)
+    return augment.warp(x, torch.stack(u, 1), plan.augment)
 
 
 def class_sampling_weights(problem: Problem, progress: TrainState) -> Tensor:
@@ -162,7 +162,7 @@ def take_step(
         optimiser.zero_grad()
         loss = torch.zeros(())
         with seeded(plan.seed, "step", *cursor):
-            for number, part in enumerate(batch.parts(plan.accumulate, method.loss)):
+            for number, part in enumerate(batch.parts(plan.accumulate_steps, method.loss)):
                 value = loss_of(network, method, plan, part, first_stage=progress.round == 0)
                 if number == 0:
                     value = value + plan.weight_decay / 2 * weight_norm(network)
@@ -186,8 +186,12 @@ def take_step(
 
 def hint_for(plan: Plan) -> str:
     """What needs less memory, and that nothing is lost."""
-    less = f"plan.accumulate={2 * plan.accumulate} takes it in parts"
-    smaller = f"plan.batch={max(plan.batch // 2, 1)} is smaller" if plan.batch else "plan.batch=64 takes fewer rows"
+    less = f"plan.accumulate_steps={2 * plan.accumulate_steps} takes it in parts"
+    smaller = (
+        f"plan.batch_size={max(plan.batch_size // 2, 1)} is smaller"
+        if plan.batch_size
+        else "plan.batch_size=64 takes fewer rows"
+    )
     return f"{less}, {smaller}; the last saved state is kept"
 
 

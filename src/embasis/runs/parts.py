@@ -26,22 +26,22 @@ from embasis.randomness import seeded
 from embasis.types import Arrays, Method, Plan, Problem, Samples, fine_of
 
 PLANS: Mapping[str, Mapping[str, Any]] = {
-    "linear": {"optimiser": "lbfgs", "batch": 0, "source_epochs": 4, "epochs": 2, "weight_decay": 0.1},
-    "mlp": {"optimiser": "adam", "batch": 64, "source_epochs": 30, "epochs": 6, "weight_decay": 1e-3},
+    "linear": {"optimiser": "lbfgs", "batch_size": 0, "source_epochs": 4, "epochs": 2, "weight_decay": 0.1},
+    "mlp": {"optimiser": "adam", "batch_size": 64, "source_epochs": 30, "epochs": 6, "weight_decay": 1e-3},
     "small_cnn": {
-        "optimiser": "adam", "batch": 128, "source_epochs": 30, "epochs": 6, "weight_decay": 1e-4, "warp": 1.0,
+        "optimiser": "adam", "batch_size": 128, "source_epochs": 30, "epochs": 6, "weight_decay": 1e-4, "augment": 1.0,
     },
     "images": {
-        "optimiser": "sgd", "batch": 32, "source_epochs": 5, "epochs": 1, "source_lr": 1e-3, "lr": 1e-3,
+        "optimiser": "sgd", "batch_size": 32, "source_epochs": 5, "epochs": 1, "source_lr": 1e-3, "lr": 1e-3,
         "weight_decay": 5e-4, "rounds": 3,
     },
     "small_fcn": {
-        "optimiser": "adam", "batch": 8, "source_epochs": 16, "epochs": 3, "source_lr": 8e-3, "lr": 4e-3,
-        "weight_decay": 1e-4, "rounds": 6, "decay": 0.9, "reservoir": 65_536,
+        "optimiser": "adam", "batch_size": 8, "source_epochs": 16, "epochs": 3, "source_lr": 8e-3, "lr": 4e-3,
+        "weight_decay": 1e-4, "rounds": 6, "lr_power": 0.9, "max_sites": 65_536,
     },
     "maps": {
-        "optimiser": "adam", "batch": 8, "source_epochs": 6, "epochs": 2, "source_lr": 1e-3, "lr": 5e-4,
-        "weight_decay": 1e-4, "rounds": 3, "decay": 0.9, "reservoir": 65_536,
+        "optimiser": "adam", "batch_size": 8, "source_epochs": 6, "epochs": 2, "source_lr": 1e-3, "lr": 5e-4,
+        "weight_decay": 1e-4, "rounds": 3, "lr_power": 0.9, "max_sites": 65_536,
     },
 }  # fmt: skip
 """What each network trains well with ("images": a backbone, in part or in full; "maps": one for label maps); a plan's
@@ -83,9 +83,9 @@ def build(problem: Problem, config: Config, front: ImageInputs | None = None) ->
     kind, network, network_settings = make_network(shape, classes, config, front)
     method, plan, resolved = make_method_and_plan(problem, config, kind)
     files = "; image files have images.augment" if front is not None else ""
-    rule = f"plan.warp = {plan.warp} is for pictures in arrays, (channels, height, width){files}"
+    rule = f"plan.augment = {plan.augment} is for pictures in arrays, (channels, height, width){files}"
     refused = f"{rule}; the rows here have shape {shape}"
-    require(not plan.warp or (len(shape) == 3 and front is None), refused, ConfigError)
+    require(not plan.augment or (len(shape) == 3 and front is None), refused, ConfigError)
     standardiser = Standardiser.fit(training_part(problem, plan), mode)
     resolved |= {
         "standardise": mode,
@@ -118,8 +118,10 @@ def build_mapped(problem: Problem, config: Config) -> RunParts:
     method, plan, resolved = make_method_and_plan(
         problem, config, "small_fcn" if front.identity == "scratch" else "maps"
     )
-    warped = f"plan.warp = {plan.warp} is for pictures in arrays; pictures with label maps have views of their own"
-    require(not plan.warp, warped, ConfigError)
+    warped = (
+        f"plan.augment = {plan.augment} is for pictures in arrays; pictures with label maps have views of their own"
+    )
+    require(not plan.augment, warped, ConfigError)
     resolved |= {"standardise": "none", "network": front.network, "images": {}, "maps": front.resolved()}
     return finished_mapped(problem, front, network, method, plan, resolved)
 

@@ -19,7 +19,7 @@ from embasis.types import Plan, PseudoLabels
 
 FREE = ("save_seconds", "data.")
 """How often a run saves may always change; the data have a hash of their own."""
-NEWER = {"plan.warp": 0.0}
+NEWER = {"plan.augment": 0.0}
 """Settings that runs of older versions do not have, and the values that do what those did."""
 ROWS = "witness"
 """How the names of a labeller's tensors begin that have a value for each row (engine/calibration.py)."""

@@ -102,32 +102,32 @@ class Method:
 
 @dataclass(frozen=True)
 class Plan:
-    """How training runs. `batch = 0` means all rows in one batch (what lbfgs needs).
+    """How training runs. `batch_size = 0` means all rows in one batch (what lbfgs needs).
 
-    `accumulate` cuts each batch into so many parts that go through the network one after the other: the same step in
-    less memory. `precision` is that of the network's products; everything else is float32 or better."""
+    `accumulate_steps` cuts each batch into so many parts that go through the network one after the other: the same step
+    in less memory. `precision` is that of the network's products; everything else is float32 or better."""
 
     rounds: int = 6
     source_epochs: int = 30
     epochs: int = 10
-    batch: int = 64
+    batch_size: int = 64
     optimiser: str = "adam"
     source_lr: float = 1e-3
     lr: float = 1e-3
-    decay: float = 0.0
-    """The rate falls as (1 − t)^decay, t = the part of the round that is done; 0 = it stays."""
+    lr_power: float = 0.0
+    """The rate falls as (1 − t)^lr_power, t = the part of the round that is done; 0 = it stays."""
     momentum: float = 0.9
     weight_decay: float = 1e-4
-    warp: float = 0.0
+    augment: float = 0.0
     """Training sees pictures in arrays turned, scaled, sheared and shifted by so much (functional/augment.py)."""
     collapse_share: float = 0.95
     holdout: float = 0.0
     """The share of the labelled rows that no training sees: what is said of them is checked (engine/holdout.py)."""
-    choose: str = "last"
+    keep_round: str = "last"
     """Which round's model is kept at the end: the last one, or the best one by a score (engine/scores.py)."""
-    reservoir: int = 131_072
+    max_sites: int = 131_072
     """The most sites of a side that are held in memory at once, for the basis to be fitted on; 0 = all."""
-    accumulate: int = 1
+    accumulate_steps: int = 1
     precision: str = "auto"
     """"auto" = bfloat16 on a GPU that has it, else float32."""
     device: str = "auto"
@@ -138,7 +138,7 @@ class Plan:
         def check(rule: bool, text: str) -> None:
             require(rule, text, ConfigError)
 
-        for name in ("rounds", "source_epochs", "epochs", "batch", "reservoir"):
+        for name in ("rounds", "source_epochs", "epochs", "batch_size", "max_sites"):
             check(getattr(self, name) >= 0, f"plan.{name} must be at least 0, got {getattr(self, name)}")
         for name in ("source_lr", "lr"):
             check(getattr(self, name) > 0, f"plan.{name} must be positive, got {getattr(self, name)}")
@@ -146,41 +146,42 @@ class Plan:
             self.optimiser in OPTIMISERS,
             f"plan.optimiser must be one of {', '.join(OPTIMISERS)}, got {quoted(self.optimiser)}",
         )
-        check(self.accumulate >= 1, f"plan.accumulate must be at least 1, got {self.accumulate}")
+        check(self.accumulate_steps >= 1, f"plan.accumulate_steps must be at least 1, got {self.accumulate_steps}")
         check(
             self.precision in TRAINING_PRECISIONS,
             f"plan.precision must be one of {', '.join(TRAINING_PRECISIONS)}, got {quoted(self.precision)}",
         )
         check(self.device in DEVICES, f"plan.device must be one of {', '.join(DEVICES)}, got {quoted(self.device)}")
-        check(self.decay >= 0, f"plan.decay must be at least 0, got {self.decay}")
-        check(0 <= self.warp <= 3, f"plan.warp must be in [0, 3], got {self.warp}")
+        check(self.lr_power >= 0, f"plan.lr_power must be at least 0, got {self.lr_power}")
+        check(0 <= self.augment <= 3, f"plan.augment must be in [0, 3], got {self.augment}")
         check(
-            self.reservoir == 0 or self.reservoir >= 1024,
-            f"plan.reservoir must be 0 (no limit) or at least 1024, got {self.reservoir}",
+            self.max_sites == 0 or self.max_sites >= 1024,
+            f"plan.max_sites must be 0 (no limit) or at least 1024, got {self.max_sites}",
         )
         check(0 <= self.momentum < 1, f"plan.momentum must be in [0, 1), got {self.momentum}")
         check(self.weight_decay >= 0, f"plan.weight_decay must be at least 0, got {self.weight_decay}")
         check(0 < self.collapse_share <= 1, f"plan.collapse_share must be in (0, 1], got {self.collapse_share}")
         check(0 <= self.holdout <= 0.5, f"plan.holdout must be in [0, 0.5], got {self.holdout}")
-        check(self.choose in CHOICES, f"plan.choose must be one of {', '.join(CHOICES)}, got {quoted(self.choose)}")
         check(
-            self.choose not in HELD_OUT_SCORES or self.holdout > 0,
-            f"plan.choose = {self.choose} needs plan.holdout > 0 (labelled rows to check by), got {self.holdout}",
+            self.keep_round in CHOICES,
+            f"plan.keep_round must be one of {', '.join(CHOICES)}, got {quoted(self.keep_round)}",
         )
+        held_out = f"plan.keep_round = {self.keep_round} needs plan.holdout > 0 (labelled rows to check by)"
+        check(self.keep_round not in HELD_OUT_SCORES or self.holdout > 0, f"{held_out}, got {self.holdout}")
         check(
-            self.optimiser != "lbfgs" or self.batch == 0,
-            f"plan.optimiser = lbfgs needs plan.batch = 0 (all rows in one batch), got {self.batch}",
+            self.optimiser != "lbfgs" or self.batch_size == 0,
+            f"plan.optimiser = lbfgs needs plan.batch_size = 0 (all rows in one batch), got {self.batch_size}",
         )
 
     @property
     def keeps_best(self) -> bool:
         """Whether the end of a run brings its best round back; else the last one stays."""
-        return self.choose != "last"
+        return self.keep_round != "last"
 
     @property
     def score_to_keep(self) -> str:
         """The score of the round that is remembered: the one that the plan chooses by, or the collapse guard's."""
-        return self.choose if self.keeps_best else SELECTION_SCORE
+        return self.keep_round if self.keeps_best else SELECTION_SCORE
 
 
 SELECTION_SCORE = "information"

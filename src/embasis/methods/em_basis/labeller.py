@@ -229,4 +229,4 @@ def require_responsibility_memory(data: PreparedSites, mu: Tensor, round_number:
     need, what = 2 * 4 * data.count * len(mu), f"a basis of {len(mu):,} components on {data.count:,} rows"
     if round_number == 0:
         less = "method.components_per_class=1 takes fewer components"
-        require_memory(need, what, f"{less}, plan.reservoir=10000 learns them from fewer rows")
+        require_memory(need, what, f"{less}, plan.max_sites=10000 learns them from fewer rows")
