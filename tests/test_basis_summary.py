@@ -13,7 +13,7 @@ from embasis.engine.basis_summary import NEAREST, summarise_basis
 from embasis.errors import CorruptError
 from embasis.methods.baselines import SoftmaxLabeller
 from embasis.methods.em_basis import ClassMeans, EMBasisLabeller, Mixture
-from embasis.runs.basis_view import basis_name, pack_basis, read_basis
+from embasis.report.collect import basis_name, pack_basis, read_basis
 from embasis.storage import SealedFiles, read_newest
 from embasis.types import Features
 from folder_runs import config, go

@@ -18,8 +18,8 @@ from cli_tables import copied, embasis
 from embasis.data.segmentation.folders import load_maps
 from embasis.data.workers.reader import Reader
 from embasis.report.summary import input_summary
+from embasis.runs.checkpoint_schema import read_run_view
 from embasis.runs.export import Finished, labelled_pictures
-from embasis.runs.view import read_run_view
 from embasis.storage import LabelMapFolder, SealedFiles, encode_table, read_newest, read_stored_table
 from embasis.types import ClassTable
 from image_trees import plant, refusal

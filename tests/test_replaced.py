@@ -24,7 +24,7 @@ from embasis.data.segmentation.folders import load_maps
 from embasis.data.segmentation.samples import MapTruth
 from embasis.data.workers.reader import Reader
 from embasis.errors import InputDataError
-from embasis.runs.thumbnails import pixel_reader
+from embasis.inputs.image_inputs import pixel_reader
 from embasis.storage.class_folder import ExportedImage, write_class_folder
 from embasis.types import MapPlan, MapPreparation, RejectedFile
 from image_runs import DEPTHS, WORDS, begun, picture, read, settings, sides

@@ -16,12 +16,13 @@ from PIL import Image
 
 from embasis.config import load
 from embasis.errors import CorruptError
+from embasis.inputs.image_inputs import pixel_reader
+from embasis.report import collect
+from embasis.report.collect import choose_examples, encode_thumbnail, make_row_gallery, read_row_gallery
 from embasis.report.gallery import THUMBNAILS_EACH, basis_section, thumbnail_rows
 from embasis.report.page import run_page
 from embasis.report.run_view import Component, RowExample
-from embasis.runs import thumbnails
-from embasis.runs.thumbnails import choose_examples, encode_thumbnail, make_row_gallery, pixel_reader, read_row_gallery
-from embasis.runs.view import read_run_view
+from embasis.runs.checkpoint_schema import read_run_view
 from embasis.storage import SealedFiles, read_newest, read_stored_table
 from folder_runs import go
 from image_runs import settings, sides, whole_run
@@ -169,9 +170,8 @@ def test_a_file_that_has_gone_is_left_out(tmp_path: Path) -> None:
     run = whole_run(tmp_path / "run", home, settings(tmp_path / "cache"))
     gone = home / "paintings" / "0ä 0.png"
     gone.unlink()
-    again = make_row_gallery(
-        run.problem, run.front, read_stored_table(tmp_path / "run" / "labels" / "round-001.parquet"), ()
-    )
+    table = read_stored_table(tmp_path / "run" / "labels" / "round-001.parquet")
+    again = make_row_gallery(run.problem, pixel_reader(run.problem, run.front), table, ())
     assert again is not None
     assert gone.name not in again["pictures"]
     assert len(again["items"]) == 17
@@ -182,9 +182,9 @@ def test_pictures_stay_within_the_budget_and_leave_room_for_the_basis(monkeypatc
     names = [problem.schema.names[i % 10] for i in range(300)]
     table = labels([i / 300 for i in range(300)], names)
     near = Component((("0", 1.0),), 1.0, (("299", None), ("298", None)))
-    monkeypatch.setattr(thumbnails, "MOST_PICTURE_BYTES", 3000)
-    monkeypatch.setattr(thumbnails, "MOST_BASIS_BYTES", 1000)
-    found = make_row_gallery(problem, None, table, [near])
+    monkeypatch.setattr(collect, "MOST_PICTURE_BYTES", 3000)
+    monkeypatch.setattr(collect, "MOST_BASIS_BYTES", 1000)
+    found = make_row_gallery(problem, pixel_reader(problem, None), table, [near])
     assert found is not None
     sizes = {name: len(base64.b64decode(data)) for name, data in found["pictures"].items()}
     shown = sum(sizes[item["name"]] for item in found["items"])
@@ -209,7 +209,7 @@ def test_a_damaged_gallery_is_refused_by_its_name(tmp_path: Path, text: str) -> 
 def test_a_gallery_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
     (tmp_path / "gallery").mkdir()
     with (tmp_path / "gallery" / "rows-000.json").open("wb") as file:
-        file.truncate(thumbnails.LARGEST_GALLERY_FILE + 1)
+        file.truncate(collect.LARGEST_GALLERY_FILE + 1)
     with pytest.raises(CorruptError, match=r"rows-000\.json: 12,000,001 of 12,000,000 bytes$"):
         read_row_gallery(SealedFiles(tmp_path, {}), 0, None)
 

@@ -24,9 +24,9 @@ from embasis.config import Config
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, InputDataError
 from embasis.report.run_view import RunView
+from embasis.runs.checkpoint_schema import read_run_view
 from embasis.runs.environment import environment
 from embasis.runs.run import TrainingRun
-from embasis.runs.view import read_run_view
 from embasis.types import Problem
 
 TASKS: dict[str, tuple[str, tuple[str, ...], dict[str, Any], str]] = {

@@ -16,10 +16,10 @@ from embasis.cli.mapping import write_predictions
 from embasis.data.tables.pair import order_columns
 from embasis.data.tables.read import read_exact, read_table
 from embasis.errors import ConfigError, CorruptError, quoted, require
+from embasis.report.collect import kept_round
 from embasis.runs.checkpoint_schema import read_run
 from embasis.runs.model import Model, label_columns, load_model
 from embasis.runs.precision import PrecisionTarget, check_precision, threshold_for_precision
-from embasis.runs.view import kept_round
 from embasis.storage import encode_table, require_apart, write_output
 
 TABLE_SUFFIXES = (".csv", ".parquet")

@@ -24,9 +24,12 @@ from torch import Tensor, nn
 
 from embasis import config as settings
 from embasis.config import Config
+from embasis.data.images.decode import decode
 from embasis.data.images.files import ImageFile
+from embasis.data.images.header import UnreadableImage
 from embasis.data.images.samples import Images
 from embasis.data.problem import listed
+from embasis.data.workers.process import read_checked, request_for
 from embasis.data.workers.reader import Reader
 from embasis.engine.features import fill_up
 from embasis.errors import ConfigError, InputDataError, NumericalError, ResourceError, quoted, require
@@ -34,6 +37,7 @@ from embasis.networks import PRETRAINED
 from embasis.networks.backbone import Backbone
 from embasis.networks.network import Network
 from embasis.randomness import seeded
+from embasis.report.collect import PixelReader
 from embasis.storage import FeatureCache, cache_folder
 from embasis.storage.feature_cache import CACHE_ADVICE as CACHE_HINT
 from embasis.types import Arrays, ImagePlan, Problem, RejectedFile, RowSamples
@@ -252,3 +256,23 @@ def key(backbone: Backbone, trained: int) -> str:
 def is_images(problem: Problem) -> bool:
     """Whether the problem's rows are image files that have not been read yet."""
     return isinstance(problem.labelled, Images) and problem.labelled.preparation is None
+
+
+def pixel_reader(problem: Problem, inputs: ImageInputs | None) -> PixelReader | None:
+    """What reads the pictures of the unlabelled rows, for the report; None where rows are no pictures."""
+    if inputs is not None and inputs.unlabelled:
+        return lambda row: read_pixels(inputs.unlabelled[row])
+    side = problem.unlabelled
+    if not isinstance(side, Arrays) or side.x.ndim != 4 or side.x.shape[1] not in (1, 3) or not side.x.numel():
+        return None
+    low, high = float(side.x.min()), float(side.x.max())
+    span = 255 / (high - low) if high > low else 0.0
+    return lambda row: ((side.x[row] - low) * span).round().to(torch.uint8).expand(3, -1, -1)
+
+
+def read_pixels(file: ImageFile) -> Tensor | None:
+    """The pixels of a file, or None: whoever reads the file for training reports what is wrong with it."""
+    try:
+        return decode(read_checked(request_for(file)))
+    except (UnreadableImage, OSError):
+        return None

@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 from embasis.config import Config
 from embasis.errors import CorruptError, require
+from embasis.report.collect import view_generation
+from embasis.report.run_view import RunView
 from embasis.storage import Generation, read_generation, read_json, read_jsonl, read_newest
 from embasis.types import Method
 
@@ -106,6 +108,12 @@ def check_facts(facts: Mapping[str, Any], path: Path | str) -> None:
     rounds, kept = len(known.records), known.progress.kept
     fits = kept is None or kept < rounds
     require(fits, f"{path}: the run's facts are damaged: round {kept} of {rounds} is kept", CorruptError)
+
+
+def read_run_view(path: Path) -> RunView:
+    """All that the page of a run shows; CorruptError when a byte of it is not as the run wrote it."""
+    newest = read_run(path)
+    return view_generation(path, newest, read_environment(path, newest.facts), read_refused(path, newest.facts))
 
 
 def read_environment(path: Path, facts: Mapping[str, Any]) -> dict[str, Any]:

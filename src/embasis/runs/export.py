@@ -20,8 +20,8 @@ from embasis.data.images.scan import is_list, resolve_list
 from embasis.data.problem import listed
 from embasis.data.segmentation.png import png_numbers
 from embasis.errors import CorruptError, InputDataError, UntrustedError, quoted, require
+from embasis.report.collect import kept_round, labels_name
 from embasis.runs.checkpoint_schema import read_run
-from embasis.runs.view import kept_round, labels_name
 from embasis.storage import SealedFiles, StoredMaps, open_stored_maps
 from embasis.storage.class_folder import ExportedImage
 from embasis.storage.coco import Picture, find_regions

@@ -26,7 +26,7 @@ from embasis.engine.labels import BoundSelector, MapLabels, label_maps, label_ro
 from embasis.engine.sampling import sample_features
 from embasis.engine.state import TrainState, strip_prefix
 from embasis.errors import CheckpointError, CorruptError
-from embasis.runs.basis_view import pack_basis
+from embasis.report.collect import pack_basis
 from embasis.runs.checkpoint import rows_name
 from embasis.runs.model import BACKBONE, label_columns
 from embasis.storage import SealedFiles, open_stored_maps

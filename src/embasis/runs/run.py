@@ -22,13 +22,24 @@ from embasis.engine.labels import MapLabels, RowLabels
 from embasis.engine.self_train import TrainingEvent, begin, train_rounds
 from embasis.engine.state import TrainState
 from embasis.errors import CheckpointError, ConfigError, EmbasisError, ReportError, ResourceError, require
-from embasis.inputs.image_inputs import ImageInputs
+from embasis.inputs.image_inputs import ImageInputs, pixel_reader
+from embasis.report.collect import (
+    basis_name,
+    kept_round,
+    labels_name,
+    make_row_gallery,
+    map_gallery_files,
+    name_rows,
+    pack_basis,
+    read_basis,
+    read_labels,
+    row_gallery_name,
+    shown_round,
+)
 from embasis.report.page import run_page
-from embasis.runs.basis_view import basis_name, pack_basis, read_basis
 from embasis.runs.checkpoint import backbone_of, begin_folder, environment_of, pack_state, rows_name, unpack_state
-from embasis.runs.checkpoint_schema import check_facts, read_environment, read_run
+from embasis.runs.checkpoint_schema import check_facts, read_environment, read_run, read_run_view
 from embasis.runs.fingerprint import Marks, fingerprint, marks_of, rows_of
-from embasis.runs.gallery import map_gallery_files, map_row_names
 from embasis.runs.map_output import write_maps
 from embasis.runs.model import Model, label_columns, model_of_run
 from embasis.runs.parts import RunParts, build
@@ -42,8 +53,6 @@ from embasis.runs.resume import (
     refuse_changed_data,
     refuse_other_kind,
 )
-from embasis.runs.thumbnails import make_row_gallery, row_gallery_name
-from embasis.runs.view import kept_round, labels_name, read_labels, read_run_view, shown_round
 from embasis.storage import Generation, RunFolder, SealedFiles
 from embasis.types import Problem, RejectedFile, record_to_json
 
@@ -220,14 +229,14 @@ class TrainingRun:
         built, samples = self.prepare(), self.problem.unlabelled
         assert built.maps is not None
         assert isinstance(samples, MapFiles | MapArrays)
-        folder, names = self.folder.maps(number, built.maps.table), map_row_names(self.problem)
+        folder, names = self.folder.maps(number, built.maps.table), name_rows(self.problem, digits=6)
         grey = {item.name for item in samples.rejected} if isinstance(samples, MapFiles) else set()
         parts = (part for part in verdict.parts() if names[int(part.rows[0])] not in grey)  # a row each
         written = write_maps(folder, parts, samples.sizes, self.problem.schema, names, ".parquet")
         if not is_kept:
             return
         variance = {str(line["id"]): float(line["mean_variance"]) for line in written}
-        for name, data in map_gallery_files(self.problem, verdict, built.maps.table, variance, number).items():
+        for name, data in map_gallery_files(self.problem, samples, verdict, built.maps.table, variance, number).items():
             self.folder.write_bytes(name, data)
 
     def _write_report(self, progress: TrainState) -> None:
@@ -238,7 +247,9 @@ class TrainingRun:
             newest = read_run(path)
             facts, files, number = newest.facts, SealedFiles(path, newest.sealed), shown_round(newest.facts)
             labels, basis = read_labels(files, number), read_basis(files, kept_round(facts), {})
-            if (pictures := make_row_gallery(self.problem, self.front, labels, basis)) is not None:
+            if (
+                pictures := make_row_gallery(self.problem, pixel_reader(self.problem, self.front), labels, basis)
+            ) is not None:
                 origin = {"labels": files.seal(labels_name(number))}
                 self.folder.write_sealed_json(row_gallery_name(number), {**pictures, **origin})
             self.folder.write_text("report.html", run_page(read_run_view(path)))
