@@ -20,7 +20,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from torch import Tensor
 
-from embasis.data.text import open_regular
+from embasis.data.tables.formats import open_regular
 from embasis.errors import InputDataError, quoted, require
 
 CHUNK_BYTES = 2**24

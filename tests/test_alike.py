@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from embasis.data.alike import describe_alike, group_alike
+from embasis.data.class_labels import describe_alike, group_alike
 from embasis.data.images.folders import ImageOptions, check_images
 from embasis.data.segmentation.folders import maps_check
 from embasis.data.tables.pair import Finding, check_pair

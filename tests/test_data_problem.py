@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from embasis.data.problem import from_arrays, label_names, sort_names
-from embasis.data.tables.numbers import check_numbers, to_float32
+from embasis.data.class_labels import label_names, sort_names
+from embasis.data.problem import check_numbers, from_arrays, to_float32
 from embasis.errors import EmbasisWarning, InputDataError
 
 X = np.arange(32, dtype=np.float64).reshape(4, 8)

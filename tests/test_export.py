@@ -38,7 +38,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 THREADS = """
 import os, sys
 import pyarrow.parquet  # what arrow starts when it is imported is not of interest
-from embasis.data.tables.parquet import read_columns
+from embasis.data.tables.formats import read_columns
 from embasis.data.tables.read import read_raw
 from embasis.errors import EmbasisError
 from embasis.storage import read_stored_table

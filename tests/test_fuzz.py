@@ -25,16 +25,12 @@ OPENS = re.compile(
 )
 READ_BY = {
     "config.py": ("toml", "json", "words"),
-    "data/tables/csv_text.py": ("csv", "list", "corrections"),
-    "data/datasets/digit_sets.py": ("pack",),
     "data/datasets/domain_sets.py": ("mat",),
     "data/images/files.py": ("image", "map", "visda"),
     "data/images/scan.py": ("tar",),
     "data/images/header.py": ("image",),
     "data/segmentation/classes.py": ("classes",),
-    "data/tables/parquet.py": ("parquet", "list", "corrections"),
-    "data/tables/read.py": ("npy", "npz", "csv"),
-    "data/text.py": ("toml", "classes"),
+    "data/tables/formats.py": ("npy", "npz", "pack", "csv", "parquet", "list", "corrections", "toml", "classes"),
     "weights/torch_import.py": ("foreign",),
     "weights/sandbox.py": (),  # how much memory this process has
     "weights/files.py": ("weights",),

@@ -17,8 +17,14 @@ from cli_tables import embasis
 from embasis import EMBasisClassifier
 from embasis.data.datasets.synthetic_digits import blobs
 from embasis.data.problem import from_arrays
-from embasis.data.standardise import Standardiser
-from embasis.data.tables.fine import find_fine_columns, measure_columns, measure_spread, pool_spreads, settle_columns
+from embasis.data.standardise import (
+    Standardiser,
+    find_fine_columns,
+    measure_columns,
+    measure_spread,
+    pool_spreads,
+    settle_columns,
+)
 from embasis.data.tables.pair import check_pair, load_pair
 from embasis.errors import EmbasisWarning
 from embasis.runs.fingerprint import fingerprint, marks_of

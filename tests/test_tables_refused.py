@@ -16,17 +16,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from cli_tables import ENVIRONMENT, PROGRAM, embasis, refused, write_tables
+from embasis.data.class_labels import label_names
 from embasis.data.datasets.digit_sets import read_digit_pack as digit_pack
 from embasis.data.images.scan import scan_list
-from embasis.data.problem import label_names
-from embasis.data.tables import csv_text
-from embasis.data.tables.csv_text import read_csv_rows
+from embasis.data.tables import formats
+from embasis.data.tables.formats import read_csv_rows
 from embasis.data.tables.read import read_raw
 from embasis.errors import ConfigError, InputDataError, known, quoted, shortened
 from embasis.runs.corrections import read_corrections
 from image_trees import picture, plant
 
-AGAIN = "write the table again, with text in UTF-8"
+WRITE_UTF8 = "write the table again, with text in UTF-8"
 X = np.arange(8.0).reshape(4, 2)
 
 
@@ -59,7 +59,7 @@ def test_a_label_of_a_character_that_is_none_is_refused_with_its_row(
 ) -> None:
     forged = np.array([[97, 98], [97, 0], [99, code], [97, 0]], dtype=f"{order}u4").view(f"{order}U2").ravel()
     path = zipped(tmp_path / "x.npz", ("x.npy", npy(X)), ("y.npy", npy(forged)))
-    rule = f"row 2: labels must be text, got the character number {shown}, which is none; {AGAIN}"
+    rule = f"row 2: labels must be text, got the character number {shown}, which is none; {WRITE_UTF8}"
     refused(3, f"{path}: {rule}", "fit", path, path, "-o", tmp_path / "run")
     found = embasis("check", path, path)
     assert found.exit_code == 3
@@ -70,17 +70,17 @@ def test_two_labels_of_bytes_that_are_not_utf8_do_not_become_one_class(tmp_path:
     """Both 0xe9 and 0xe8 were read as U+FFFD: rows of two classes had one."""
     words = np.array([b"caf\xe9", b"caf\xe8", b"tea", b"tea"])
     path = zipped(tmp_path / "x.npz", ("x.npy", npy(X)), ("y.npy", npy(words)))
-    refused(3, f"{path}: row 0: b'caf\\xe9' is not UTF-8 text; {AGAIN}", "fit", path, path, "-o", tmp_path / "run")
+    refused(3, f"{path}: row 0: b'caf\\xe9' is not UTF-8 text; {WRITE_UTF8}", "fit", path, path, "-o", tmp_path / "run")
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"a": X[:, 0], "label": pa.array([b"tea", b"caf\xe8", b"caf\xe9", b"tea"])}), path)
-    refused(3, f"{path}: row 1: b'caf\\xe8' is not UTF-8 text; {AGAIN}", "fit", path, path, "-o", tmp_path / "run")
+    refused(3, f"{path}: row 1: b'caf\\xe8' is not UTF-8 text; {WRITE_UTF8}", "fit", path, path, "-o", tmp_path / "run")
     pq.write_table(pa.table({"a": X[:, 0], "label": pa.array([b"tea", "café".encode(), None, b"tea"])}), path)
     assert read_raw(path).labels == ["tea", "café", "", "tea"]
     assert label_names(np.array(["café".encode(), b"tea"]), "labelled") == ["café", "tea"]
 
 
 def test_half_of_a_pair_of_surrogates_is_no_label() -> None:
-    rule = f"row 1: 'a\\udc80' is not UTF-8 text; {AGAIN}"
+    rule = f"row 1: 'a\\udc80' is not UTF-8 text; {WRITE_UTF8}"
     assert says(lambda: label_names(["a", "a\udc80"], "labelled")) == f"labelled: {rule}"
 
 
@@ -93,15 +93,15 @@ def not_utf8(path: Path, columns: dict[str, list[str]]) -> Path:
 
 def test_paths_ids_and_column_names_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
     path = not_utf8(tmp_path / "list.parquet", {"path": ["a.png", "spoiled!"], "label": ["a", "b"]})
-    assert says(lambda: scan_list(path)) == f"{path}: row 1: b'spoiled\\xff' is not UTF-8 text; {AGAIN}"
+    assert says(lambda: scan_list(path)) == f"{path}: row 1: b'spoiled\\xff' is not UTF-8 text; {WRITE_UTF8}"
     path = not_utf8(tmp_path / "fix.parquet", {"id": ["7", "8", "spoiled!"], "label": ["a", "b", "a"]})
-    rule = f"row 2: b'spoiled\\xff' is not UTF-8 text; {AGAIN}"
+    rule = f"row 2: b'spoiled\\xff' is not UTF-8 text; {WRITE_UTF8}"
     assert says(lambda: read_corrections(str(path), ("a", "b"), numbered=False)) == f"{path}: {rule}"
     pq.write_table(pa.table({"id": [b"7", b"8"], "label": [b"a", b"b"]}), path)
     assert read_corrections(str(path), ("a", "b"), numbered=False) == {"7": "a", "8": "b"}
     path = not_utf8(tmp_path / "x.parquet", {"spoiled!": ["1"], "label": ["a"]})
     reason = "'utf-8' codec can't decode byte 0xff in position 7: invalid start byte"
-    assert says(lambda: read_raw(path)) == f"{path}: a name in it is not UTF-8 text: {reason}; {AGAIN}"
+    assert says(lambda: read_raw(path)) == f"{path}: a name in it is not UTF-8 text: {reason}; {WRITE_UTF8}"
 
 
 # --- arrays that say two things
@@ -174,7 +174,7 @@ def test_a_quotation_mark_that_is_never_closed_does_not_hold_the_whole_file(
     path = tmp_path / "x.csv"
     path.write_text(f"a,b\n1,{'2' * 100_000}\n" * 200)  # 20 MB in short records
     assert len(list(read_csv_rows(path))) == 400
-    monkeypatch.setattr(csv_text, "LONGEST_RECORD", 1000)
+    monkeypatch.setattr(formats, "LONGEST_RECORD", 1000)
     path.write_text('a,b\nx,"\n' + '",x,"\n' * 1000)  # a field ends in each line, the record in none
     rule = "a row has at most 1,000 characters, this one has more"
     assert says(lambda: list(read_csv_rows(path))) == f"{path}: line 169: {rule}; {HINT}"

@@ -121,7 +121,7 @@ def above(preset: Table, given: Table) -> Table:
 
 def read_settings(path: str | Path) -> Table:
     """The tables of a .toml file, or of a run folder's config.json; a ConfigError says the line."""
-    from embasis.data.text import read_text
+    from embasis.data.tables.formats import read_text
 
     try:
         text = read_text(path)

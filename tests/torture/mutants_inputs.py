@@ -31,22 +31,22 @@ class Mutant(NamedTuple):
 DATA, IMAGE = "data/", "data/images/"
 MUTANTS = (
     Mutant(
-        "texts that are not UTF-8 are not caught", DATA + "parquet.py",
+        "texts that are not UTF-8 are not caught", DATA + "tables/formats.py",
         "    except UnicodeDecodeError:\n", "    except ZeroDivisionError:\n",
         "test_data_hostile.py::test_a_text_that_is_not_utf8_is_refused",
     ),
     Mutant(
-        "bytes that are not UTF-8 are replaced", DATA + "problem.py",
+        "bytes that are not UTF-8 are replaced", DATA + "class_labels.py",
         "value.decode() if", "value.decode('utf-8', 'replace') if",
         "test_tables_refused.py::test_two_labels_of_bytes_that_are_not_utf8_do_not_become_one_class",
     ),
     Mutant(
-        "a line may have any length", DATA + "csv_text.py",
-        "self.stream.readline(LONGEST + 1)", "self.stream.readline()",
+        "a line may have any length", DATA + "tables/formats.py",
+        "self.stream.readline(LONGEST_RECORD + 1)", "self.stream.readline()",
         "test_tables_refused.py::test_a_csv_file_without_a_line_end_takes_no_memory",
     ),
     Mutant(
-        "columns with an offset are rounded before they are centred", DATA + "standard.py",
+        "columns with an offset are rounded before they are centred", DATA + "standardise.py",
         "kept = wide[fine.columns]", "kept = wide[fine.columns] & False",
         "test_offsets.py::test_an_offset_changes_no_label_of_the_estimator",
     ),
@@ -56,7 +56,7 @@ MUTANTS = (
         "test_offsets.py::test_an_offset_changes_no_label_of_fit_and_predict",
     ),
     Mutant(
-        "texts are read row by row", DATA + "parquet.py", "read_dictionary=texts", "read_dictionary=[]",
+        "texts are read row by row", DATA + "tables/formats.py", "read_dictionary=texts", "read_dictionary=[]",
         "test_data_hostile.py::test_one_long_label_in_many_rows_is_in_memory_once",
     ),
     Mutant(
@@ -65,7 +65,7 @@ MUTANTS = (
         "test_data_hostile.py::test_settings_of_megabytes_and_numbers_of_thousands_of_digits_are_refused",
     ),
     Mutant(
-        "a pipe is waited for", DATA + "text.py", "os.O_RDONLY | os.O_NONBLOCK", "os.O_RDONLY",
+        "a pipe is waited for", DATA + "tables/formats.py", "os.O_RDONLY | os.O_NONBLOCK", "os.O_RDONLY",
         "test_data_hostile.py::test_a_pipe_as_settings_or_classes_is_refused_and_never_waited_for",
     ),
     Mutant(

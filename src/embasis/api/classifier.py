@@ -19,8 +19,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from embasis import config as settings
-from embasis.data.tables.fine import find_fine_columns, settle_columns
-from embasis.data.tables.given import UNLABELLED_MARK, dtype_with_mark, narrow_rows, refuse_masked, split_labels
+from embasis.data.class_labels import UNLABELLED_MARK, dtype_with_mark, split_labels
+from embasis.data.problem import narrow_rows, refuse_masked
+from embasis.data.standardise import find_fine_columns, settle_columns
 from embasis.engine.labels import RowLabels
 from embasis.engine.self_train import begin, train_rounds
 from embasis.errors import EmbasisWarning, InputDataError, require

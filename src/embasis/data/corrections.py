@@ -13,9 +13,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from embasis.data.class_labels import listed
 from embasis.data.images.files import ImageFile
 from embasis.data.images.samples import Images
-from embasis.data.problem import listed
 from embasis.errors import require
 from embasis.types import Arrays, Fine, Problem, Samples
 

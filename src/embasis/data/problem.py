@@ -10,9 +10,8 @@
 from __future__ import annotations
 
 import math
-import re
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,16 +20,18 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from embasis.data.tables.fine import all_columns, find_fine_columns, settle_columns
-from embasis.data.tables.numbers import check_numbers, to_float32
-from embasis.errors import EmbasisWarning, InputDataError, quoted, require
+from embasis.data.class_labels import NO_LABEL, label_names, listed, sort_names
+from embasis.data.standardise import all_columns, find_fine_columns, settle_columns
+from embasis.errors import EmbasisWarning, InputDataError, require
 from embasis.types import Arrays, Fine, LabelSchema, Problem
 
 Values = ArrayLike | Tensor
-NO_LABEL = ""
-WRITE_UTF8 = "write the table again, with text in UTF-8"
-_MISSING = frozenset({"", "-1", "nan", "NaN"})
-_WHOLE_FLOAT = re.compile(r"-?\d+\.0+")
+MASK_CURES = {
+    "y": "rows without a label are marked −1 for fit and left out of score",
+    "sample_weight": "give the rows that shall not count the weight 0",
+}
+"""What to do about masked values; of features, whatever they are called: FILL_MASKED."""
+FILL_MASKED = "fill them with values or leave their rows out"
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,74 +170,76 @@ def _class_numbers(side: Side, schema: LabelSchema) -> Tensor:
     return torch.tensor([number[label] for label in side.labels or []], dtype=torch.int64)
 
 
-def sort_names(names: Iterable[str]) -> list[str]:
-    """Class names by value when all are integers, else by the alphabet."""
-    names = sorted(names)
-    if all(re.fullmatch(r"-?[0-9]+", name) for name in names):
-        names.sort(key=int)
-    return names
+def to_float32(array: NDArray[Any]) -> Tensor:
+    """Numbers that were checked, as float32."""
+    return torch.from_numpy(np.array(array, dtype=np.float32, order="C"))
 
 
-def listed(names: Iterable[str], most: int = 10) -> str:
-    """Names for a sentence: quoted, in order, at most ten of them."""
-    names = sort_names(names)
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(quoted(name) for name in names[:most]) + rest
-
-
-def label_names(labels: object, what: str) -> list[str]:
-    """Labels of any kind as names; unknown ones (None, NaN, empty, −1) as ""."""
-    if isinstance(labels, Tensor):
-        labels = labels.detach().cpu().numpy()
-    array = np.array(labels, dtype=object) if isinstance(labels, list | tuple) else np.asarray(labels)
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    require(array.ndim == 1, f"{what}: labels must be one column, got shape {array.shape}")
-    _require_characters(array, what)
-    known: dict[str | bytes, str] = {}  # rows share their texts, which may be long
-    names = []
-    for row, label in enumerate(array.tolist()):
-        if not isinstance(label, str | bytes):
-            names.append(_label_name(label, what))
-        elif label in known:
-            names.append(known[label])
-        else:
-            names.append(known.setdefault(label, _label_name(decode_text(label, what, row), what)))
-    return names
-
-
-def _require_characters(array: NDArray[Any], what: str) -> None:
-    """Numpy keeps texts as numbers of characters: refuse those that are none, over 0x10FFFF or half of a pair."""
-    if array.dtype.kind != "U" or not array.size:
-        return
-    codes = np.ascontiguousarray(array).view(np.dtype("u4").newbyteorder(array.dtype.byteorder)).reshape(len(array), -1)
-    bad = (codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))
+def check_numbers(values: object, what: str, columns: Sequence[str] | None = None) -> NDArray[Any]:
+    """Numbers as an array (N, …), all finite and none too large for float32, in the type that they have."""
+    array = _real_array(values, what)
+    require(
+        array.ndim >= 2, f"{what}: 2 or more dimensions (rows, features) are needed, got shape {tuple(array.shape)}"
+    )
+    require(0 not in array.shape[1:], f"{what}: at least one feature is needed, got shape {tuple(array.shape)}")
+    flat = array.reshape(len(array), math.prod(array.shape[1:]))
+    bad = ~np.isfinite(flat)
     if bad.any():
-        row, place = (int(index) for index in np.argwhere(bad)[0])
-        rule = f"row {row}: labels must be text, got the character number {codes[row, place]:#x}, which is none"
-        raise InputDataError(f"{what}: {rule}; {WRITE_UTF8}")
-
-
-def decode_text(value: str | bytes, what: str, row: int) -> str:
-    """Text that UTF-8 can hold. Other bytes are refused: replaced by a sign, two names could become one."""
-    try:
-        return value.decode() if isinstance(value, bytes) else value.encode().decode()
-    except UnicodeError as error:
-        raise InputDataError(f"{what}: row {row}: {quoted(value)} is not UTF-8 text; {WRITE_UTF8}") from error
-
-
-def _label_name(label: object, what: str) -> str:
-    if label is None:
-        return NO_LABEL
-    if isinstance(label, np.generic):
-        label = label.item()
-    if isinstance(label, float):
-        require(
-            math.isnan(label) or label.is_integer(), f"{what}: labels must be classes, got the continuous value {label}"
+        count = {"NaN": int(np.isnan(flat).sum()), "inf": int(np.isinf(flat).sum())}
+        found = " and ".join(f"{number} {kind}" for kind, number in count.items() if number)
+        spread = f"{_count_lines(bad, 1, 'row')} and {_count_lines(bad, 0, 'column')}"
+        raise InputDataError(
+            f"{what}: values must be finite, got {found} in {spread}; first at {_first_place(bad, columns)}"
         )
-        label = NO_LABEL if math.isnan(label) else int(label)
-    require(isinstance(label, str | int), f"{what}: labels must be text or integers, got {type(label).__name__}")
-    name = str(label).strip()
-    if _WHOLE_FLOAT.fullmatch(name):
-        name = name.partition(".")[0]
-    return NO_LABEL if name in _MISSING else name
+    limit = float(np.finfo(np.float32).max)
+    over = np.abs(flat) > limit if flat.dtype.itemsize > 4 else np.zeros_like(bad)
+    if over.any():
+        raise InputDataError(
+            f"{what}: values must fit in float32 (up to {limit:.1e}), {int(over.sum())} do not; "
+            f"first at {_first_place(over, columns)}: {flat[over][0]:.3g}"
+        )
+    return array
+
+
+def _real_array(values: object, what: str) -> NDArray[np.generic]:
+    """A numpy array of real numbers."""
+    if isinstance(values, Tensor):
+        require(values.layout == torch.strided, f"{what}: a dense tensor is needed, got layout {values.layout}")
+        values = values.detach().cpu()
+        values = (values.float() if values.dtype == torch.bfloat16 else values).resolve_neg().resolve_conj().numpy()
+    require(not np.ma.is_masked(values), f"{what}: masked values must be filled or their rows left out")
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InputDataError(f"{what}: rows must have one length: {error}") from error
+    require(array.dtype.kind in "biuf", f"{what}: values must be real numbers, got dtype {array.dtype}")
+    return array
+
+
+def _count_lines(bad: NDArray[np.bool_], axis: int, unit: str) -> str:
+    lines = np.asarray(bad.any(axis))
+    return f"{int(lines.sum())} of {len(lines)} {unit}{'s' if len(lines) > 1 else ''}"
+
+
+def _first_place(bad: NDArray[np.bool_], columns: Sequence[str] | None) -> str:
+    """Where it begins; rows and columns count from 0, as arrays do."""
+    row, column = (int(index) for index in np.argwhere(bad)[0])
+    return f"row {row}, column {column if columns is None else repr(columns[column])}"
+
+
+def narrow_rows(x: NDArray[Any]) -> torch.Tensor:
+    """float32 rows; a value that float32 cannot hold is an error."""
+    with np.errstate(over="ignore"):
+        narrow = np.ascontiguousarray(x, dtype=np.float32)
+    lost = int((~np.isfinite(narrow)).sum())
+    require(not lost, f"X holds {lost} values that are too large for float32 (over 3.4e38)")
+    return torch.from_numpy(narrow)
+
+
+def refuse_masked(**given: Any) -> None:
+    """No array with masked values, nor a list of such: made an array it would lose its mask and keep what is below."""
+    for name, values in given.items():
+        parts = values if isinstance(values, list | tuple) else [values]
+        masked = sum(int(np.ma.count_masked(part)) for part in parts if isinstance(part, np.ma.MaskedArray))
+        count = "1 masked value" if masked == 1 else f"{masked} masked values"
+        require(not masked, f"{name} has {count}, and masks are not read: {MASK_CURES.get(name, FILL_MASKED)}")

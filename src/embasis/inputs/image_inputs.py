@@ -24,11 +24,11 @@ from torch import Tensor, nn
 
 from embasis import config as settings
 from embasis.config import Config
+from embasis.data.class_labels import listed
 from embasis.data.images.decode import decode
 from embasis.data.images.files import ImageFile
 from embasis.data.images.header import UnreadableImage
 from embasis.data.images.samples import Images
-from embasis.data.problem import listed
 from embasis.data.workers.process import read_checked, request_for
 from embasis.data.workers.reader import Reader
 from embasis.engine.features import fill_up

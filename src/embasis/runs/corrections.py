@@ -18,11 +18,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from embasis.data.class_labels import decode_text, label_names, listed
 from embasis.data.corrections import with_corrections
 from embasis.data.images.files import printable_path
-from embasis.data.problem import decode_text, label_names, listed
-from embasis.data.tables.csv_text import read_csv_rows
-from embasis.data.tables.parquet import LARGEST_TABLE, read_column_names, read_columns
+from embasis.data.tables.formats import LARGEST_TABLE, read_column_names, read_columns, read_csv_rows
 from embasis.data.tables.read import require_different
 from embasis.errors import InputDataError, ResourceError, quoted, require
 from embasis.resources import require_memory

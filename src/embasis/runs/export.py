@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from embasis.data.class_labels import listed
 from embasis.data.images.files import describe_os_error, printable_path, unescape_name
 from embasis.data.images.header import UnreadableImage
 from embasis.data.images.scan import is_list, resolve_list
-from embasis.data.problem import listed
 from embasis.data.segmentation.png import png_numbers
 from embasis.errors import CorruptError, InputDataError, UntrustedError, quoted, require
 from embasis.report.collect import kept_round, labels_name

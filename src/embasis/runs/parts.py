@@ -12,7 +12,7 @@ from torch import nn
 
 from embasis import config as settings
 from embasis.config import Config
-from embasis.data.problem import listed
+from embasis.data.class_labels import listed
 from embasis.data.standardise import Standardiser
 from embasis.engine.calibration import refuse_unheld
 from embasis.engine.holdout import training_part

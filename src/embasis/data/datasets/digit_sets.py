@@ -8,10 +8,7 @@ the pack, so a subset keeps its identities.
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from embasis.data.tables.npy import read_array, require_single_names
-from embasis.errors import ConfigError, InputDataError, quoted, require
+from embasis.data.tables.formats import open_pack
+from embasis.errors import ConfigError, InputDataError, require
 from embasis.randomness import permutation
 from embasis.types import Arrays, LabelSchema, Problem
 
@@ -67,26 +64,16 @@ def _frame_digits(x: Tensor) -> Tensor:
     return functional.pad(box, (frame, frame, frame, frame))
 
 
-def _read_entry(archive: zipfile.ZipFile, key: str, path: Path) -> NDArray[Any]:
-    entry = archive.getinfo(f"{key}.npy")
-    with archive.open(entry) as stream:
-        return read_array(stream, entry.file_size, f"{path}: array {quoted(key)}", LARGEST_PACK)
-
-
 def read_digit_pack(root: Path, name: str) -> dict[str, NDArray[np.uint8]]:
     """The four arrays of a pack; no pickle is read."""
     path = root / f"{name}.npz"
     require(path.is_file(), f"mnist_usps: no file {path.name} in {root}; set --root or EMBASIS_DATA")
+    fault = "not a pack with train_x, train_y, test_x, test_y"
     try:
-        with zipfile.ZipFile(path) as archive:
-            require_single_names(archive, path)
-            size = sum(entry.file_size for entry in archive.infolist())
-            require(size <= LARGEST_PACK, f"{path}: takes {size} bytes unpacked, at most {LARGEST_PACK} are read")
-            arrays = {key: _read_entry(archive, key, path) for key in ("train_x", "train_y", "test_x", "test_y")}
-    except InputDataError:
-        raise
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, OSError, ValueError, RuntimeError) as error:
-        raise InputDataError(f"{path}: not a pack with train_x, train_y, test_x, test_y: {error}") from error
+        with open_pack(path, LARGEST_PACK, fault) as pack:
+            arrays = {key: pack.read(key) for key in ("train_x", "train_y", "test_x", "test_y")}
+    except OSError as error:
+        raise InputDataError(f"{path}: {fault}: {error}") from error
     for part in ("train", "test"):
         x, y = arrays[f"{part}_x"], arrays[f"{part}_y"]
         is_intact = (

@@ -17,12 +17,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from embasis.data.class_labels import listed
 from embasis.data.datasets.domain_sets import find_data_folder
 from embasis.data.images.files import ImageFile, Scan, printable_path
 from embasis.data.images.folders import ImageOptions, describe_repeats, require_budget, top_folder
 from embasis.data.images.samples import ImageSide
 from embasis.data.images.scan import has_members, scan_folder, scan_tar
-from embasis.data.problem import listed
 from embasis.data.segmentation.audit import NO_PIXEL
 from embasis.data.segmentation.folders import map_problem
 from embasis.data.segmentation.pairs import MapFile, stem

@@ -19,9 +19,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from embasis.data.class_labels import listed
 from embasis.data.images.decode import oriented_size, read_orientation
 from embasis.data.images.header import SUFFIXES, UnreadableImage, read_header
-from embasis.data.problem import listed
 from embasis.errors import require
 from embasis.types import PathLike, RejectedFile
 

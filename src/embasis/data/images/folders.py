@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
-from embasis.data.alike import describe_alike, group_alike
+from embasis.data.class_labels import NO_LABEL, describe_alike, group_alike, listed, sort_names
 from embasis.data.images.files import SMALL_SIDE, ImageFile, describe_first, printable_path
 from embasis.data.images.samples import SIDE_NAMES, ImageSide, build_image_problem
 from embasis.data.images.scan import scan_folder, scan_list
-from embasis.data.problem import NO_LABEL, listed, require_classes, require_known, require_labels, sort_names
+from embasis.data.problem import require_classes, require_known, require_labels
 from embasis.data.tables.pair import Finding, collect_errors
 from embasis.data.workers.reader import Reader
 from embasis.errors import ConfigError, EmbasisWarning, quoted, require

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from embasis.data.class_labels import decode_text, label_names, listed
 from embasis.data.images.files import (
     IS_LINK,
     LEADS_NOWHERE,
@@ -38,9 +39,13 @@ from embasis.data.images.files import (
     read_part,
     unescape_name,
 )
-from embasis.data.problem import decode_text, label_names, listed
-from embasis.data.tables.csv_text import read_csv_header, read_csv_rows
-from embasis.data.tables.parquet import column_types, open_parquet, read_column_names, read_columns
+from embasis.data.tables.formats import (
+    open_parquet,
+    read_column_names,
+    read_columns,
+    read_csv_header,
+    read_csv_rows,
+)
 from embasis.data.tables.read import require_different
 from embasis.errors import InputDataError, ResourceError, quoted, require
 from embasis.types import PathLike, RejectedFile
@@ -320,7 +325,7 @@ def _csv_rows(path: Path, label: str) -> Iterator[ListRow]:
 
 def _parquet_rows(path: Path, label: str) -> Iterator[ListRow]:
     with open_parquet(path) as file:
-        kinds = column_types(file)
+        kinds = file.types
     kind, names = str(kinds[PATH_COLUMN]), [PATH_COLUMN, label] if label in kinds else [PATH_COLUMN]
     require(kind in ("string", "large_string"), f"{path}: column {PATH_COLUMN!r} must be text, got {kind}")
     columns = read_columns(path, names)

@@ -18,7 +18,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from embasis.data.problem import listed
+from embasis.data.class_labels import listed
 from embasis.data.segmentation.labels import BadMap, Contents, ValueCounts, WrongKind, allowed, shown_number, unit
 from embasis.data.segmentation.pairs import CURE, FILE, IMAGES, LABELS, MapFile, MapSide, stem, upright_size
 from embasis.data.tables.pair import Finding

@@ -30,8 +30,8 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from embasis.data.class_labels import listed
 from embasis.data.images.files import ImageFile, printable_path
-from embasis.data.problem import listed
 from embasis.data.segmentation.labels import (
     BadMap,
     Contents,
@@ -44,7 +44,7 @@ from embasis.data.segmentation.labels import (
 )
 from embasis.data.segmentation.pairs import FILE, MapSide
 from embasis.data.segmentation.png import PALETTE, RGB, RGBA, Png, png_palette
-from embasis.data.text import read_text
+from embasis.data.tables.formats import read_text
 from embasis.errors import InputDataError, quoted, require
 from embasis.types import ClassTable, PathLike
 

@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import torch
 
+from embasis.data.class_labels import listed
 from embasis.data.corrections import rename_taken, require_known_ids, require_rest
 from embasis.data.images.files import ImageFile, Scan, describe_first, printable_path
 from embasis.data.images.folders import ImageOptions
 from embasis.data.images.samples import ImageSide
 from embasis.data.images.scan import scan_folder
-from embasis.data.problem import listed
 from embasis.data.segmentation.audit import Audit, audit
 from embasis.data.segmentation.classes import class_file, first_header
 from embasis.data.segmentation.labels import tallies

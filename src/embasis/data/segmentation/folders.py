@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from embasis.data.alike import describe_alike
+from embasis.data.class_labels import describe_alike, listed
 from embasis.data.corrections import describe_move
 from embasis.data.images.files import Scan, printable_path
 from embasis.data.images.folders import (
@@ -25,7 +25,6 @@ from embasis.data.images.folders import (
     require_other_place,
 )
 from embasis.data.images.samples import SIDE_NAMES, ImageSide
-from embasis.data.problem import listed
 from embasis.data.segmentation.audit import FOR_SCORES, Audit, audit, classes_text, lacking_text
 from embasis.data.segmentation.classes import SideClasses, difference, name_labelled, name_other
 from embasis.data.segmentation.corrections import joined, split_corrected, survey_corrected

@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from embasis.data.class_labels import listed
 from embasis.data.images.decode import is_swapped
 from embasis.data.images.files import (
     ImageFile,
@@ -34,7 +35,6 @@ from embasis.data.images.folders import ImageOptions
 from embasis.data.images.header import SUFFIXES, UnreadableImage, read_header
 from embasis.data.images.samples import ImageSide
 from embasis.data.images.scan import scan_folder
-from embasis.data.problem import listed
 from embasis.data.segmentation.labels import BadMap, WrongKind, map_header, raw_parts
 from embasis.data.segmentation.png import RGB, RGBA
 from embasis.errors import require

@@ -17,19 +17,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from embasis.data.alike import describe_alike
-from embasis.data.problem import (
-    Side,
-    join_sides,
-    listed,
-    require_classes,
-    require_known,
-    require_labels,
-    require_shape,
-    sort_names,
-)
-from embasis.data.tables.fine import NOISE, NOISE_NARROW, all_columns, is_coarse, is_constant, measure_columns
-from embasis.data.tables.parquet import LARGEST_TABLE
+from embasis.data.class_labels import describe_alike, listed, sort_names
+from embasis.data.problem import Side, join_sides, require_classes, require_known, require_labels, require_shape
+from embasis.data.standardise import NOISE, NOISE_NARROW, all_columns, is_coarse, is_constant, measure_columns
+from embasis.data.tables.formats import LARGEST_TABLE
 from embasis.data.tables.read import PathLike, TableData, narrow_table, read_raw, read_table
 from embasis.errors import EmbasisWarning, InputDataError, quoted, require
 from embasis.types import Fine, Problem, RejectedFile

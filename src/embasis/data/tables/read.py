@@ -12,9 +12,6 @@ from __future__ import annotations
 import itertools
 import os
 import stat
-import struct
-import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -24,13 +21,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embasis.data.problem import label_names, listed
-from embasis.data.tables.csv_text import read_csv_header, read_csv_rows
-from embasis.data.tables.fine import find_fine_columns
-from embasis.data.tables.npy import read_array, require_single_names
-from embasis.data.tables.numbers import check_numbers, to_float32
-from embasis.data.tables.parquet import LARGEST_TABLE, column_types, is_flat, list_values, open_parquet
-from embasis.data.text import open_regular
+from embasis.data.class_labels import label_names, listed
+from embasis.data.problem import check_numbers, to_float32
+from embasis.data.standardise import find_fine_columns
+from embasis.data.tables.formats import (
+    LARGEST_TABLE,
+    ArrayPack,
+    list_values,
+    open_pack,
+    open_parquet,
+    open_regular,
+    read_array,
+    read_csv_header,
+    read_csv_rows,
+)
 from embasis.errors import InputDataError, ResourceError, quoted, require, shortened
 from embasis.types import Fine
 
@@ -111,39 +115,27 @@ def _read_npy(path: Path, label: str, id: str | None, largest: int) -> TableData
 
 
 def _read_npz(path: Path, label: str, id: str | None, largest: int) -> TableData:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            require_single_names(archive, path)
-            size = sum(entry.file_size for entry in archive.infolist())
-            require(size <= largest, f"{path}: takes {size} bytes unpacked, at most {largest} are read")
-            names = [entry.filename.removesuffix(".npy") for entry in archive.infolist()]
-
-            def read(keys: Sequence[str], what: str, needed: bool) -> NDArray[Any] | None:
-                found = sorted(set(keys) & set(names))
-                has = f"it has: {listed(names)}"
-                require(found or not needed, f"{path}: no array of {what} ({' or '.join(keys)}); {has}")
-                require(len(found) < 2, f"{path}: {len(found)} arrays of {what}, one is needed: {listed(found)}")
-                if not found:
-                    return None
-                entry = archive.getinfo(f"{found[0]}.npy")
-                with archive.open(entry) as stream:
-                    return read_array(stream, entry.file_size, f"{path}: array {quoted(found[0])}", largest)
-
-            x = read(FEATURE_KEYS, "features", needed=True)
-            y = read(tuple(dict.fromkeys((label, *LABEL_KEYS))), "labels", needed=False)
-            ids = read(ID_KEYS if id is None else (id,), "ids", needed=id is not None)
-    except InputDataError:
-        raise
-    except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, RuntimeError, ValueError) as error:
-        raise InputDataError(f"{path}: not a readable .npz file: {error}") from error
+    with open_pack(path, largest) as pack:
+        x = _read_one_of(pack, FEATURE_KEYS, "features", needed=True)
+        y = _read_one_of(pack, tuple(dict.fromkeys((label, *LABEL_KEYS))), "labels", needed=False)
+        ids = _read_one_of(pack, ID_KEYS if id is None else (id,), "ids", needed=id is not None)
     assert x is not None
     labels = None if y is None else label_names(y, str(path))
     return TableData(path, x, None, labels, None if ids is None else _id_numbers(ids, path))
 
 
+def _read_one_of(pack: ArrayPack, keys: Sequence[str], what: str, needed: bool) -> NDArray[Any] | None:
+    """The array that has one of these names; None if there is none and none is needed."""
+    names = sorted(set(keys) & set(pack.names))
+    has = f"it has: {listed(pack.names)}"
+    require(names or not needed, f"{pack.path}: no array of {what} ({' or '.join(keys)}); {has}")
+    require(len(names) < 2, f"{pack.path}: {len(names)} arrays of {what}, one is needed: {listed(names)}")
+    return pack.read(names[0]) if names else None
+
+
 def _read_csv(path: Path, label: str, id: str | None, largest: int) -> TableData:
     import pyarrow as pa
-    import pyarrow.csv as pacsv
+    import pyarrow.csv as arrow_csv
 
     size = path.stat().st_size
     require(size <= largest, f"{path}: has {size} bytes, at most {largest} are read")
@@ -153,15 +145,15 @@ def _read_csv(path: Path, label: str, id: str | None, largest: int) -> TableData
     if id_column is not None:
         types[id_column] = pa.int64()
     try:
-        table = pacsv.read_csv(
+        table = arrow_csv.read_csv(
             path,
-            read_options=pacsv.ReadOptions(use_threads=False),
-            parse_options=pacsv.ParseOptions(newlines_in_values=True),
-            convert_options=pacsv.ConvertOptions(column_types=types),
+            read_options=arrow_csv.ReadOptions(use_threads=False),
+            parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+            convert_options=arrow_csv.ConvertOptions(column_types=types),
         )
         require(table.column_names == names, f"{path}: header cannot be read; columns: {listed(table.column_names)}")
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        _raise_bad_record(path, names, features, id_column, set(pacsv.ConvertOptions().null_values))
+        _raise_bad_record(path, names, features, id_column, set(arrow_csv.ConvertOptions().null_values))
         raise InputDataError(f"{path}: not a readable .csv file: {shortened(str(error))}") from error
     return _from_arrow(path, table, features, label if has_label else None, id_column)
 
@@ -186,23 +178,16 @@ def _raise_bad_record(
 
 
 def _read_parquet(path: Path, label: str, id: str | None, largest: int) -> TableData:
-    from pyarrow import types
-
     with open_parquet(path, largest) as file:
-        kinds = column_types(file)
-        features, has_label, id_column = _column_roles(path, file.schema_arrow.names, label, id)
+        features, has_label, id_column = _column_roles(path, file.names, label, id)
         for name in features:
-            kind = kinds[name]
-            numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
-            require(numeric, f"{path}: column {quoted(name)} must be numbers, got {kind}")
-        for name in (label,) if has_label else ():
-            require(is_flat(kinds[name]), f"{path}: labels must be text or integers, got {kinds[name]}")
+            require(name in file.numeric, f"{path}: column {quoted(name)} must be numbers, got {file.types[name]}")
+        if has_label:
+            require(label in file.flat, f"{path}: labels must be text or integers, got {file.types[label]}")
         if id_column is not None:
-            whole = types.is_integer(kinds[id_column])
-            rule = "ids must be one column of int64 values without gaps"
-            require(whole, f"{path}: {rule}, got {kinds[id_column]}")
-        table = file.read(use_threads=False)
-        return _from_arrow(path, table, features, label if has_label else None, id_column)
+            rule = f"{path}: ids must be one column of int64 values without gaps"
+            require(id_column in file.whole, f"{rule}, got {file.types[id_column]}")
+        return _from_arrow(path, file.read(), features, label if has_label else None, id_column)
 
 
 def require_different(names: Sequence[str], path: Path) -> None:
