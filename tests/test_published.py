@@ -333,9 +333,9 @@ def test_the_presets_are_the_papers_numbers() -> None:
 
 def test_a_file_wins_over_the_preset_then_options_then_words(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
-    path.write_text("[plan]\nlr = 0.1\nbatch = 8\nmomentum = 0.5\n")
+    path.write_text("[plan]\nlr = 0.1\nbatch_size = 8\nmomentum = 0.5\n")
     found = load(path, ["momentum=0.1"], preset="paper-office31", plan={"batch_size": 4, "momentum": 0.3})
-    assert [found.plan[key] for key in ("source_lr", "lr", "batch", "momentum")] == [1e-4, 0.1, 4, 0.1]
+    assert [found.plan[key] for key in ("source_lr", "lr", "batch_size", "momentum")] == [1e-4, 0.1, 4, 0.1]
 
 
 def test_tables_of_the_user_stand_in_for_the_data_set_of_a_preset() -> None:
