@@ -36,8 +36,8 @@ from embasis.data.datasets.domain_sets import read_features as features
 from embasis.data.images import decode, header
 from embasis.data.images.scan import _parse_visda_list as visda_names
 from embasis.data.images.scan import scan_list, scan_tar
-from embasis.data.segmentation.classes import read_classes
-from embasis.data.segmentation.labels import BadMap, look, map_header, value_counts
+from embasis.data.segmentation.classes import read_class_file
+from embasis.data.segmentation.labels import BadMap, count_values, decode_map, read_map_header
 from embasis.data.tables.read import read_raw
 from embasis.errors import CheckpointError, ConfigError, EmbasisWarning, InputDataError
 from embasis.runs.corrections import read_corrections
@@ -81,13 +81,13 @@ def read_image(data: bytes, _: Path) -> object:
 
 
 def read_map(data: bytes, _: Path) -> object:
-    map_header(data)
+    read_map_header(data)
     found = []
     for coded in ("ids", "colours", "first"):
         with suppress(BadMap):
             found += [
-                value_counts(data, coded),
-                look(data, ClassTable(TABLE.names, TABLE.ids, TABLE.colours, coded=coded)),
+                count_values(data, coded),
+                decode_map(data, ClassTable(TABLE.names, TABLE.ids, TABLE.colours, coded=coded)),
             ]
     return found
 
@@ -187,7 +187,7 @@ TARGETS = {
     "corrections": Target(
         placed("x.csv", read_marks), (InputDataError,), (b"id,", b"label", b"corrected", b"\n", b"'=")
     ),
-    "classes": Target(placed("classes.toml", read_classes), (InputDataError,), TOML),
+    "classes": Target(placed("classes.toml", read_class_file), (InputDataError,), TOML),
     "toml": Target(placed("x.toml", config.load), (ConfigError,), TOML),
     "json": Target(placed("config.json", config.load), (ConfigError,), JSON),
     "words": Target(

@@ -182,13 +182,13 @@ def label_map(coded: str) -> Callable[[bytes], str]:
     """Reads a map twice, as a run does: for its numbers, and for its classes."""
 
     def read(data: bytes) -> str:
-        from embasis.data.segmentation.labels import BadMap, class_map, value_counts
+        from embasis.data.segmentation.labels import BadMap, count_values, decode_classes
         from embasis.types import ClassTable
 
         table = ClassTable(("a", "b"), ((0,), (1,)), ((0, 0, 0), (3, 4, 5)), coded=coded)
         try:
-            height, width = value_counts(data, coded).size
-            class_map(data, table)
+            height, width = count_values(data, coded).size
+            decode_classes(data, table)
         except BadMap as error:
             return str(error)
         return f"{width}×{height}"

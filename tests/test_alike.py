@@ -8,7 +8,7 @@ import pytest
 
 from embasis.data.class_labels import describe_alike, group_alike
 from embasis.data.images.folders import ImageOptions, check_images
-from embasis.data.segmentation.folders import maps_check
+from embasis.data.segmentation.folders import MapFolders, check_maps
 from embasis.data.tables.pair import Finding, check_pair
 from embasis.data.workers.reader import Reader
 from image_trees import pictures, plant
@@ -86,5 +86,5 @@ def test_label_maps_are_noted(tmp_path: Path) -> None:
     lines = [f'[[class]]\nname = "{name}"\nid = {number}' for number, name in enumerate(("road", "Road", "sky"))]
     first = folder(tmp_path / "l", scenes(3), toml="\n".join(lines))
     second = folder(tmp_path / "u", scenes(2, 50, maps=False), toml=None)
-    found = maps_check(first, second, options=ImageOptions(), reader=Reader(0))
+    found = check_maps(MapFolders(first, second), options=ImageOptions(), reader=Reader(0))
     assert f"{first}: {WHAT}: 'Road' and 'road'; {CURE}" in warnings_of(found)

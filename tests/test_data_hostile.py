@@ -15,7 +15,7 @@ import pytest
 from cli_tables import embasis, refused, write_tables
 from embasis.config import load
 from embasis.data.images.scan import scan_list
-from embasis.data.segmentation.classes import read_classes
+from embasis.data.segmentation.classes import read_class_file
 from embasis.data.tables.pair import load_pair
 from embasis.data.tables.read import read_raw, read_table
 from embasis.errors import ConfigError, EmbasisWarning, InputDataError
@@ -104,7 +104,7 @@ def test_a_pipe_as_settings_or_classes_is_refused_and_never_waited_for(tmp_path:
     path = tmp_path / "run.toml"
     assert says(lambda: load(path)) == f"cannot read config {path}: not a regular file"
     path = tmp_path / "classes.toml"
-    assert says(lambda: read_classes(path)) == f"{path}: cannot be read: not a regular file"
+    assert says(lambda: read_class_file(path)) == f"{path}: cannot be read: not a regular file"
     path = tmp_path / "x.csv"
     rule = "a table is expected: .csv, .npy, .npz or .parquet"
     assert says(lambda: read_raw(path)) == f"{path}: is not a regular file; {rule}"

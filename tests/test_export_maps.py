@@ -15,7 +15,7 @@ from PIL import Image
 
 import cli_tables
 from cli_tables import copied, embasis
-from embasis.data.segmentation.folders import load_maps
+from embasis.data.segmentation.folders import MapFolders, load_maps
 from embasis.data.workers.reader import Reader
 from embasis.report.summary import input_summary
 from embasis.runs.checkpoint_schema import read_run_view
@@ -239,7 +239,10 @@ def test_pictures_with_a_corrected_map_are_labelled_ones_of_the_run(here: Path) 
 def test_the_moved_pictures_have_their_maps_and_their_ids(here: Path) -> None:
     plant(Path("streets"), {"3.png": saved(scene(20, 25)[0])})  # as drawn/images/3.png
     plant(Path("fix"), {"1 ü.png": truth(1), "3.png": truth(20)})
-    before, found = load_maps("drawn", "streets"), load_maps("drawn", "streets", corrections="fix")
+    before, found = (
+        load_maps(MapFolders("drawn", "streets")),
+        load_maps(MapFolders("drawn", "streets", corrections="fix")),
+    )
     labelled, unlabelled = found.labelled, before.unlabelled
     names = {name: row for row, name in enumerate(labelled.names)}  # type: ignore[attr-defined]
     assert len(names) == 8
@@ -256,7 +259,7 @@ def test_hidden_maps_of_moved_pictures_are_not_scored(here: Path) -> None:
     for number in range(6):
         plant(Path("judged"), pair(number, 25))
     fix(**{"2.png": 2})
-    problem = load_maps("drawn", "judged", corrections="fix")
+    problem = load_maps(MapFolders("drawn", "judged", corrections="fix"))
     assert problem.hidden_labels is not None
     assert len(problem.hidden_labels) == 5
     for row, name in enumerate(problem.row_names or ()):
@@ -270,7 +273,7 @@ def test_a_map_that_the_run_wrote_can_be_edited_and_given_back(here: Path) -> No
         image.paste(IDS[2], (0, 0, 10, 10))
         Path("fix/labels", name).parent.mkdir(parents=True, exist_ok=True)
         image.save(Path("fix/labels", name))
-    problem = load_maps("drawn", "streets", corrections="fix")
+    problem = load_maps(MapFolders("drawn", "streets", corrections="fix"))
     names = problem.labelled.names  # type: ignore[attr-defined]
     assert "twin.jpg" in names
     assert (problem.labelled.truth[names.index("twin.jpg")][:10, :10] == 2).all()
@@ -342,24 +345,26 @@ BAD: dict[str, tuple[Any, str]] = {
 def test_maps_that_cannot_be_meant_are_refused_with_a_sentence(here: Path, kind: str) -> None:
     spoil, sentence = BAD[kind]
     spoil()
-    assert refusal(lambda: load_maps("drawn", "streets", corrections="fix")) == sentence
+    assert refusal(lambda: load_maps(MapFolders("drawn", "streets", corrections="fix"))) == sentence
 
 
 def test_unreadable_maps_and_pictures_are_refused(here: Path) -> None:
     for damaged in (truth(1)[:60], b"no picture"):
         plant(Path("fix"), {"1 ü.png": damaged, "2 ü.png": truth(2)})
-        said = refusal(lambda: load_maps("drawn", "streets", corrections="fix"))
+        said = refusal(lambda: load_maps(MapFolders("drawn", "streets", corrections="fix")))
         assert said.startswith("fix: a label map cannot be read: 1 ü.png (")
     plant(Path("fix"), {"1 ü.png": truth(1)})
     picture = Path("streets/1 ü.png").read_bytes()
     Path("streets/1 ü.png").write_bytes(picture[:-600])  # its header can be read
     with Reader(0) as reader:
-        said = refusal(lambda: load_maps("drawn", "streets", corrections="fix", reader=reader))
+        said = refusal(lambda: load_maps(MapFolders("drawn", "streets", corrections="fix"), reader=reader))
     assert said.startswith("fix: a corrected picture cannot be read: 1 ü.png (")
 
 
 def test_the_command_refuses_maps_and_tables_before_any_picture_is_read(here: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("embasis.data.segmentation.folders.decoded_side", lambda *_: pytest.fail("a picture was read"))
+    monkeypatch.setattr(
+        "embasis.data.segmentation.folders.drop_undecodable_maps", lambda *_: pytest.fail("a picture was read")
+    )
     fix(**{"77.png": 1})
     refused(3, "fix: 1 id is not in streets: '77.png'", *FIT)
     Path("fix.csv").write_text("id,label\n1 ü.png,sky\n")
@@ -373,10 +378,13 @@ def test_maps_of_all_pictures_are_refused(here: Path) -> None:
     hidden.unlink()  # its picture has a name that no file can have
     Path("streets/zeile\nzwei.png").unlink()
     rest = "so that nothing is left to adapt to; keep the ones that were corrected"
-    assert refusal(lambda: load_maps("drawn", "streets", corrections="fix")) == f"fix: names all 9 of streets, {rest}"
+    assert (
+        refusal(lambda: load_maps(MapFolders("drawn", "streets", corrections="fix")))
+        == f"fix: names all 9 of streets, {rest}"
+    )
 
 
 def test_the_same_classes_toml_beside_the_maps_is_welcome(here: Path) -> None:
     fix(**{"1 ü.png": 1})
     shutil.copy("drawn/classes.toml", "fix/classes.toml")
-    assert load_maps("drawn", "streets", corrections="fix").corrected == 1
+    assert load_maps(MapFolders("drawn", "streets", corrections="fix")).corrected == 1

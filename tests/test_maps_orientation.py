@@ -11,7 +11,7 @@ import torch
 from PIL import Image, ImageOps
 
 from embasis.data.images.folders import ImageOptions
-from embasis.data.segmentation.folders import load_maps, maps_check
+from embasis.data.segmentation.folders import MapFolders, check_maps, load_maps
 from embasis.data.workers.reader import Reader
 from embasis.errors import InputDataError
 from embasis.types import MapPlan, MapPreparation
@@ -67,7 +67,7 @@ def plain(tmp_path: Path, more: dict[str, bytes]) -> Path:
 
 def both(labelled: Path, unlabelled: Path, name: str) -> tuple[torch.Tensor, torch.Tensor]:
     """The picture and its classes as a run sees them, where the picture is bright and where the map says so."""
-    side = load_maps(labelled, unlabelled).labelled
+    side = load_maps(MapFolders(labelled, unlabelled)).labelled
     row = side.names.index(name)
     bright = side.picture(row)[0] > (LOW + HIGH) // 2
     return bright, side.truth[row] == 1
@@ -116,9 +116,9 @@ def test_a_map_that_fits_both_ways_is_an_error(
         f"{root}: 1 picture with an EXIF orientation, and the map would fit as stored and upright: images/t.png; {CURE}"
     )
     with pytest.raises(InputDataError) as caught:
-        load_maps(root, unlabelled)
+        load_maps(MapFolders(root, unlabelled))
     assert str(caught.value) == text
-    found = maps_check(root, unlabelled, options=ImageOptions(), reader=Reader(0))
+    found = check_maps(MapFolders(root, unlabelled), options=ImageOptions(), reader=Reader(0))
     assert [one.text for one in found if one.level == "error"] == [text]
 
 
@@ -135,7 +135,7 @@ def test_other_maps_of_the_side_tell(drawn: str, tmp_path: Path, unlabelled: Pat
         assert torch.equal(bright, one), name
     how = "turned like their pictures" if drawn == "as stored" else "upright"
     what = "maps of mirrored, square or upside-down pictures with an EXIF orientation are taken as the others are"
-    assert f"{root}: {what}: {how}" in load_maps(root, unlabelled).notes
+    assert f"{root}: {what}: {how}" in load_maps(MapFolders(root, unlabelled)).notes
 
 
 def test_maps_that_contradict_each_other_tell_nothing(tmp_path: Path, unlabelled: Path) -> None:
@@ -150,7 +150,7 @@ def test_maps_that_contradict_each_other_tell_nothing(tmp_path: Path, unlabelled
     }
     root = plain(tmp_path, more)
     with pytest.raises(InputDataError) as caught:
-        load_maps(root, unlabelled)
+        load_maps(MapFolders(root, unlabelled))
     text = "1 picture with an EXIF orientation, and the map would fit as stored and upright: images/c.png"
     assert str(caught.value) == f"{root}: {text}; {CURE}"
 
@@ -158,7 +158,7 @@ def test_maps_that_contradict_each_other_tell_nothing(tmp_path: Path, unlabelled
 def test_maps_for_scores_are_turned_too(tmp_path: Path) -> None:
     pixels, classes = scene(32, 64)
     root = plant(tmp_path / "u", {"images/t.png": photo(pixels, 6), "labels/t.png": saved(classes), **scenes(1, 50)})
-    problem = load_maps(folder(tmp_path / "l", scenes(3)), root)
+    problem = load_maps(MapFolders(folder(tmp_path / "l", scenes(3)), root))
     assert problem.hidden_labels is not None
     row = list(problem.row_names or ()).index("t.png")
     assert torch.equal(problem.hidden_labels[row] == 1, torch.from_numpy(upright(classes, 6)) == 1)
@@ -172,7 +172,7 @@ def test_corrected_maps_are_upright_unless_their_size_says_otherwise(
     shown = upright(classes, orientation)
     root = plant(tmp_path / "u", {"t.png": photo(pixels, orientation), "x.png": scenes(1, 50)["images/50.png"]})
     made = plant(tmp_path / "c", {"t.png": saved(np.ascontiguousarray(shown))})
-    problem = load_maps(folder(tmp_path / "l", scenes(2)), root, corrections=made)
+    problem = load_maps(MapFolders(folder(tmp_path / "l", scenes(2)), root, corrections=made))
     side = problem.labelled
     assert torch.equal(side.truth[side.names.index("t.png")] == 1, torch.from_numpy(shown) == 1)
 
@@ -180,7 +180,7 @@ def test_corrected_maps_are_upright_unless_their_size_says_otherwise(
 def test_workers_turn_as_this_process_does(tmp_path: Path, unlabelled: Path) -> None:
     pixels, classes = scene(32, 64)
     root = plain(tmp_path, {"images/t.jpg": photo(pixels, 6, "JPEG"), "labels/t.png": saved(classes)})
-    side = load_maps(root, unlabelled).labelled
+    side = load_maps(MapFolders(root, unlabelled)).labelled
     row = torch.tensor([side.names.index("t.jpg")])
     preparation = MapPreparation(MapPlan(size=0, workers=0), 4, 8)
     with Reader(1) as reader:

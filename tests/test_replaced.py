@@ -20,7 +20,7 @@ from cli_tables import embasis
 from embasis.data.images.files import read_part
 from embasis.data.images.folders import ImageOptions
 from embasis.data.segmentation import folders as map_folders
-from embasis.data.segmentation.folders import load_maps
+from embasis.data.segmentation.folders import MapFolders, load_maps
 from embasis.data.segmentation.samples import MapTruth
 from embasis.data.workers.reader import Reader
 from embasis.errors import InputDataError
@@ -234,7 +234,7 @@ PREPARED = MapPreparation(MapPlan(size=0, workers=0), 4, 8)
 def test_a_picture_or_map_that_is_replaced_while_training_says_nothing(
     kind: str, what: str, maps: Path, worker: Reader
 ) -> None:
-    side = load_maps(maps / "l", maps / "u").labelled
+    side = load_maps(MapFolders(maps / "l", maps / "u")).labelled
     replace, reason = REPLACED[kind]
     replace(maps / "l" / what / "1.png")
     reason = reason if what == "images" else f"its label map {reason}"
@@ -260,14 +260,14 @@ READ = {
 
 
 def replacing(monkeypatch: pytest.MonkeyPatch, kind: str, path: Path) -> None:
-    """Between the scan and the first look at the maps."""
-    whole = map_folders.surveyed
+    """Between the scan and the first reading of the maps."""
+    whole = map_folders.audit_sides
 
-    def surveyed(*arguments: Any) -> Any:
+    def audit_sides(*arguments: Any) -> Any:
         REPLACED[kind][0](path)
         return whole(*arguments)
 
-    monkeypatch.setattr("embasis.data.segmentation.folders.surveyed", surveyed)
+    monkeypatch.setattr("embasis.data.segmentation.folders.audit_sides", audit_sides)
 
 
 @pytest.mark.parametrize("kind", READ)
@@ -275,7 +275,7 @@ def test_a_map_that_is_replaced_before_it_is_counted_is_refused(
     kind: str, maps: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replacing(monkeypatch, kind, maps / "l/labels/1.png")
-    problem = load_maps(maps / "l", maps / "u")
+    problem = load_maps(MapFolders(maps / "l", maps / "u"))
     assert problem.rejected == (RejectedFile("1.png", f"its label map: {READ[kind]}", "read", "labelled"),)
     assert sorted(problem.labelled.names) == ["0.png", "2.png", "3.png"]
 
@@ -285,7 +285,7 @@ def test_a_map_for_scores_that_is_replaced_is_not_scored(
     kind: str, maps: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replacing(monkeypatch, kind, maps / "u/labels/51.png")
-    problem = load_maps(maps / "l", maps / "u")
+    problem = load_maps(MapFolders(maps / "l", maps / "u"))
     assert problem.rejected == (RejectedFile("labels/51.png", READ[kind], "read", "unlabelled", kind="unscored"),)
     assert isinstance(problem.hidden_labels, MapTruth)
     assert (problem.hidden_labels[list(problem.row_names or ()).index("51.png")] == -1).all()
@@ -296,7 +296,7 @@ def test_a_corrected_map_that_is_replaced_is_an_error(kind: str, maps: Path, mon
     made = plant(maps / "c", {"50.png": saved(grid(50))})
     replacing(monkeypatch, kind, made / "50.png")
     with pytest.raises(InputDataError) as caught:
-        load_maps(maps / "l", maps / "u", corrections=made, options=ImageOptions())
+        load_maps(MapFolders(maps / "l", maps / "u", corrections=made), options=ImageOptions())
     assert str(caught.value) == f"{made}: a label map cannot be read: 50.png (its label map: {READ[kind]})"
 
 

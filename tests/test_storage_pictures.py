@@ -19,7 +19,7 @@ from PIL import Image
 
 from embasis import storage
 from embasis.data.images.files import escape_name
-from embasis.data.segmentation.labels import class_map
+from embasis.data.segmentation.labels import decode_classes
 from embasis.errors import ConfigError, InputDataError, ResourceError, RunLockedError, UntrustedError
 from embasis.storage import (
     LabelMapFolder,
@@ -101,7 +101,7 @@ def test_pictures_come_back_value_by_value(size: tuple[int, int]) -> None:
 )
 def test_what_is_written_is_read_again_with_the_same_table(table: ClassTable) -> None:
     classes = torch.tensor([[0, 1, 2, 255], [255, 2, 1, 0]], dtype=torch.uint8)
-    assert torch.equal(class_map(encode_label_png(classes, table), table), classes)
+    assert torch.equal(decode_classes(encode_label_png(classes, table), table), classes)
 
 
 def test_pixels_of_which_nothing_is_known_are_255_unless_that_is_a_class_or_an_error() -> None:
@@ -255,7 +255,7 @@ def test_a_folder_holds_four_maps_for_each_picture_a_table_and_how_to_read_them(
     ]  # fmt: skip
     for kind, values in (("confidence", p), ("variance", v), ("trusted", t)):
         assert np.array_equal(np.asarray(Image.open(out / kind / "city" / "a.png")), values.numpy())
-    assert torch.equal(class_map((out / "labels/city/a.png").read_bytes(), TABLE), classes)
+    assert torch.equal(decode_classes((out / "labels/city/a.png").read_bytes(), TABLE), classes)
     assert read_stored_table(out / "maps.parquet")["id"] == ["city/a.jpg"]
     facts = json.loads((out / "maps.json").read_text())
     assert facts["complete"] is True

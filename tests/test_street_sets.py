@@ -23,7 +23,7 @@ from embasis.data.datasets.street_sets import (
     synthia_cityscapes,
     synthia_side,
 )
-from embasis.data.segmentation.labels import class_map
+from embasis.data.segmentation.labels import decode_classes
 from embasis.data.segmentation.street_layouts import (
     ALL_19,
     CARLA_CAMVID_9,
@@ -270,7 +270,7 @@ def test_pictures_and_maps_of_a_miniature_belong_together(tmp_path):
     assert [file.label.name for file in side.files] == ["00001.png", "00002.png", "00003.png"]
     assert [file.size for file in side.files] == [(HEIGHT + 1, WIDTH), (HEIGHT, WIDTH), (HEIGHT + 1, WIDTH)]
     for file in side.files:
-        assert class_map(file.label.read(), side.table).shape == file.size
+        assert decode_classes(file.label.read(), side.table).shape == file.size
 
 
 def test_maps_of_cityscapes_are_found_by_the_name_in_their_city(tmp_path):
@@ -459,5 +459,5 @@ def test_the_real_carla_and_camvid_have_the_published_sizes():
 def test_the_real_val_of_camvid_ignores_people_and_void():
     side = camvid_side(real_data("camvid_trainval_480x360.tar"), "val")
     assert len(side.files) == 101
-    ignored = sum(int((class_map(file.label.read(), side.table) == 255).sum()) for file in side.files)
+    ignored = sum(int((decode_classes(file.label.read(), side.table) == 255).sum()) for file in side.files)
     assert ignored == 113531 + 684281

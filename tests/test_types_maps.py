@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from embasis import config as settings
 from embasis.data.datasets.scenes import scenes
-from embasis.data.segmentation.folders import map_problem
+from embasis.data.segmentation.folders import PairedSide, make_map_problem
 from embasis.errors import ConfigError, InputDataError
 from embasis.methods.em_basis.start import components_for
 from embasis.runs.parts import build
@@ -119,7 +119,7 @@ def test_more_unknown_colours_than_anybody_names_are_a_sign_of_spoilt_maps(tmp_p
     table = ClassTable(("a", "b"), ((0,), (1,)), ((0, 0, 0), (255, 0, 0)), (), coded="colours")
     (image,), (label,) = scan_folder(home / "images").files, scan_folder(home / "labels").files
     with pytest.raises(InputDataError) as caught:
-        map_problem([MapFile(image, label, image.size)], [], table)
+        make_map_problem(PairedSide("l", (MapFile(image, label, image.size),), table), PairedSide("u", (), table))
     text = str(caught.value)
     assert text.startswith("labelled: unknown colours {#000001: 1 file, 1 px, ")
     assert text.endswith(

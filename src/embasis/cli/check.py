@@ -12,7 +12,7 @@ import click
 from embasis.cli.console import counted, echo
 from embasis.cli.image_options import is_image_side
 from embasis.data.images.folders import ImageOptions, check_images
-from embasis.data.segmentation.folders import are_map_folders, maps_check
+from embasis.data.segmentation.folders import MapFolders, are_map_folders, check_maps
 from embasis.data.tables.pair import Finding, check_pair
 from embasis.data.workers.reader import Reader
 from embasis.errors import ConfigError, require
@@ -40,7 +40,7 @@ def check_sides(
         with Reader(workers) as reader:
             if are_map_folders(labelled, unlabelled):
                 kind = "pictures and label maps"
-                findings = maps_check(labelled, unlabelled, options=options, reader=reader, classes=classes)
+                findings = check_maps(MapFolders(labelled, unlabelled, classes=classes), options, reader)
             else:
                 require(classes is None, "classes are for label maps, the images have none", ConfigError)
                 findings = check_images(labelled, unlabelled, label=label, options=options, reader=reader)

@@ -13,7 +13,7 @@ import torch
 from embasis.cli.console import echo, progress_bar, warn
 from embasis.cli.image_options import MOST_NAMED, files_of, options_of
 from embasis.data.images.folders import strip_folders
-from embasis.data.segmentation.folders import load_maps
+from embasis.data.segmentation.folders import MapFolders, load_maps
 from embasis.data.segmentation.pairs import MapFile
 from embasis.data.segmentation.samples import MapFiles
 from embasis.data.workers.reader import Reader
@@ -35,7 +35,7 @@ def load_mapped(data: dict[str, Any], sides: dict[str, str]) -> Problem:
     """The problem of folders of pictures and label maps."""
     given = {name: str(data[name]) for name in ("classes", "corrections") if name in data}
     with Reader() as reader:
-        problem = load_maps(**sides, **given, options=options_of(data), reader=reader)
+        problem = load_maps(MapFolders(**sides, **given), options_of(data), reader)
     return strip_folders(problem, *sides.values(), given.get("corrections"))
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from embasis import config as settings
 from embasis.config import OF_BACKBONE, Config
-from embasis.data.segmentation.classes import colours_for
+from embasis.data.segmentation.classes import choose_colours
 from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.data.workers.reader import Reader
 from embasis.errors import ConfigError, CorruptError, known, quoted, require
@@ -84,12 +84,12 @@ def table_of(problem: Problem) -> ClassTable:
     if not isinstance(problem.labelled, MapFiles):
         return plain_table(problem.schema)
     table = problem.labelled.table
-    return table if table.colours else replace(table, colours=colours_for(len(table.names)))
+    return table if table.colours else replace(table, colours=choose_colours(len(table.names)))
 
 
 def plain_table(schema: LabelSchema) -> ClassTable:
     """Class numbers as they are, with colours to tell them apart."""
-    return ClassTable(schema.names, tuple((number,) for number in range(len(schema))), colours_for(len(schema)))
+    return ClassTable(schema.names, tuple((number,) for number in range(len(schema))), choose_colours(len(schema)))
 
 
 def open_map_inputs(problem: Problem, config: Config) -> tuple[MapInputs, Network]:

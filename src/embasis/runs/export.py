@@ -18,7 +18,7 @@ from embasis.data.class_labels import listed
 from embasis.data.images.files import describe_os_error, printable_path, unescape_name
 from embasis.data.images.header import UnreadableImage
 from embasis.data.images.scan import is_list, resolve_list
-from embasis.data.segmentation.png import png_numbers
+from embasis.data.segmentation.png import read_png_numbers
 from embasis.errors import CorruptError, InputDataError, UntrustedError, quoted, require
 from embasis.report.collect import kept_round, labels_name
 from embasis.runs.checkpoint_schema import read_run
@@ -155,7 +155,7 @@ def _plane(maps: StoredMaps, kind: str, name: str, size: tuple[Any, Any]) -> NDA
     """The numbers of one map."""
     path = maps.home / kind / name
     try:
-        found = png_numbers(maps.map(kind, name))
+        found = read_png_numbers(maps.map(kind, name))
     except UnreadableImage as error:
         raise CorruptError(f"{path}: {error}") from error
     require(found.shape == size, f"{path}: has another size than maps.parquet says", CorruptError)

@@ -100,12 +100,12 @@ def choose_written_ids(table: ClassTable) -> tuple[list[int], int]:
 @lru_cache(8)
 def make_palette(table: ClassTable) -> bytes:
     """256 colours: each class's at its id; for unknown pixels one that is ignored, or else that no class has."""
-    from embasis.data.segmentation.classes import colour_of, colours_for
+    from embasis.data.segmentation.classes import choose_colours, unpack_colour
 
-    colours = table.colours or colours_for(len(table.names))
+    colours = table.colours or choose_colours(len(table.names))
     ids, unknown = choose_written_ids(table)
-    ignored = [colour_of(number) for number in table.ignore if number >= 0] if table.coded == "colours" else []
-    free = next(colour for colour in [*ignored, *map(colour_of, range(0, 2**24, 255))] if colour not in colours)
+    ignored = [unpack_colour(number) for number in table.ignore if number >= 0] if table.coded == "colours" else []
+    free = next(colour for colour in [*ignored, *map(unpack_colour, range(0, 2**24, 255))] if colour not in colours)
     entries = dict(zip(ids, colours, strict=True)) | {unknown: free}
     return b"".join(bytes(entries.get(number, (0, 0, 0))) for number in range(256))
 

@@ -159,3 +159,10 @@ class ClassTable:
         known = ("ids", "colours", "first")
         require(self.coded in known, f"classes: coded must be one of {', '.join(known)}, got {quoted(self.coded)}")
         require(self.coded != "colours" or bool(self.colours), "classes: colour-coded maps need the colours of classes")
+
+    @property
+    def numbers(self) -> tuple[tuple[int, ...], ...]:
+        """The numbers of each class in a map: its ids, or its colour as 0xRRGGBB; none where a class has none."""
+        if self.coded != "colours":
+            return self.ids
+        return tuple((red << 16 | green << 8 | blue,) if red >= 0 else () for red, green, blue in self.colours)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from embasis.data.class_labels import listed
@@ -24,7 +24,7 @@ from embasis.data.images.folders import ImageOptions, describe_repeats, require_
 from embasis.data.images.samples import ImageSide
 from embasis.data.images.scan import has_members, scan_folder, scan_tar
 from embasis.data.segmentation.audit import NO_PIXEL
-from embasis.data.segmentation.folders import map_problem
+from embasis.data.segmentation.folders import PairedSide, make_map_problem
 from embasis.data.segmentation.pairs import MapFile, stem
 from embasis.data.segmentation.street_layouts import (
     ALL_19,
@@ -50,18 +50,6 @@ STARRED = {"synthia_cityscapes": class_names(SYNTHIA_13)}
 """The classes that mIoU* averages over, of the sets whose tables have one."""
 
 
-@dataclass(frozen=True)
-class StreetSide:
-    """One side of street scenes: pictures with their label maps, without them where the side is unlabelled."""
-
-    name: str
-    files: tuple[MapFile, ...]
-    """In the order of the pictures' names."""
-    table: ClassTable
-    rejected: tuple[RejectedFile, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
 def gta5_cityscapes(root: PathLike | None = None) -> Problem:
     """GTA5 -> Cityscapes: scenes of a game, labelled, and photographs of German and Swiss streets; 19 classes."""
     return _street_problem(gta5_side(root), *_cityscapes(root, ALL_19))
@@ -79,24 +67,24 @@ def carla_camvid(root: PathLike | None = None) -> Problem:
     return _street_problem(carla_side(root), camvid_side(root, "train", labelled=False), camvid_side(root, "val"))
 
 
-def gta5_side(root: PathLike | None = None, train_ids: Sequence[int] = ALL_19) -> StreetSide:
+def gta5_side(root: PathLike | None = None, train_ids: Sequence[int] = ALL_19) -> PairedSide:
     """GTA5 (Richter et al., 2016)."""
     return _street_side(GTA5, root, "", label_id_table(train_ids), True)
 
 
-def synthia_side(root: PathLike | None = None, train_ids: Sequence[int] = SYNTHIA_16) -> StreetSide:
+def synthia_side(root: PathLike | None = None, train_ids: Sequence[int] = SYNTHIA_16) -> PairedSide:
     """SYNTHIA-RAND-CITYSCAPES (Ros et al., 2016)."""
     return _street_side(SYNTHIA, root, "", synthia_table(train_ids), True)
 
 
 def cityscapes_side(
     root: PathLike | None = None, split: str = "train", train_ids: Sequence[int] = ALL_19, *, labelled: bool = True
-) -> StreetSide:
+) -> PairedSide:
     """Cityscapes (Cordts et al., 2016), train or val."""
     return _street_side(CITYSCAPES, root, split, label_id_table(train_ids), labelled)
 
 
-def carla_side(root: PathLike | None = None, train_ids: Sequence[int] = CARLA_CAMVID_9) -> StreetSide:
+def carla_side(root: PathLike | None = None, train_ids: Sequence[int] = CARLA_CAMVID_9) -> PairedSide:
     """The CARLA pack."""
     return _street_side(CARLA, root, "", train_id_table(train_ids), True)
 
@@ -107,17 +95,17 @@ def camvid_side(
     train_ids: Sequence[int] = CARLA_CAMVID_9,
     *,
     labelled: bool = True,
-) -> StreetSide:
+) -> PairedSide:
     """The CamVid pack (Brostow et al., 2009), train or val."""
     return _street_side(CAMVID, root, split, train_id_table(train_ids), labelled)
 
 
-def _cityscapes(root: PathLike | None, train_ids: Sequence[int]) -> tuple[StreetSide, StreetSide]:
+def _cityscapes(root: PathLike | None, train_ids: Sequence[int]) -> tuple[PairedSide, PairedSide]:
     """The pictures of train, and val to score on."""
     return cityscapes_side(root, "train", train_ids, labelled=False), cityscapes_side(root, "val", train_ids)
 
 
-def _street_side(layout: Layout, given: PathLike | None, split: str, table: ClassTable, labelled: bool) -> StreetSide:
+def _street_side(layout: Layout, given: PathLike | None, split: str, table: ClassTable, labelled: bool) -> PairedSide:
     """One split of a set; where it is not labelled, its maps are not even looked for."""
     lookup(layout.counts, split, f"split of {layout.name}")
     root, name = find_data_folder(given), f"{layout.name} {split}".strip()
@@ -130,7 +118,7 @@ def _street_side(layout: Layout, given: PathLike | None, split: str, table: Clas
         side = side.without(_find_bad_maps(name, side.scan, maps, found.rejected, layout), "scan")
     pairs = [(file, maps.get(_common_stem(file.name, layout.image_end))) for file in side.scan.files]
     files = tuple(MapFile(picture, label, picture.size) for picture, label in pairs)
-    return StreetSide(name, files, table, side.scan.rejected, tuple(_street_notes(name, layout, split, side)))
+    return PairedSide(name, files, table, side.scan.rejected, tuple(_street_notes(name, layout, split, side)))
 
 
 def _scan_split(layout: Layout, root: Path, below: str, split: str) -> Scan:
@@ -210,22 +198,13 @@ def _count_pictures(number: int, what: str) -> str:
     return f"1 {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def _street_problem(labelled: StreetSide, unlabelled: StreetSide, test: StreetSide) -> Problem:
+def _street_problem(labelled: PairedSide, unlabelled: PairedSide, test: PairedSide) -> Problem:
     """The sides as one problem; every label map of the labelled and of the test side is decoded once."""
     sides = {"labelled": labelled, "unlabelled": unlabelled, "test": test}
     bad = [replace(item, side=name) for name, side in sides.items() for item in side.rejected]
     seen = sum(len(side.files) + len(side.rejected) for side in sides.values())
     require_budget(bad, seen, ImageOptions().budget)
-    problem = map_problem(
-        labelled.files,
-        unlabelled.files,
-        labelled.table,
-        test=test.files,
-        unlabelled_table=unlabelled.table,
-        test_table=test.table,
-        rejected=bad,
-        notes=[text for side in sides.values() for text in side.notes],
-    )
+    problem = make_map_problem(labelled, unlabelled, test)
     # A map without a labelled pixel is no fault of its file.
     require_budget([item for item in problem.rejected if item.reason != NO_PIXEL], seen, ImageOptions().budget)
     return problem

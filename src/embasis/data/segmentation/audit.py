@@ -5,7 +5,7 @@
 | number that is not allowed, other size than the picture, JPEG, wrong kind | error | error |
 | picture with an EXIF orientation whose map would fit both ways | error | error |
 | picture without a map, map without a picture | error | note; not scored |
-| map that cannot be read | the picture is refused, on the budget | not scored, on the budget |
+| map that cannot be read | the picture is rejected, on the budget | not scored, on the budget |
 | map without a pixel of any class | the picture is left out | not scored |
 """
 
@@ -18,22 +18,34 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from embasis.data.class_labels import listed
-from embasis.data.segmentation.labels import BadMap, Contents, ValueCounts, WrongKind, allowed, shown_number, unit
-from embasis.data.segmentation.pairs import CURE, FILE, IMAGES, LABELS, MapFile, MapSide, stem, upright_size
+from embasis.data.segmentation.labels import BadMap, MapContents, ValueCounts, WrongKind, describe_unknown
+from embasis.data.segmentation.pairs import (
+    CLASS_FILE,
+    IMAGES,
+    LABELS,
+    ORIENTATION_CURE,
+    MapFile,
+    MapSide,
+    stem,
+    turned_map_size,
+)
 from embasis.data.tables.pair import Finding
 from embasis.errors import quoted
 from embasis.types import ClassTable, RejectedFile
 
 NO_PIXEL = "its label map has no labelled pixel"
 FOR_SCORES = "; or rename labels/ there, which is used for scores only"
+MANY_UNKNOWN = 100
+"""More unknown numbers than anybody would name."""
+NAMED_UNKNOWN = 10
+"""Unknown numbers that a sentence names."""
 
 Rows = list[tuple[MapFile, ValueCounts | BadMap | None]]
 
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """A side of which every label map was looked at."""
+    """A side of which every label map was decoded."""
 
     side: MapSide
     table: ClassTable
@@ -46,32 +58,49 @@ class Audit:
         """Classes without a pixel."""
         return [name for name, count in zip(self.table.names, self.counts.sum(0).tolist(), strict=True) if not count]
 
+    @property
+    def summary(self) -> str:
+        """How many pixels each class has."""
+        total = self.counts.sum(0).tolist()
+        pixels = zip(self.table.names, total, strict=True)
+        parts = ", ".join(f"{quoted(name)} {format_pixels(count)}" for name, count in pixels)
+        return f"{self.side.name}: {len(total)} classes: {parts}"
 
-def audit(side: MapSide, contents: Contents, table: ClassTable, *, required: bool) -> Audit:
+
+def audit_side(side: MapSide, contents: MapContents, table: ClassTable, *, required: bool) -> Audit:
     """The side without what cannot be used, the pixels of each class, and everything that is wrong."""
     rows = list(zip(side.files, contents, strict=True))
-    hint = "" if required else FOR_SCORES
     errors = [
-        *_unpaired(side, required),
-        *_wrong_kinds(side.name, rows),
-        *_other_sizes(side.name, rows),
-        *_doubtful(side),
-        *_strangers(side.name, rows, table),
+        *(_describe_unpaired(side) if required else ()),
+        *_describe_wrong_kinds(side.name, rows),
+        *_describe_other_sizes(side.name, rows),
+        *_describe_ambiguous(side),
+        *_describe_unknown_values(side.name, rows, table),
     ]
-    findings = [Finding("error", text + hint) for text in errors]
-    findings += [Finding("note", text) for text in _unscored(side, required)]
-    kept, counts = _without_bad(side, rows, table, required)
+    findings = [Finding("error", text if required else text + FOR_SCORES) for text in errors]
+    findings += [Finding("note", text) for text in (() if required else _describe_unscored(side))]
+    kept, counts = _drop_unusable(side, rows, table, required)
     if kept.unlabelled:
-        findings.append(Finding("warning", _empty_text(kept)))
+        names = [item.name for item in kept.unlabelled]
+        text = f"{_plural(names, 'picture')} left out, the map has no labelled pixel: {_first_names(names, IMAGES)}"
+        findings.append(Finding("warning", f"{side.name}: {text}"))
     return Audit(kept, table, counts, tuple(findings))
 
 
-def _without_bad(side: MapSide, rows: Rows, table: ClassTable, required: bool) -> tuple[MapSide, Tensor]:
-    """The side without unreadable maps and without maps that say nothing, and the counts of the files that stay."""
-    counts = {file.name: one.counts(table) for file, one in rows if isinstance(one, ValueCounts)}
-    unreadable = ((file, one) for file, one in rows if isinstance(one, BadMap) and not isinstance(one, WrongKind))
-    bad = {file.name: str(one) for file, one in unreadable}
-    if not required:
+def _drop_unusable(side: MapSide, rows: Rows, table: ClassTable, required: bool) -> tuple[MapSide, Tensor]:
+    """The side without unreadable maps and without maps of no class, and the counts of the files that stay."""
+    counts = {file.name: content.counts(table) for file, content in rows if isinstance(content, ValueCounts)}
+    bad = {
+        file.name: str(content)
+        for file, content in rows
+        if isinstance(content, BadMap) and not isinstance(content, WrongKind)
+    }
+    if required:
+        empty = {name for name, count in counts.items() if not count.any()}
+        out = [RejectedFile(file.name, NO_PIXEL, "read", kind="refused") for file in side.files if file.name in empty]
+        side = side.without_maps(bad, "read").select(lambda name: name not in empty)
+        side = replace(side, unlabelled=tuple(out))
+    else:
         lost = [
             RejectedFile(_map_name(file), bad[file.name], "read", kind="unscored")
             for file in side.files
@@ -79,132 +108,108 @@ def _without_bad(side: MapSide, rows: Rows, table: ClassTable, required: bool) -
         ]
         files = tuple(replace(file, label=None) if file.name in bad else file for file in side.files)
         side = replace(side, files=files, rejected=(*side.rejected, *lost))
-    else:
-        empty = {name for name, count in counts.items() if not count.any()}
-        out = [RejectedFile(file.name, NO_PIXEL, "read", kind="refused") for file in side.files if file.name in empty]
-        side = side.without({name: f"its label map: {reason}" for name, reason in bad.items()}, "read").leaving(out)
     nothing = torch.zeros(len(table.names), dtype=torch.int64)
-    every = [counts.get(file.name, nothing) for file in side.files]
-    return side, torch.stack(every) if every else nothing.new_zeros(0, len(nothing))
+    kept = [counts.get(file.name, nothing) for file in side.files]
+    return side, torch.stack(kept) if kept else nothing.new_zeros(0, len(nothing))
 
 
-def _unpaired(side: MapSide, required: bool) -> Iterable[str]:
-    """Errors about pictures and maps that do not pair up; of a side that needs maps only."""
-    if required and (side.missing or side.extra):
-        parts = []
-        if side.missing:
-            parts.append(f"{_count(side.missing, 'picture')} without a label map: {_named(side.missing, IMAGES)}")
-        if side.extra:
-            parts.append(f"{_count(side.extra, 'label map')} without a picture: {_named(side.extra, LABELS)}")
+def _describe_unpaired(side: MapSide) -> Iterable[str]:
+    """Errors about pictures and maps that do not pair up."""
+    parts = [f"{text}: {_first_names(side.missing, IMAGES)}" for text in _count_missing(side)]
+    parts += [f"{text}: {_first_names(side.extra, LABELS)}" for text in _count_extra(side)]
+    if parts:
         like = (side.missing or ("a.jpg",))[0]
         hint = f"a map has the name of its picture, as {LABELS}/{stem(like)}.png for {IMAGES}/{like}"
         yield f"{side.name}: {'; '.join(parts)}; {hint}"
-    if required and side.twins:
-        yield f"{side.name}: pictures that share a name but for the ending, so one map: {_named(side.twins, IMAGES)}"
+    if side.twins:
+        what = "pictures that share a name but for the ending, so one map"
+        yield f"{side.name}: {what}: {_first_names(side.twins, IMAGES)}"
 
 
-def _unscored(side: MapSide, required: bool) -> Iterable[str]:
+def _describe_unscored(side: MapSide) -> Iterable[str]:
     """Notes about pictures and maps that do not pair up where that is no error."""
-    if not required and side.missing:
-        what = f"{_count(side.missing, 'picture')} without a label map, not scored"
-        yield f"{side.name}: {what}: {_named(side.missing, IMAGES)}"
-    if not required and side.extra:
-        yield f"{side.name}: {_count(side.extra, 'label map')} without a picture: {_named(side.extra, LABELS)}"
+    for text in _count_missing(side):
+        yield f"{side.name}: {text}, not scored: {_first_names(side.missing, IMAGES)}"
+    for text in _count_extra(side):
+        yield f"{side.name}: {text}: {_first_names(side.extra, LABELS)}"
 
 
-def _wrong_kinds(where: str, rows: Rows) -> Iterable[str]:
+def _count_missing(side: MapSide) -> list[str]:
+    return [f"{_plural(side.missing, 'picture')} without a label map"] if side.missing else []
+
+
+def _count_extra(side: MapSide) -> list[str]:
+    return [f"{_plural(side.extra, 'label map')} without a picture"] if side.extra else []
+
+
+def _describe_wrong_kinds(where: str, rows: Rows) -> Iterable[str]:
     wrong: dict[str, list[str]] = {}
-    for file, one in rows:
-        if isinstance(one, WrongKind):
-            wrong.setdefault(str(one), []).append(_map_name(file))
+    for file, content in rows:
+        if isinstance(content, WrongKind):
+            wrong.setdefault(str(content), []).append(_map_name(file))
     if wrong:
-        named = ", ".join(f"{_few(names)} ({reason})" for reason, names in wrong.items())
-        yield f"{where}: {_count([*chain(*wrong.values())], 'label map')} of the wrong kind: {named}"
+        named = ", ".join(f"{_first_few(names)} ({reason})" for reason, names in wrong.items())
+        yield f"{where}: {_plural([*chain(*wrong.values())], 'label map')} of the wrong kind: {named}"
 
 
-def _other_sizes(where: str, rows: Rows) -> Iterable[str]:
+def _describe_other_sizes(where: str, rows: Rows) -> Iterable[str]:
     other = [
-        f"{_map_name(file)} ({one.size[1]}×{one.size[0]}, its picture {file.size[1]}×{file.size[0]})"
-        for file, one in rows
-        if isinstance(one, ValueCounts) and upright_size(one.size, file.turn) != file.size
+        f"{_map_name(file)} ({content.size[1]}×{content.size[0]}, its picture {file.size[1]}×{file.size[0]})"
+        for file, content in rows
+        if isinstance(content, ValueCounts) and turned_map_size(content.size, file.turn) != file.size
     ]
     if other:
-        yield f"{where}: {_count(other, 'label map')} of another size than the picture: {_few(other)}"
+        yield f"{where}: {_plural(other, 'label map')} of another size than the picture: {_first_few(other)}"
 
 
-def _doubtful(side: MapSide) -> Iterable[str]:
+def _describe_ambiguous(side: MapSide) -> Iterable[str]:
     """Pictures that are turned by their EXIF orientation, with maps that would fit either way."""
     names = {file.name for file in side.files}
-    if doubtful := [name for name in side.doubtful if name in names]:
-        what = f"{_count(doubtful, 'picture')} with an EXIF orientation, and the map would fit as stored and upright"
-        yield f"{side.name}: {what}: {_named(doubtful, IMAGES)}; {CURE}"
+    if ambiguous := [name for name in side.ambiguous if name in names]:
+        what = f"{_plural(ambiguous, 'picture')} with an EXIF orientation, and the map would fit as stored and upright"
+        yield f"{side.name}: {what}: {_first_names(ambiguous, IMAGES)}; {ORIENTATION_CURE}"
 
 
-MANY = 100
-"""More unknown numbers than anybody would name."""
-
-
-def _strangers(where: str, rows: Rows, table: ClassTable) -> Iterable[str]:
+def _describe_unknown_values(where: str, rows: Rows, table: ClassTable) -> Iterable[str]:
     """One sentence about all numbers that are not allowed: in how many files, how many pixels."""
     files: dict[int, int] = {}
     pixels: dict[int, int] = {}
     first = ""
-    for file, one in rows:
-        strange = one.unknown_values(table) if isinstance(one, ValueCounts) else {}
-        first = first or (_map_name(file) if strange else "")
-        for number, count in strange.items():
+    for file, content in rows:
+        unknown = content.unknown_values(table) if isinstance(content, ValueCounts) else {}
+        first = first or (_map_name(file) if unknown else "")
+        for number, count in unknown.items():
             files[number] = files.get(number, 0) + 1
             pixels[number] = pixels.get(number, 0) + count
     if files:
-        most = sorted(files, key=lambda number: (-pixels[number], number))[:10]
-        named = ", ".join(_stranger(number, files[number], pixels[number], table) for number in most)
+        most = sorted(files, key=lambda number: (-pixels[number], number))[:NAMED_UNKNOWN]
+        often = {
+            number: f"{'1 file' if files[number] == 1 else f'{files[number]:,} files'}, {format_pixels(pixels[number])}"
+            for number in most
+        }
         more = f" and {len(files) - len(most):,} more" if len(files) > len(most) else ""
-        hint = f"name them in {FILE}, or ignore them there: in ignore = […], or by others = true"
-        if len(files) > MANY:
+        hint = f"name them in {CLASS_FILE}, or ignore them there: in ignore = […], or by others = true"
+        if len(files) > MANY_UNKNOWN:
             hint = "so many are a sign of maps that were saved as JPEG, smoothed or resized: save them as drawn"
-        yield f"{where}: unknown {unit(table.coded)} {{{named}{more}}}; {allowed(table)}; first: {first}; {hint}"
+        yield f"{where}: unknown {describe_unknown(often, table, more)}; first: {first}; {hint}"
 
 
-def _stranger(number: int, files: int, pixels: int, table: ClassTable) -> str:
-    count = "1 file" if files == 1 else f"{files:,} files"
-    return f"{shown_number(number, table.coded)}: {count}, {pixels_text(pixels)}"
-
-
-def pixels_text(pixels: int) -> str:
+def format_pixels(pixels: int) -> str:
     """1.2 Mpx, or 345 px."""
     return f"{pixels / 1e6:,.1f} Mpx" if pixels >= 100_000 else f"{pixels:,} px"
-
-
-def _empty_text(side: MapSide) -> str:
-    names = [item.name for item in side.unlabelled]
-    return f"{side.name}: {_count(names, 'picture')} left out, the map has no labelled pixel: {_named(names, IMAGES)}"
-
-
-def classes_text(found: Audit) -> str:
-    """How many pixels each class has."""
-    total = found.counts.sum(0).tolist()
-    parts = ", ".join(
-        f"{quoted(name)} {pixels_text(count)}" for name, count in zip(found.table.names, total, strict=True)
-    )
-    return f"{found.side.name}: {len(total)} classes: {parts}"
 
 
 def _map_name(file: MapFile) -> str:
     return f"{LABELS}/{file.name if file.label is None else file.label.name}"
 
 
-def _count(items: Sequence[object], what: str) -> str:
+def _plural(items: Sequence[object], what: str) -> str:
     return f"1 {what}" if len(items) == 1 else f"{len(items):,} {what}s"
 
 
-def _named(names: Sequence[str], folder: str) -> str:
-    return _few([f"{folder}/{name}" for name in names])
+def _first_names(names: Sequence[str], folder: str) -> str:
+    return _first_few([f"{folder}/{name}" for name in names])
 
 
-def _few(items: Sequence[str], most: int = 3) -> str:
+def _first_few(items: Sequence[str], most: int = 3) -> str:
     return ", ".join(items[:most]) + (", …" if len(items) > most else "")
-
-
-def lacking_text(found: Audit) -> str:
-    """Names of the classes without a pixel, for a sentence."""
-    return listed(found.lacking)

@@ -31,19 +31,11 @@ import msgspec
 import numpy as np
 
 from embasis.data.class_labels import listed
-from embasis.data.images.files import ImageFile, printable_path
-from embasis.data.segmentation.labels import (
-    BadMap,
-    Contents,
-    map_header,
-    numbers_of,
-    shown_number,
-    spans,
-    tallies,
-    together,
-)
-from embasis.data.segmentation.pairs import FILE, MapSide
-from embasis.data.segmentation.png import PALETTE, RGB, RGBA, Png, png_palette
+from embasis.data.images.files import printable_path
+from embasis.data.segmentation import labels
+from embasis.data.segmentation.labels import BadMap, MapContents
+from embasis.data.segmentation.pairs import CLASS_FILE, MapSide
+from embasis.data.segmentation.png import PALETTE, RGB, RGBA, Png, read_palette
 from embasis.data.tables.formats import read_text
 from embasis.errors import InputDataError, quoted, require
 from embasis.types import ClassTable, PathLike
@@ -57,18 +49,18 @@ _WEIGHTS = np.array([0.3, 0.59, 0.11])  # how much red, green and blue add to wh
 Colour = tuple[int, int, int]
 
 
-class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _ClassEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     id: int | None = None
     ids: list[int] | None = None
     colour: str | list[int] | None = None
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _ClassFileContent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ignore: list[int | str | list[int]] | None = None
     others: bool = False
     coded: Literal["ids", "colours", "first"] | None = None
-    classes: list[_Entry] = msgspec.field(default_factory=list, name="class")
+    classes: list[_ClassEntry] = msgspec.field(default_factory=list, name="class")
 
 
 @dataclass(frozen=True)
@@ -89,12 +81,12 @@ class ClassFile:
         coded = self.coded or self._coded(head)
         if coded == "colours":
             self._require_all(self.colours, "colour", "coded by colours", 'colour = "#rrggbb"')
-            ignore = tuple(number_of(colour) for colour in self.ignored_colours)
+            ignore = tuple(pack_colour(colour) for colour in self.ignored_colours)
         else:
             self._require_all(self.ids, "id", "coded by numbers", "id = 0")
             ignore = self.ignore
         ids = self.ids if all(self.ids) else tuple((place,) for place in range(len(self.ids)))
-        return ClassTable(self.names, ids, filled(self.colours), ignore, self.others, coded)
+        return ClassTable(self.names, ids, fill_colours(self.colours), ignore, self.others, coded)
 
     def _coded(self, head: Png | None) -> str:
         if head is None:
@@ -110,18 +102,18 @@ class ClassFile:
         require(not lacking, f"{text}; write {write}{first}")
 
 
-def class_file(root: PathLike, given: PathLike | None = None) -> ClassFile | None:
+def find_class_file(root: PathLike, given: PathLike | None = None) -> ClassFile | None:
     """The classes.toml that is given, or that lies in a folder, if there is one."""
-    path = os.path.join(root, FILE) if given is None else os.fspath(given)
-    return None if given is None and not os.path.lexists(path) else read_classes(path)
+    path = os.path.join(root, CLASS_FILE) if given is None else os.fspath(given)
+    return None if given is None and not os.path.lexists(path) else read_class_file(path)
 
 
-def read_classes(path: PathLike) -> ClassFile:
+def read_class_file(path: PathLike) -> ClassFile:
     """A classes.toml, checked; what is wrong with it is said with its path."""
     where = printable_path(path)
     try:
         raw = tomllib.loads(read_text(path, "utf-8-sig"))
-        file = msgspec.convert(raw, _File)
+        file = msgspec.convert(raw, _ClassFileContent)
     except FileNotFoundError as error:
         raise InputDataError(f"{where}: no such file") from error
     except OSError as error:
@@ -132,40 +124,38 @@ def read_classes(path: PathLike) -> ClassFile:
     except (ValueError, RecursionError) as error:  # what is no TOML, no UTF-8, or a number of 5000 digits
         raise InputDataError(f"{where}: {error}") from error
     try:
-        return _checked(os.fspath(path), file)
+        return _check_content(os.fspath(path), file)
     except InputDataError as error:
         raise InputDataError(f"{where}: {error}") from error
 
 
-def _checked(path: str, file: _File) -> ClassFile:
+def _check_content(path: str, file: _ClassFileContent) -> ClassFile:
     count = len(file.classes)
     names = tuple(entry.name for entry in file.classes)
     require(count >= 2, f"at least 2 classes are needed, got {count}; write a [[class]] for each")
     require(count <= 254, f"at most 254 classes are possible, got {count}")
-    require(all(name.strip() for name in names), f"class {_place(names)} has an empty name")
-    ids = tuple(_ids(entry) for entry in file.classes)
-    colours = tuple(None if entry.colour is None else _colour(entry.colour) for entry in file.classes)
+    unnamed = [place for place, name in enumerate(names, 1) if not name.strip()]
+    require(not unnamed, f"class {unnamed[0] if unnamed else 0} has an empty name")
+    ids = tuple(_parse_ids(entry) for entry in file.classes)
+    colours = tuple(None if entry.colour is None else _parse_colour(entry.colour) for entry in file.classes)
     _require_once(names, "names of classes")
     _require_once([number for numbers in ids for number in numbers], "ids")
-    _require_once([_shown(colour) for colour in colours if colour is not None], "colours")
+    _require_once([_format_colour(colour) for colour in colours if colour is not None], "colours")
     given = [_DEFAULT_IGNORE] if file.ignore is None else file.ignore
     numbers = tuple(value for value in given if isinstance(value, int))
-    ignored = tuple(_colour(value) for value in given if not isinstance(value, int))
+    ignored = tuple(_parse_colour(value) for value in given if not isinstance(value, int))
     for number in numbers:
         require(0 <= number <= LARGEST_ID, f"ignore must be in 0..{LARGEST_ID}, got {number}")
     named = {number for numbers in ids for number in numbers}
     numbers = tuple(number for number in numbers if file.ignore is not None or number not in named)
-    both = [str(number) for number in numbers if number in named] + [_shown(it) for it in ignored if it in colours]
+    both = [str(number) for number in numbers if number in named] + [
+        _format_colour(it) for it in ignored if it in colours
+    ]
     require(not both, f"numbers that a class has cannot be ignored: {', '.join(both)}")
     return ClassFile(path, names, ids, colours, numbers, ignored, file.others, file.coded)
 
 
-def _place(names: Sequence[str]) -> int:
-    """Which class, from 1, has no name."""
-    return next((place for place, name in enumerate(names, 1) if not name.strip()), 0)
-
-
-def _ids(entry: _Entry) -> tuple[int, ...]:
+def _parse_ids(entry: _ClassEntry) -> tuple[int, ...]:
     who = f"class {quoted(entry.name)}"
     require(entry.id is None or entry.ids is None, f"{who} has id and ids; write one of them")
     require(entry.ids is None or entry.ids, f"{who} has no number in ids")
@@ -176,11 +166,11 @@ def _ids(entry: _Entry) -> tuple[int, ...]:
     return numbers
 
 
-def _colour(value: str | list[int]) -> Colour:
+def _parse_colour(value: str | list[int]) -> Colour:
     rule = f'colours are written "#rrggbb" or [r, g, b] with numbers in 0..255, got {quoted(value)}'
     if isinstance(value, str):
         require(_COLOUR.fullmatch(value), rule)
-        return colour_of(int(value[1:], 16))
+        return unpack_colour(int(value[1:], 16))
     require(len(value) == 3 and all(0 <= part <= 255 for part in value), rule)
     return value[0], value[1], value[2]
 
@@ -190,54 +180,55 @@ def _require_once(values: Iterable[object], what: str) -> None:
     require(not twice, f"{what} must be unique, twice or more: {', '.join(twice)}")
 
 
-def number_of(colour: Colour) -> int:
+def pack_colour(colour: Colour) -> int:
     """0xRRGGBB."""
     return colour[0] << 16 | colour[1] << 8 | colour[2]
 
 
-def colour_of(number: int) -> Colour:
+def unpack_colour(number: int) -> Colour:
     """(r, g, b) of 0xRRGGBB."""
     return number >> 16, number >> 8 & 255, number & 255
 
 
-def _shown(colour: Colour) -> str:
-    return shown_number(number_of(colour), "colours")
+def _format_colour(colour: Colour) -> str:
+    return labels.format_value(pack_colour(colour), "colours")
 
 
-def table_of_numbers(numbers: Iterable[int], where: str, palette: Sequence[Colour] | None = None) -> ClassTable:
+def table_from_numbers(numbers: Iterable[int], where: str, palette: Sequence[Colour] | None = None) -> ClassTable:
     """A table for maps without a classes.toml: each number but 255 is a class that is called so."""
     ids = sorted(set(numbers) - {_DEFAULT_IGNORE})
-    found = f"1 class: '{ids[0]}'" if len(ids) == 1 else f"{len(ids)} classes"
-    require(len(ids) >= 2, f"{where}: at least 2 classes are needed, got {found}; 255 is ignored")
-    hint = f"name the classes in a {FILE} there"
+    got = f"1 class: '{ids[0]}'" if len(ids) == 1 else f"{len(ids)} classes"
+    require(len(ids) >= 2, f"{where}: at least 2 classes are needed, got {got}; 255 is ignored")
+    hint = f"name the classes in a {CLASS_FILE} there"
     require(len(ids) <= 254, f"{where}: label maps have {len(ids)} different numbers, at most 254 are possible; {hint}")
     colours = [palette[number] if palette and number < len(palette) else None for number in ids]
     twice = {colour for colour, count in Counter(colours).items() if count > 1}
     kept = tuple(None if colour in twice else colour for colour in colours)
-    return ClassTable(tuple(map(str, ids)), tuple((number,) for number in ids), filled(kept))
+    return ClassTable(tuple(map(str, ids)), tuple((number,) for number in ids), fill_colours(kept))
 
 
-def unnamed_colours(pixels: dict[int, int], where: str) -> InputDataError:
-    """The refusal of colour-coded maps without a classes.toml: which colours there are, and what to write."""
+def unnamed_colours_error(pixels: dict[int, int], where: str) -> InputDataError:
+    """The error of colour-coded maps without a classes.toml: which colours there are, and what to write."""
     total = sum(pixels.values())
     first = sorted(pixels, key=lambda number: (-pixels[number], number))[:10]
     shares = ", ".join(f"#{number:06x} {100 * pixels[number] / total:.1f} %" for number in first)
     more = f" and {len(pixels) - len(first):,} more" if len(pixels) > len(first) else ""
     return InputDataError(
-        f"{where}: label maps are coded by colours, and no {FILE} says which is which; "
+        f"{where}: label maps are coded by colours, and no {CLASS_FILE} says which is which; "
         f"{'1 colour' if len(pixels) == 1 else f'{len(pixels):,} colours'}: {shares}{more}; "
-        f'write {where}/{FILE} with three lines for each class: [[class]] / name = "…" / colour = "#{first[0]:06x}"'
+        f"write {where}/{CLASS_FILE} with three lines for each class: "
+        f'[[class]] / name = "…" / colour = "#{first[0]:06x}"'
     )
 
 
-def filled(colours: Sequence[Colour | None]) -> tuple[Colour, ...]:
+def fill_colours(colours: Sequence[Colour | None]) -> tuple[Colour, ...]:
     """Colours for all classes: those that are given, and others for the rest."""
     used = {colour for colour in colours if colour is not None}
-    free = iter(colour for colour in colours_for(254) if colour not in used)
+    free = iter(colour for colour in choose_colours(254) if colour not in used)
     return tuple(next(free) if colour is None else colour for colour in colours)
 
 
-def colours_for(count: int) -> tuple[Colour, ...]:
+def choose_colours(count: int) -> tuple[Colour, ...]:
     """As many colours, at most 254, always the same: each far from black, white and those before."""
     require(count <= 254, f"colours: at most 254 are possible, got {count}")
     grid = np.array([(red, green, blue) for red in _LEVELS for green in _LEVELS for blue in _LEVELS])
@@ -254,7 +245,7 @@ class SideClasses:
     """The table of a side, what its maps hold, and how its classes differ from those of the labelled side."""
 
     table: ClassTable
-    contents: Contents
+    contents: MapContents
     file: ClassFile | None = None
     extra: tuple[str, ...] = ()
     """Classes of this side alone; their pixels are ignored."""
@@ -263,46 +254,43 @@ class SideClasses:
     note: str = ""
 
 
-def name_labelled(side: MapSide, given: PathLike | None = None) -> SideClasses:
+def resolve_labelled_classes(side: MapSide, given: PathLike | None = None) -> SideClasses:
     """The table of the labelled side; its maps are decoded here, once."""
-    file, head = class_file(side.root, given), first_header(side)
+    file, head = find_class_file(side.root, given), read_first_header(side)
     if file is not None:
         table = file.table(head)
-        return SideClasses(table, _found(side, table.coded), file)
-    coded = _guessed(head)
-    found = _found(side, coded)
-    numbers = together(found)
+        return SideClasses(table, side.count_values(table.coded), file)
+    coded = "colours" if head is not None and head.kind in (RGB, RGBA) and head.depth == 8 else "ids"
+    contents = side.count_values(coded)
+    numbers = labels.sum_values(contents)
     if coded == "colours" and numbers:
-        raise unnamed_colours(numbers, side.name)
-    table = table_of_numbers(numbers, side.name, _palette(side))
-    span = spans(sorted(map(int, table.names)), "ids")
+        raise unnamed_colours_error(numbers, side.name)
+    table = table_from_numbers(numbers, side.name, _read_first_palette(side))
+    span = labels.format_ranges(sorted(map(int, table.names)), "ids")
     named = f"the {len(table.names)} classes are called by their numbers {span}; 255 is ignored"
-    note = f"{side.name}: no {FILE}; {named}"
-    return SideClasses(table, found, None, note=note)
+    return SideClasses(table, contents, note=f"{side.name}: no {CLASS_FILE}; {named}")
 
 
-def name_other(side: MapSide, like: SideClasses) -> SideClasses:
+def resolve_other_classes(side: MapSide, like: SideClasses) -> SideClasses:
     """The table of another side, with the classes of the labelled side in its order."""
-    own = class_file(side.root)
-    head = first_header(side)
+    own, head = find_class_file(side.root), read_first_header(side)
     file = own or like.file
     if file is not None:
         table = file.table(head)
-        return matched(like.table, SideClasses(table, _found(side, table.coded), file))
-    found = _found(side, like.table.coded)
-    numbers = set(together(found)) | {number for numbers in like.table.ids for number in numbers}
-    return matched(like.table, SideClasses(table_of_numbers(numbers, side.name), found))
+        return match_classes(like.table, SideClasses(table, side.count_values(table.coded), file))
+    contents = side.count_values(like.table.coded)
+    numbers = set(labels.sum_values(contents)) | {number for numbers in like.table.ids for number in numbers}
+    return match_classes(like.table, SideClasses(table_from_numbers(numbers, side.name), contents))
 
 
-def matched(table: ClassTable, own: SideClasses) -> SideClasses:
+def match_classes(table: ClassTable, own: SideClasses) -> SideClasses:
     """`own` with the classes of `table`, matched by name; the numbers of all other classes are ignored."""
     place = {name: number for number, name in enumerate(own.table.names)}
     extra = tuple(name for name in own.table.names if name not in table.names)
     lacking = tuple(name for name in table.names if name not in place)
     none = (-1, -1, -1)  # a colour that no map has
     colours = tuple(own.table.colours[place[name]] if name in place else none for name in table.names)
-    numbers = numbers_of(own.table)
-    ignored = tuple(number for name in extra for number in numbers[place[name]])
+    ignored = tuple(number for name in extra for number in own.table.numbers[place[name]])
     aligned = ClassTable(
         names=table.names,
         ids=tuple(own.table.ids[place[name]] if name in place else () for name in table.names),
@@ -314,42 +302,30 @@ def matched(table: ClassTable, own: SideClasses) -> SideClasses:
     return replace(own, table=aligned, extra=extra, lacking=lacking)
 
 
-def difference(extra: tuple[str, ...], lacking: tuple[str, ...]) -> str:
+def describe_difference(extra: tuple[str, ...], lacking: tuple[str, ...]) -> str:
     """Both differences of two class sets, for a sentence."""
     parts = [f"classes that the labelled side lacks: {listed(extra)}"] if extra else []
     parts += [f"classes only on the labelled side: {listed(lacking)}"] if lacking else []
     return "; ".join(parts)
 
 
-def first_header(side: MapSide) -> Png | None:
+def read_first_header(side: MapSide) -> Png | None:
     """The header of the first map that can be read; all maps of a side are coded alike, or it is refused."""
-    for file in _maps(side):
+    for file in side.labels:
         try:
-            return map_header(file.read())
+            return labels.read_map_header(file.read())
         except (OSError, BadMap):
             continue
     return None
 
 
-def _maps(side: MapSide) -> list[ImageFile]:
-    return [file.label for file in side.files if file.label is not None]
-
-
-def _found(side: MapSide, coded: str) -> Contents:
-    return tallies([file.label for file in side.files], coded)
-
-
-def _guessed(head: Png | None) -> str:
-    return "colours" if head is not None and head.kind in (RGB, RGBA) and head.depth == 8 else "ids"
-
-
-def _palette(side: MapSide) -> list[tuple[int, int, int]] | None:
-    """The colours of the first map that has a palette."""
-    for file in _maps(side)[:1]:
+def _read_first_palette(side: MapSide) -> list[Colour] | None:
+    """The colours of the first map, if it has a palette and can be read."""
+    for file in side.labels[:1]:
         try:
             data = file.read()
-            if map_header(data).kind == PALETTE:
-                return [(red, green, blue) for red, green, blue in png_palette(data)[0].tolist()]
+            if labels.read_map_header(data).kind == PALETTE:
+                return [(red, green, blue) for red, green, blue in read_palette(data)[0].tolist()]
         except (OSError, ValueError):
             return None
     return None

@@ -18,10 +18,9 @@ from embasis.data.images.files import ImageFile, Scan, describe_first, printable
 from embasis.data.images.folders import ImageOptions
 from embasis.data.images.samples import ImageSide
 from embasis.data.images.scan import scan_folder
-from embasis.data.segmentation.audit import Audit, audit
-from embasis.data.segmentation.classes import class_file, first_header
-from embasis.data.segmentation.labels import tallies
-from embasis.data.segmentation.pairs import FILE, LABELS, MapSide, oriented, stem
+from embasis.data.segmentation.audit import Audit, audit_side
+from embasis.data.segmentation.classes import find_class_file, read_first_header
+from embasis.data.segmentation.pairs import CLASS_FILE, LABELS, MapSide, orient_maps, stem
 from embasis.errors import InputDataError, quoted, require
 from embasis.types import ClassTable, PathLike
 
@@ -34,26 +33,21 @@ def split_corrected(side: MapSide, place: PathLike, options: ImageOptions) -> tu
     below = os.path.join(place, LABELS)
     maps = scan_folder(below if os.path.isdir(below) else place, follow_links=options.follow_links)
     require(not maps.rejected, f"{where}: a label map cannot be read: {describe_first(maps.rejected)}")
-    pairs = _paired(side, maps, where)
-    files, _, _ = oriented([replace(file, label=pairs[file.name]) for file in side.files if file.name in pairs])
+    pairs = _match_maps(side, maps, where)
+    files, _, _ = orient_maps([replace(file, label=pairs[file.name]) for file in side.files if file.name in pairs])
     require_rest(len(files), len(side.files), where, side.name)
-    scan = side.pictures.scan
-    rest = replace(scan, files=tuple(file for file in scan.files if file.name not in pairs))
     stay = replace(
-        side,
-        pictures=replace(side.pictures, scan=rest),
-        files=tuple(file for file in side.files if file.name not in pairs),
-        missing=tuple(name for name in side.missing if name not in pairs),
+        side.select(lambda name: name not in pairs), missing=tuple(name for name in side.missing if name not in pairs)
     )
     return stay, MapSide(os.fspath(place), ImageSide(Scan(os.fspath(place), tuple(f.image for f in files))), files)
 
 
-def _paired(side: MapSide, maps: Scan, where: str) -> dict[str, ImageFile]:
+def _match_maps(side: MapSide, maps: Scan, where: str) -> dict[str, ImageFile]:
     """The map of each picture that has one."""
     stems = defaultdict[str, list[str]](list)
     for file in side.files:
         stems[stem(file.name)].append(file.name)
-    names, found, strays = {file.name for file in side.files}, dict[str, ImageFile](), list[str]()
+    names, pairs, strays = {file.name for file in side.files}, dict[str, ImageFile](), list[str]()
     for map_ in maps.files:
         mark = stem(map_.name)
         meant = [mark] if mark in names else stems.get(mark, [])
@@ -62,31 +56,31 @@ def _paired(side: MapSide, maps: Scan, where: str) -> dict[str, ImageFile]:
         if not meant:
             strays.append(map_.name)
             continue
-        first = found.setdefault(meant[0], map_)
+        first = pairs.setdefault(meant[0], map_)
         require(first is map_, f"{where}: two label maps of one picture: {quoted(first.name)} and {quoted(map_.name)}")
     require_known_ids(strays, where, side.name)
-    return found
+    return pairs
 
 
-def survey_corrected(moved: MapSide, table: ClassTable) -> Audit:
+def audit_corrected(moved: MapSide, table: ClassTable) -> Audit:
     """The moved pictures with the pixels of each class; one that cannot be used, or its map, is an error here."""
     lost = moved.pictures.scan.rejected
     require(not lost, f"{moved.name}: a corrected picture cannot be read: {describe_first(lost)}")
-    own = class_file(moved.root)
-    rule = f"{moved.name}: its {FILE} differs from that of the labelled side; corrections are coded as that says"
-    require(own is None or own.table(first_header(moved)) == table, rule)
-    found = audit(moved, tallies([file.label for file in moved.files], table.coded), table, required=True)
-    for finding in found.findings:
+    own = find_class_file(moved.root)
+    rule = f"{moved.name}: its {CLASS_FILE} differs from that of the labelled side; corrections are coded as that says"
+    require(own is None or own.table(read_first_header(moved)) == table, rule)
+    audit = audit_side(moved, moved.count_values(table.coded), table, required=True)
+    for finding in audit.findings:
         if finding.level == "error":
             raise InputDataError(finding.text)
-    rejected = found.side.pictures.scan.rejected
+    rejected = audit.side.pictures.scan.rejected
     require(not rejected, f"{moved.name}: a label map cannot be read: {describe_first(rejected)}")
-    empty = [item.name for item in found.side.unlabelled]
+    empty = [item.name for item in audit.side.unlabelled]
     require(not empty, f"{moved.name}: label maps without a labelled pixel: {listed(empty)}")
-    return found
+    return audit
 
 
-def joined(first: Audit, moved: Audit) -> Audit:
+def add_corrected(first: Audit, moved: Audit) -> Audit:
     """The labelled side with the moved pictures."""
     scan = first.side.pictures.scan
     images = rename_taken([file.image for file in moved.side.files], [file.name for file in scan.files])

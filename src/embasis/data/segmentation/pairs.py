@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from itertools import islice
 
 from embasis.data.class_labels import listed
 from embasis.data.images.decode import is_swapped
@@ -35,13 +35,26 @@ from embasis.data.images.folders import ImageOptions
 from embasis.data.images.header import SUFFIXES, UnreadableImage, read_header
 from embasis.data.images.samples import ImageSide
 from embasis.data.images.scan import scan_folder
-from embasis.data.segmentation.labels import BadMap, WrongKind, map_header, raw_parts
+from embasis.data.segmentation.labels import (
+    BadMap,
+    MapContents,
+    WrongKind,
+    count_all_values,
+    iter_numbers,
+    read_map_header,
+)
 from embasis.data.segmentation.png import RGB, RGBA
 from embasis.errors import require
 from embasis.types import PathLike, RejectedFile
 
-IMAGES, LABELS, FILE = "images", "labels", "classes.toml"
+IMAGES, LABELS, CLASS_FILE = "images", "labels", "classes.toml"
 """The folders of pictures and of label maps, and the file that names the classes."""
+ORIENTATION_CURE = (
+    "save these pictures upright, without the orientation, or give each map the orientation of its picture"
+)
+MOST_COLOURS = 256
+"""A picture with more colours is a photo, not a label map."""
+_TRIED = 3  # files that are read to find out what a folder has
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +79,20 @@ class MapFile:
         return self.image.id
 
 
-CURE = "save these pictures upright, without the orientation, or give each map the orientation of its picture"
-
-
-def oriented(files: Sequence[MapFile]) -> tuple[tuple[MapFile, ...], tuple[str, ...], str]:
-    """The files with their maps turned; the names of those that nobody can tell; and how others were told, if any."""
-    turns = {file.name: turn_of(file.image, file.label) for file in files if file.label is not None}
-    ways = {turns[file.name] == file.image.turn for file in files if _is_sign(file, turns.get(file.name))}
-    doubtful = [file.name for file in files if turns.get(file.name, 1) is None]
+def orient_maps(files: Sequence[MapFile]) -> tuple[tuple[MapFile, ...], tuple[str, ...], str]:
+    """The files with their maps turned; the names of those that fit both ways; and how those are taken, if they are."""
+    turns = {file.name: infer_turn(file.image, file.label) for file in files if file.label is not None}
+    ways = {turns[file.name] == file.image.turn for file in files if _tells_orientation(file, turns.get(file.name))}
+    ambiguous = [file.name for file in files if turns.get(file.name, 1) is None]
     if len(ways) != 1:
-        return _turned(files, turns), tuple(doubtful), ""
+        return _apply_turns(files, turns), tuple(ambiguous), ""
     as_stored = ways == {True}
     turns |= {file.name: file.image.turn if as_stored else 1 for file in files if turns.get(file.name, 1) is None}
-    return _turned(files, turns), (), ("turned like their pictures" if as_stored else "upright") if doubtful else ""
+    taken_as = "turned like their pictures" if as_stored else "upright"
+    return _apply_turns(files, turns), (), taken_as if ambiguous else ""
 
 
-def turn_of(picture: ImageFile, label: ImageFile) -> int | None:
+def infer_turn(picture: ImageFile, label: ImageFile) -> int | None:
     """How a map is turned to fit its picture; None where its size does not tell."""
     if label.turn != 1 or picture.turn == 1:
         return label.turn
@@ -92,26 +103,20 @@ def turn_of(picture: ImageFile, label: ImageFile) -> int | None:
     return None if stored == picture.size else picture.turn
 
 
-def _is_sign(file: MapFile, turn: int | None) -> bool:
+def _tells_orientation(file: MapFile, turn: int | None) -> bool:
     """Whether the sizes of a picture and its map tell how the maps of this side are drawn."""
     if file.label is None or turn is None or file.image.turn == 1 or file.label.turn != 1:
         return False
     return file.label.size in (file.image.size, file.image.size[::-1])
 
 
-def _turned(files: Sequence[MapFile], turns: dict[str, int | None]) -> tuple[MapFile, ...]:
+def _apply_turns(files: Sequence[MapFile], turns: dict[str, int | None]) -> tuple[MapFile, ...]:
     return tuple(replace(file, turn=turns[file.name] or 1) if file.name in turns else file for file in files)
 
 
-def upright_size(size: tuple[int, int], turn: int) -> tuple[int, int]:
+def turned_map_size(size: tuple[int, int], turn: int) -> tuple[int, int]:
     """Height and width of a map that is turned so."""
     return size[::-1] if is_swapped(turn) else size
-
-
-MOST_COLOURS = 256
-"""A picture with more colours is a photo, not a label map."""
-_TRIED = 3
-_Any = TypeVar("_Any")
 
 
 @dataclass(frozen=True)
@@ -132,8 +137,8 @@ class MapSide:
     extra: tuple[str, ...] = ()
     twins: tuple[str, ...] = ()
     """Pictures that share a map: a.jpg and a.png."""
-    doubtful: tuple[str, ...] = ()
-    """Pictures with an EXIF orientation of whose maps nobody can tell which way up they are."""
+    ambiguous: tuple[str, ...] = ()
+    """Pictures with an EXIF orientation whose maps would fit both ways up."""
 
     @property
     def name(self) -> str:
@@ -141,22 +146,30 @@ class MapSide:
         return printable_path(self.root)
 
     @property
-    def has_maps(self) -> bool:
-        """Whether any picture has a map."""
-        return any(file.label is not None for file in self.files)
+    def labels(self) -> list[ImageFile]:
+        """The label maps that there are."""
+        return [file.label for file in self.files if file.label is not None]
 
-    def without(self, reasons: dict[str, str], phase: str) -> MapSide:
-        """The side when the named pictures are refused."""
-        files = tuple(file for file in self.files if file.name not in reasons)
-        return replace(self, pictures=self.pictures.without(reasons, phase), files=files)
+    @property
+    def all_rejected(self) -> list[RejectedFile]:
+        """Pictures and maps that cannot be read, the pictures first."""
+        return [*self.pictures.scan.rejected, *self.rejected]
 
-    def leaving(self, out: Collection[RejectedFile]) -> MapSide:
-        """The side without these pictures, which are no fault of their files."""
-        names = {item.name for item in out}
+    def count_values(self, coded: str) -> MapContents:
+        """The numbers in the map of each file, for which every map is decoded."""
+        return count_all_values([file.label for file in self.files], coded)
+
+    def without_maps(self, reasons: dict[str, str], phase: str) -> MapSide:
+        """The side when the pictures are refused whose maps cannot be used for these reasons."""
+        pictures = self.pictures.without({name: f"its label map: {text}" for name, text in reasons.items()}, phase)
+        return replace(self, pictures=pictures, files=tuple(file for file in self.files if file.name not in reasons))
+
+    def select(self, is_kept: Callable[[str], bool]) -> MapSide:
+        """The side with those pictures alone whose names are kept; the others are not refused."""
         scan = self.pictures.scan
-        kept = replace(scan, files=tuple(file for file in scan.files if file.name not in names))
-        files = tuple(file for file in self.files if file.name not in names)
-        return replace(self, pictures=replace(self.pictures, scan=kept), files=files, unlabelled=tuple(out))
+        kept = replace(scan, files=tuple(file for file in scan.files if is_kept(file.name)))
+        files = tuple(file for file in self.files if is_kept(file.name))
+        return replace(self, pictures=replace(self.pictures, scan=kept), files=files)
 
 
 def gather_maps(root: PathLike, options: ImageOptions, *, labelled: bool) -> MapSide:
@@ -169,51 +182,48 @@ def gather_maps(root: PathLike, options: ImageOptions, *, labelled: bool) -> Map
             not lacking, f"{printable_path(top)}: no folder {' and '.join(lacking)}; expected are images/ and labels/"
         )
     elif not os.path.isdir(images):
-        return _plain(top, scan_folder(top, follow_links=options.follow_links))
+        return _side_without_maps(top, scan_folder(top, follow_links=options.follow_links))
     pictures = scan_folder(images, follow_links=options.follow_links)
-    if not labelled and next(_below(labels), None) is None:
-        return replace(_plain(top, pictures), notes=(*pictures.notes, *_beside(top)))
+    if not labelled and next(_iter_images(labels), None) is None:
+        return replace(_side_without_maps(top, pictures), notes=(*pictures.notes, *_describe_unread(top)))
     maps = scan_folder(labels, follow_links=options.follow_links)
-    return _paired(top, pictures, maps, labelled)
+    return _pair_scans(top, pictures, maps, labelled)
 
 
-def _plain(top: str, scan: Scan) -> MapSide:
-    return MapSide(top, ImageSide(scan), paired_files(scan.files, {}), notes=scan.notes)
+def _side_without_maps(top: str, scan: Scan) -> MapSide:
+    return MapSide(top, ImageSide(scan), pair_files(scan.files, {}), notes=scan.notes)
 
 
-def _paired(top: str, pictures: Scan, maps: Scan, labelled: bool) -> MapSide:
+def _pair_scans(top: str, pictures: Scan, maps: Scan, labelled: bool) -> MapSide:
     """Pictures and maps of the same stem."""
     usable = {stem(file.name): file for file in sorted(maps.files, key=lambda file: lower_suffix(file.name) == ".png")}
     broken = {stem(item.name): item for item in maps.rejected if stem(item.name) not in usable}
     here = {stem(file.name) for file in pictures.files} | {stem(item.name) for item in pictures.rejected}
     names = [file.name for file in pictures.files]
     used = {file.name for mark, file in usable.items() if mark in here}
-    files, doubtful, told = oriented(paired_files(pictures.files, usable))
+    files, ambiguous, taken_as = orient_maps(pair_files(pictures.files, usable))
+    notes = [*pictures.notes, *maps.notes, *_describe_unread(top)]
+    if taken_as:
+        what = "maps of mirrored, square or upside-down pictures with an EXIF orientation are taken as the others are"
+        notes.append(f"{printable_path(top)}: {what}: {taken_as}")
+    stems = Counter(map(stem, names))
     side = MapSide(
         top,
         ImageSide(pictures),
         files,
-        notes=(*pictures.notes, *maps.notes, *_beside(top), *_told(top, told)),
+        notes=tuple(notes),
         missing=tuple(name for name in names if stem(name) not in usable and stem(name) not in broken),
         extra=tuple(file.name for file in maps.files if file.name not in used),
-        twins=_twins(names),
-        doubtful=doubtful,
+        twins=tuple(name for name in names if stems[stem(name)] > 1),
+        ambiguous=ambiguous,
     )
     if not labelled:
         lost = (replace(item, name=f"{LABELS}/{item.name}", kind="unscored") for item in broken.values())
         return replace(side, rejected=tuple(lost))
-    return side.without(
-        {name: _map_reason(broken[stem(name)].reason) for name in names if stem(name) in broken}, "scan"
-    )
+    return side.without_maps({name: broken[stem(name)].reason for name in names if stem(name) in broken}, "scan")
 
 
-def _told(top: str, how: str) -> list[str]:
-    """A note on maps whose sizes did not say which way up they are."""
-    what = "maps of mirrored, square or upside-down pictures with an EXIF orientation are taken as the others"
-    return [f"{printable_path(top)}: {what} are: {how}"] if how else []
-
-
-def paired_files(pictures: Sequence[ImageFile], maps: dict[str, ImageFile]) -> tuple[MapFile, ...]:
+def pair_files(pictures: Sequence[ImageFile], maps: dict[str, ImageFile]) -> tuple[MapFile, ...]:
     """Each picture with the map of its stem."""
     return tuple(MapFile(file, maps.get(stem(file.name)), file.size) for file in pictures)
 
@@ -223,18 +233,7 @@ def stem(name: str) -> str:
     return os.path.splitext(name)[0]
 
 
-def _map_reason(reason: str) -> str:
-    """Why a picture is refused whose map is."""
-    return f"its label map: {reason}"
-
-
-def _twins(names: Iterable[str]) -> tuple[str, ...]:
-    names = list(names)
-    counts = Counter(map(stem, names))
-    return tuple(name for name in names if counts[stem(name)] > 1)
-
-
-def _beside(top: str) -> list[str]:
+def _describe_unread(top: str) -> list[str]:
     """A note on what lies beside images/ and labels/ and is not read."""
     with os.scandir(top) as entries:
         names = [
@@ -251,18 +250,22 @@ def is_map_folder(path: PathLike) -> bool:
 
     Classes that happen to be called so are no such folder: a file that pairs up must look like a label map.
     """
-    pairs = _pairs(path)
-    return any(True for _ in pairs) if os.path.isfile(os.path.join(path, FILE)) else any(map(_is_pair, _first(pairs)))
+    pairs = _iter_pairs(path)
+    return (
+        any(True for _ in pairs)
+        if os.path.isfile(os.path.join(path, CLASS_FILE))
+        else any(map(_is_pair, islice(pairs, _TRIED)))
+    )
 
 
-def mispaired(path: PathLike) -> str:
+def describe_mispairing(path: PathLike) -> str:
     """A sentence if a folder has pictures in images/ but no label map, or none of the same name; or nothing."""
-    folders = {entry.name for entry in _entries(path) if is_folder(entry)}
-    if text := _misnamed(path, folders) or _closed(path, folders):
+    folders = {entry.name for entry in _list_entries(path) if is_folder(entry)}
+    if text := _describe_misnamed(path, folders) or _describe_unreadable(path, folders):
         return text
-    if folders not in ({IMAGES}, {IMAGES, LABELS}) or any(True for _ in _pairs(path)):
+    if folders not in ({IMAGES}, {IMAGES, LABELS}) or any(True for _ in _iter_pairs(path)):
         return ""
-    pictures, maps = (sorted(_first(_below(os.path.join(path, name)))) for name in (IMAGES, LABELS))
+    pictures, maps = (sorted(islice(_iter_images(os.path.join(path, name)), _TRIED)) for name in (IMAGES, LABELS))
     if pictures and not maps:
         hint = f"a PNG of class numbers or colours is expected, as {LABELS}/{stem(pictures[0])}.png"
         return f"{printable_path(path)}: pictures in images/, but no label map in labels/; for each picture {hint}"
@@ -272,8 +275,8 @@ def mispaired(path: PathLike) -> str:
     return f"{printable_path(path)}: no label map has the name of a picture; expected is the same name, {names}"
 
 
-def _closed(path: PathLike, folders: set[str]) -> str:
-    """A sentence if images/ or labels/ may not be looked into; or nothing."""
+def _describe_unreadable(path: PathLike, folders: set[str]) -> str:
+    """A sentence if images/ or labels/ cannot be opened; or nothing."""
     for name in sorted(folders) if folders <= {IMAGES, LABELS} else ():
         try:
             os.scandir(os.path.join(path, name)).close()
@@ -282,47 +285,44 @@ def _closed(path: PathLike, folders: set[str]) -> str:
     return ""
 
 
-def _misnamed(path: PathLike, folders: set[str]) -> str:
+def _describe_misnamed(path: PathLike, folders: set[str]) -> str:
     """A sentence if a folder is meant to have label maps, and they lie elsewhere than in labels/; or nothing."""
-    named = os.path.isfile(os.path.join(path, FILE))
+    named = os.path.isfile(os.path.join(path, CLASS_FILE))
     if LABELS in folders or not (named or IMAGES in folders):
         return ""
-    pictures = {stem(name) for name in _below(os.path.join(path, IMAGES))} if IMAGES in folders else set()
-    other = next((name for name in sorted(folders - {IMAGES}) if _is_twin(path, name, pictures)), None)
+    pictures = {stem(name) for name in _iter_images(os.path.join(path, IMAGES))} if IMAGES in folders else set()
+    other = next((name for name in sorted(folders - {IMAGES}) if _has_map_of(path, name, pictures)), None)
     if other is not None:
         return f"{printable_path(path)}: label maps are expected in {LABELS}/, there is {other}/; rename it to {LABELS}"
     missing = f"pictures are expected in {IMAGES}/ and their label maps in {LABELS}/"
-    return f"{printable_path(path)}: has a {FILE}, so {missing}; there is neither" if named and not pictures else ""
+    return (
+        f"{printable_path(path)}: has a {CLASS_FILE}, so {missing}; there is neither" if named and not pictures else ""
+    )
 
 
-def _is_twin(path: PathLike, name: str, pictures: set[str]) -> bool:
+def _has_map_of(path: PathLike, name: str, pictures: set[str]) -> bool:
     """Whether a folder has a PNG that looks like a label map for one of the pictures."""
-    found = (file for file in _below(os.path.join(path, name)) if stem(file) in pictures)
-    return any(_is_map(os.path.join(path, name, file)) for file in _first(found))
+    maps = (file for file in _iter_images(os.path.join(path, name)) if stem(file) in pictures)
+    return any(_is_map(os.path.join(path, name, file)) for file in islice(maps, _TRIED))
 
 
-def _pairs(path: PathLike) -> Iterator[tuple[str, str]]:
+def _iter_pairs(path: PathLike) -> Iterator[tuple[str, str]]:
     """Paths of pictures and of the files in labels/ that have their names."""
     images, labels = os.path.join(path, IMAGES), os.path.join(path, LABELS)
     if not (os.path.isdir(images) and os.path.isdir(labels)):
         return
-    maps = {stem(name): name for name in _below(labels)}
-    for name in sorted(_below(images)):
+    maps = {stem(name): name for name in _iter_images(labels)}
+    for name in sorted(_iter_images(images)):
         if stem(name) in maps:
             yield os.path.join(images, name), os.path.join(labels, maps[stem(name)])
 
 
-def _first(found: Iterator[_Any]) -> list[_Any]:
-    """The first few."""
-    return [item for item, _ in zip(found, range(_TRIED), strict=False)]
-
-
-def _below(folder: str, below: str = "") -> Iterator[str]:
+def _iter_images(folder: str, below: str = "") -> Iterator[str]:
     """Names of the files below a folder that end like images; nothing is opened."""
-    for entry in sorted(_entries(os.path.join(folder, below)), key=lambda entry: entry.name):
+    for entry in sorted(_list_entries(os.path.join(folder, below)), key=lambda entry: entry.name):
         name = os.path.join(below, entry.name)
         if entry.is_dir(follow_symlinks=False):
-            yield from _below(folder, name)
+            yield from _iter_images(folder, name)
         elif lower_suffix(entry.name) in SUFFIXES and os.path.isfile(entry.path):
             yield name
 
@@ -332,7 +332,7 @@ def is_folder(entry: os.DirEntry[str]) -> bool:
     return entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry.path))
 
 
-def _entries(folder: PathLike) -> list[os.DirEntry[str]]:
+def _list_entries(folder: PathLike) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return [entry for entry in entries if not is_hidden(entry.name)]
@@ -343,10 +343,10 @@ def _entries(folder: PathLike) -> list[os.DirEntry[str]]:
 def _is_pair(pair: tuple[str, str]) -> bool:
     """Whether the second file may be the label map of the first: a JPEG only if it has the picture's size."""
     try:
-        map_header(read_part(pair[1]))
+        read_map_header(read_part(pair[1]))
         return _is_map(pair[1])
     except WrongKind:
-        return _size(pair[0]) == _size(pair[1]) is not None
+        return _read_size(pair[0]) == _read_size(pair[1]) is not None
     except (OSError, BadMap):
         return False
 
@@ -355,11 +355,11 @@ def _is_map(path: str) -> bool:
     """Whether a file looks like a label map: numbers, a palette, or few colours."""
     try:
         data = read_part(path)
-        head = map_header(data)
+        head = read_map_header(data)
         if head.kind not in (RGB, RGBA) or head.depth == 16:
             return True
         step, seen, colours = max(1, head.width * head.height // 4096), 0, set[int]()
-        for part in raw_parts(data, "colours"):
+        for part in iter_numbers(data, "colours"):
             colours.update(part.reshape(-1)[-seen % step :: step].tolist())
             seen += part.size
         return len(colours) <= MOST_COLOURS
@@ -367,9 +367,9 @@ def _is_map(path: str) -> bool:
         return False
 
 
-def _size(path: str) -> tuple[int, int] | None:
+def _read_size(path: str) -> tuple[int, int] | None:
     try:
-        found = read_header(read_part(path))
+        head = read_header(read_part(path))
     except (OSError, UnreadableImage):
         return None
-    return found.height, found.width
+    return head.height, head.width

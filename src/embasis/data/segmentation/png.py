@@ -46,7 +46,7 @@ _CHANNELS = {GREY: 1, RGB: 3, PALETTE: 1, GREY_ALPHA: 2, RGBA: 4}
 _PASSES = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
 _PIECE = 2**20  # bytes that are inflated at once to be counted
 
-Numbers = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[Any]]
 
 
 class NotPng(UnreadableImage):
@@ -85,7 +85,7 @@ class Png:
         return total
 
 
-def png_header(data: bytes) -> Png:
+def read_png_header(data: bytes) -> Png:
     """The header alone; UnreadableImage where there is none, or one that asks for too many pixels."""
     if (kind := detect_format(data)) != "PNG":
         raise NotPng(kind)
@@ -101,13 +101,13 @@ def png_header(data: bytes) -> Png:
     return Png(width, height, depth, colour, laced == 1)
 
 
-def png_numbers(data: bytes) -> Numbers:
+def read_png_numbers(data: bytes) -> IntArray:
     """All numbers of the file, uint8 or uint16, by the table above; UnreadableImage says why there are none."""
-    head = png_header(data)
-    return joined(head, png_parts(data, head))
+    head = read_png_header(data)
+    return join_parts(head, iter_png_parts(data, head))
 
 
-def joined(head: Png, parts: Iterable[Numbers]) -> Numbers:
+def join_parts(head: Png, parts: Iterable[IntArray]) -> IntArray:
     """The parts of a whole file, together."""
     whole = None
     for (left, top, right, bottom), part in zip(iter_boxes(head.width, head.height), parts, strict=True):
@@ -117,25 +117,25 @@ def joined(head: Png, parts: Iterable[Numbers]) -> Numbers:
     return whole
 
 
-def png_parts(data: bytes, head: Png) -> Iterator[Numbers]:
-    """The numbers part by part, in the order of `boxes`: those of colours have many bytes for each pixel."""
+def iter_png_parts(data: bytes, head: Png) -> Iterator[IntArray]:
+    """The numbers part by part, in the order of `iter_boxes`: those of colours have many bytes for each pixel."""
     if (head.kind, head.depth) not in _MODES:
         raise UnreadableImage(f"a {head.name} PNG is not read")
     check_png(data)
-    stream = b"".join(chunk for kind, chunk in _chunks(data) if kind == b"IDAT")
+    stream = b"".join(chunk for kind, chunk in _list_chunks(data) if kind == b"IDAT")
     _require_rows(head, stream)
     mode, packed = _MODES[head.kind, head.depth]
     ends = "BL" if packed.endswith(";16") else ("",)
-    images = [_inflated(head, stream, mode, packed + end) for end in ends]
+    images = [_decode_rows(head, stream, mode, packed + end) for end in ends]
     for box in iter_boxes(head.width, head.height):
         high, *low = (np.asarray(image.crop(box)) for image in images)
         yield high.astype(np.uint16) << 8 | low[0] if low else high
 
 
-def png_palette(data: bytes) -> tuple[Numbers, Numbers]:
+def read_palette(data: bytes) -> tuple[IntArray, IntArray]:
     """Colours (256, 3) and opacities (256) of a palette; black and opaque where it says nothing."""
     check_png(data)
-    chunks = dict(_chunks(data))
+    chunks = dict(_list_chunks(data))
     colours, opacity = np.zeros((256, 3), np.uint8), np.full(256, 255, np.uint8)
     stored = np.frombuffer(chunks.get(b"PLTE", b""), np.uint8)[:768]
     colours[: len(stored) // 3] = stored[: len(stored) // 3 * 3].reshape(-1, 3)
@@ -144,30 +144,30 @@ def png_palette(data: bytes) -> tuple[Numbers, Numbers]:
     return colours, opacity
 
 
-def _chunks(data: bytes) -> list[tuple[bytes, bytes]]:
-    """(kind, content) of the chunks of a file that `check_png` has passed; what follows their end is not looked at."""
-    found, at = list[tuple[bytes, bytes]](), 8
-    while not found or found[-1][0] != b"IEND":
+def _list_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
+    """(kind, content) of the chunks of a file that `check_png` has passed; what follows their end is not read."""
+    chunks, at = list[tuple[bytes, bytes]](), 8
+    while not chunks or chunks[-1][0] != b"IEND":
         length = int.from_bytes(data[at : at + 4], "big")
-        found.append((data[at + 4 : at + 8], data[at + 8 : at + 8 + length]))
+        chunks.append((data[at + 4 : at + 8], data[at + 8 : at + 8 + length]))
         at += 12 + length
-    return found
+    return chunks
 
 
 def _require_rows(head: Png, stream: bytes) -> None:
     """All rows are there; no more than those are inflated."""
     missing, unpacker = head.length, zlib.decompressobj()
     try:
-        found = len(unpacker.decompress(stream, min(missing, _PIECE)))
-        while found and (missing := missing - found):
-            found = len(unpacker.decompress(unpacker.unconsumed_tail, min(missing, _PIECE)))
+        count = len(unpacker.decompress(stream, min(missing, _PIECE)))
+        while count and (missing := missing - count):
+            count = len(unpacker.decompress(unpacker.unconsumed_tail, min(missing, _PIECE)))
     except zlib.error as error:
         raise UnreadableImage("damaged PNG: its pixels") from error
     if missing:
         raise UnreadableImage("truncated PNG")
 
 
-def _inflated(head: Png, stream: bytes, mode: str, packed: str) -> Image.Image:
+def _decode_rows(head: Png, stream: bytes, mode: str, packed: str) -> Image.Image:
     from PIL import Image
 
     try:

@@ -32,7 +32,7 @@ from torch.nn import functional as F  # noqa: N812 — its usual name
 
 from embasis.data.images.decode import decode, orient
 from embasis.data.images.header import UnreadableImage
-from embasis.data.segmentation.labels import IGNORED, BadMap, class_map
+from embasis.data.segmentation.labels import IGNORED, BadMap, decode_classes
 from embasis.data.workers.process import Json, describe_failure, read_checked, request_for
 from embasis.types import ClassTable, MapPlan, MapPreparation
 
@@ -337,7 +337,7 @@ def read_picture(request: Json) -> Tensor:
 def read_labels(request: Json, table: ClassTable) -> Tensor:
     """uint8 (H, W) of a label map, upright; UnreadableImage says why there is none."""
     try:
-        return orient(class_map(read_checked(request), table), request["turn"])
+        return orient(decode_classes(read_checked(request), table), request["turn"])
     except BadMap as error:
         raise UnreadableImage(f"its label map: {error}") from error
     except Exception as error:  # the same reasons as those of a picture
