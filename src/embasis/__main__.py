@@ -5,7 +5,7 @@ from embasis.streams import standard_streams
 
 
 def main() -> None:
-    """The command line; a Ctrl-C is heard, and closed streams are open, before the imports of a second or two begin."""
+    """Handle Ctrl-C and open closed streams, then import and run the command line."""
     handle_interrupts()
     with standard_streams():
         from embasis.cli import main as commands

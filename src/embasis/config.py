@@ -35,7 +35,7 @@ from embasis.networks import BACKBONES, PRETRAINED, SEGMENTERS
 from embasis.types import ImagePlan, MapPlan, Plan
 
 Table = dict[str, Any]
-Entry = Callable[..., Any]
+EntryFunction = Callable[..., Any]
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -214,14 +214,14 @@ def known_keys(raw: Table) -> dict[str, tuple[str, ...]]:
     return {**keys, "data": (*DATA_KEYS, *(inspect.signature(entry).parameters if entry else ()))}
 
 
-def registry(table: str) -> Mapping[str, Entry]:
+def registry(table: str) -> Mapping[str, EntryFunction]:
     """The entries that a table's `name`, or `dataset`, can be."""
     networks: Mapping[str, Any] = {**BACKBONES, **PRETRAINED, **SEGMENTERS}
     tables: dict[str, Mapping[str, Any]] = {"method": METHODS, "network": networks, "data": DATASETS}
     return tables[table]
 
 
-def entry_of(table: str, name: str) -> Entry:
+def entry_of(table: str, name: str) -> EntryFunction:
     """The registry's entry, or a ConfigError that lists what is known."""
     kind = {"data": "data set"}.get(table, table)
     return lookup(registry(table), family(name) if table == "network" else name, kind)
@@ -232,13 +232,13 @@ def family(name: str) -> str:
     return name.partition(":")[0]
 
 
-def settings_of(entry: Entry) -> tuple[str, ...]:
+def settings_of(entry: EntryFunction) -> tuple[str, ...]:
     """A method's or network's settings are its keyword-only arguments."""
     parameters = inspect.signature(entry).parameters.values()
     return tuple(parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY)
 
 
-def bind(kind: str, entry: Entry, settings: Mapping[str, Any], names: Sequence[str]) -> Table:
+def bind(kind: str, entry: EntryFunction, settings: Mapping[str, Any], names: Sequence[str]) -> Table:
     """`settings` checked against the entry's signature: names and types, with its defaults filled in."""
     parameters = inspect.signature(entry).parameters
     hints = typing.get_type_hints(entry.__init__ if inspect.isclass(entry) else entry)

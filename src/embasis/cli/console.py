@@ -1,4 +1,4 @@
-"""What all commands share: printing that never stops a run, progress, one sentence for every failure."""
+"""What all commands share: printing that never stops a run, progress bars, and one sentence for every failure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from embasis.report.run_view import public
 from embasis.resources import MORE_THREADS, lacks_memory, lacks_threads
 
 DEBUG, STOOD = "embasis.debug", "embasis.stood"
-"""What a command keeps in its context: whether tracebacks are wanted, and the facts of a run that has failed."""
+"""Keys of a command's context: whether tracebacks are wanted, and the facts of a run that has failed."""
 LAUNCHER = "TORCHELASTIC_ERROR_FILE"
-"""The variable by which torchrun says where a failure is to be written; it makes 1 of every exit code."""
+"""The variable in which torchrun names the file for a failure; it makes 1 of every exit code."""
 OTHER_FOLDER = "name another folder with -o"
 BUG = "this is a bug in embasis; run again with --debug"
 
@@ -29,8 +29,8 @@ BUG = "this is a bug in embasis; run again with --debug"
 def echo(text: str = "", err: bool = False) -> None:
     """Print, with control characters made visible. A reader who has gone away (`| head`) is no reason to stop."""
     shown = "\n".join(visible(line) for line in text.split("\n"))
-    for take in _takers:
-        take(shown)
+    for copy in _copies:
+        copy(shown)
     try:
         click.echo(shown, err=err)
     except UnicodeEncodeError:
@@ -40,17 +40,18 @@ def echo(text: str = "", err: bool = False) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2 if err else 1)
 
 
-_takers: list[Callable[[str], None]] = []
+_copies: list[Callable[[str], None]] = []
+"""Functions that get every text that is printed."""
 
 
 @contextmanager
-def copied(take: Callable[[str], None]) -> Iterator[None]:
-    """Whatever is said meanwhile goes there too, also when nobody reads the terminal any more."""
-    _takers.append(take)
+def copied(copy: Callable[[str], None]) -> Iterator[None]:
+    """Whatever is printed meanwhile goes there too, also when nobody reads the terminal any more."""
+    _copies.append(copy)
     try:
         yield
     finally:
-        _takers.remove(take)
+        _copies.remove(copy)
 
 
 def shareable(text: str, path: Path | None = None) -> str:
@@ -63,7 +64,7 @@ def shareable(text: str, path: Path | None = None) -> str:
 
 
 def warn(texts: Sequence[str]) -> None:
-    """A line on stderr for each."""
+    """Print a line on stderr for each text."""
     for text in texts:
         echo(f"warning: {text}", err=True)
 
@@ -87,18 +88,18 @@ class Commands(click.Group):
         return super().parse_args(ctx, [word for word in own if word != "--debug"] + args[len(own) :])
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        """As usual; what was typed is quoted in part if it is long."""
-        with brief_usage():
+        """As usual, but a long argument is quoted only in part."""
+        with short_usage_errors():
             return super().make_context(*args, **extra)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command and its words; none of them is read as what it is not meant for."""
-        name, command, words = super().resolve_command(ctx, args)
+        """The command and its arguments; none of them is read as what it is not meant for."""
+        name, command, arguments = super().resolve_command(ctx, args)
         if command is not None:
-            refuse_dashes(command, words)
-        return name, command, words
+            refuse_dashes(command, arguments)
+        return name, command, arguments
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; warnings of ours are printed, errors become sentences."""
@@ -106,13 +107,13 @@ class Commands(click.Group):
             warnings.simplefilter("always", EmbasisWarning)
             warnings.showwarning = show_warning(warnings.showwarning)
             try:
-                with brief_usage():
+                with short_usage_errors():
                     return super().invoke(ctx)
             except (click.ClickException, click.exceptions.Exit, click.Abort):
                 raise
             except (Exception, KeyboardInterrupt) as error:
                 sentence, code = failure(error)
-                tell_launcher(error, ctx.meta.get(STOOD))
+                write_launcher_error(error, ctx.meta.get(STOOD))
                 if ctx.meta.get(DEBUG):
                     echo("".join(traceback.format_exception(error)).rstrip(), err=True)
                 echo(f"embasis: {visible(sentence)}", err=True)
@@ -120,8 +121,8 @@ class Commands(click.Group):
 
 
 @contextmanager
-def brief_usage() -> Iterator[None]:
-    """What click says of words that it cannot use has a length, too."""
+def short_usage_errors() -> Iterator[None]:
+    """Shorten the sentence in which click quotes an argument that it cannot use."""
     try:
         yield
     except click.ClickException as error:
@@ -129,13 +130,13 @@ def brief_usage() -> Iterator[None]:
         raise
 
 
-def refuse_dashes(command: click.Command, words: Sequence[str]) -> None:
+def refuse_dashes(command: click.Command, arguments: Sequence[str]) -> None:
     """An option whose value was forgotten must not swallow the next one; a file named like an option is not one."""
     options = [item for item in command.params if isinstance(item, click.Option)]
     names = {"-h", "--help", *(name for item in options for name in item.opts)}
     valued = {name for item in options if not item.is_flag for name in item.opts}
     before = ""
-    for word in words:
+    for word in arguments:
         if before in valued:
             rule = f"{before} needs a value, got the option {word!r}; write ./{word} for a file of that name"
             require(word not in {*names, "--"}, rule, ConfigError)
@@ -173,7 +174,7 @@ def show_warning(usual: Callable[..., None]) -> Callable[..., None]:
 
 
 def failure(error: BaseException) -> tuple[str, int]:
-    """What to tell the user, and the exit code."""
+    """The sentence for the user, and the exit code."""
     if isinstance(error, EmbasisError):
         return str(error), error.exit_code
     if isinstance(error, KeyboardInterrupt):
@@ -197,8 +198,8 @@ def facts_of(error: BaseException, path: Path | None = None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def tell_launcher(error: BaseException, stood: Mapping[str, Any] | None) -> None:
-    """The same facts as in error.json, where a launcher asks for them; `stood` are those of a run."""
+def write_launcher_error(error: BaseException, stood: Mapping[str, Any] | None) -> None:
+    """Write the facts of error.json where a launcher wants them; `stood` are those of a run."""
     place = os.environ.get(LAUNCHER)
     if place and not isinstance(error, Interrupted):
         from embasis.storage import atomic
@@ -209,9 +210,9 @@ def tell_launcher(error: BaseException, stood: Mapping[str, Any] | None) -> None
 
 @contextmanager
 def progress_bar(title: str, total: float) -> Iterator[Callable[[float, str], None]]:
-    """A bar on stderr; `show(done, words)` moves it. Nothing when stderr is not a terminal."""
+    """A bar on stderr; `show(done, text)` moves it. Nothing when stderr is not a terminal."""
     if not sys.stderr.isatty():
-        yield lambda done, words: None
+        yield lambda done, text: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -223,7 +224,7 @@ def progress_bar(title: str, total: float) -> Iterator[Callable[[float, str], No
     with suppress(OSError):
         bar.start()
     try:
-        yield lambda done, words: bar.update(task, completed=done, description=words)
+        yield lambda done, text: bar.update(task, completed=done, description=text)
     finally:
         with suppress(OSError):
             bar.stop()

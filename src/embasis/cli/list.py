@@ -36,7 +36,7 @@ WIDTH = 80
 
 
 @dataclass(frozen=True)
-class Entry:
+class ListedEntry:
     """A registered function: name, its settings with their defaults, and the first line of its docstring."""
 
     name: str
@@ -66,7 +66,7 @@ def indent_text(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6, break_on_hyphens=False)
 
 
-def read_entries(kind: str) -> list[Entry]:
+def read_entries(kind: str) -> list[ListedEntry]:
     """All entries of one kind, in the order of its dicts."""
     module, variables = REGISTRIES[kind]
     tree = parse_module(module)
@@ -100,11 +100,11 @@ def find_function(tree: ast.Module, name: str) -> ast.FunctionDef:
     raise LookupError(name)
 
 
-def describe_function(name: str, function: ast.FunctionDef) -> Entry:
+def describe_function(name: str, function: ast.FunctionDef) -> ListedEntry:
     """Keyword-only arguments are settings; a data set's plain arguments with a default are, too."""
     plain, keyword_only = function.args.args, function.args.kwonlyargs
     defaults = [*function.args.defaults, *function.args.kw_defaults]
     arguments = [*plain[len(plain) - len(function.args.defaults) :], *keyword_only]
     pairs = zip(arguments, defaults, strict=True)
     settings = tuple(f"{argument.arg}={ast.unparse(default)}" for argument, default in pairs if default is not None)
-    return Entry(name, settings, (ast.get_docstring(function) or "").split("\n")[0])
+    return ListedEntry(name, settings, (ast.get_docstring(function) or "").split("\n")[0])

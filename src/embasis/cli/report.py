@@ -33,11 +33,11 @@ def format_round(record: RoundRecord) -> str:
     share = record.trusted / record.unlabelled if record.unlabelled else 0.0
     line = f"round {record.round:2d}  trusted {record.trusted:,} ({share:.0%})"
     line += f"  score {record.scores[SELECTION_SCORE]:.3f}"
-    line += f"  {format_score(record.evaluation)}" if record.evaluation else ""
-    return line + (f"  test {format_score(record.test, short=True)}" if record.test else "")
+    line += f"  {format_evaluation(record.evaluation)}" if record.evaluation else ""
+    return line + (f"  test {format_evaluation(record.test, short=True)}" if record.test else "")
 
 
-def format_score(evaluation: Evaluation, short: bool = False) -> str:
+def format_evaluation(evaluation: Evaluation, short: bool = False) -> str:
     """The agreement with true labels in one figure: mean IoU where there are maps, else accuracy."""
     if evaluation.mean_iou is not None:
         return f"mIoU {evaluation.mean_iou:.3f}"
