@@ -25,7 +25,8 @@ from embasis.config import load
 from embasis.data.images.samples import Images
 from embasis.data.images.scan import scan_folder
 from embasis.engine.features import fill_up
-from embasis.inputs.image_inputs import PIECE, open_image_inputs
+from embasis.inputs.feature_rows import STEM_BATCH
+from embasis.inputs.image_inputs import open_image_inputs
 from embasis.runs.model import model_of_run
 from embasis.runs.parts import build
 from embasis.types import Arrays, LabelSchema, Problem
@@ -47,8 +48,8 @@ def photographs(folder: Path, count: int) -> None:
 def bare(front, pixels: torch.Tensor) -> float:
     """Seconds of the forward pass alone."""
     start = time.perf_counter()
-    for piece in pixels.split(PIECE):
-        front.stem(fill_up(piece, PIECE))
+    for piece in pixels.split(STEM_BATCH):
+        front.stem(fill_up(piece, STEM_BATCH))
     return time.perf_counter() - start
 
 
@@ -73,9 +74,9 @@ def main() -> None:
         front = open_image_inputs(config)
         model = untrained(front, config)
         samples = Images.of(files).prepared(front.backbone.preparation, front.reader)
-        views = samples.stream(torch.arange(len(files)).split(PIECE))  # starts the workers, too
+        views = samples.stream(torch.arange(len(files)).split(STEM_BATCH))  # starts the workers, too
         pixels = torch.cat([view.inputs for view in views])
-        bare(front, pixels[: 2 * PIECE])
+        bare(front, pixels[: 2 * STEM_BATCH])
         ratios: dict[str, list[float]] = {"extraction": [], "predict": []}
         for _ in range(given.repeats):
             alone = bare(front, pixels)
@@ -84,8 +85,8 @@ def main() -> None:
                 pass
             reading = time.perf_counter() - start
             start = time.perf_counter()
-            for _ in model.files(files):
-                pass
+            for batch in front.iter_rows(files):
+                model.label(batch.x, batch.ids)
             labelling = time.perf_counter() - start
             ratios["extraction"].append(alone / reading)
             ratios["predict"].append(alone / labelling)
@@ -95,8 +96,8 @@ def main() -> None:
             print(f"{name}: median {statistics.median(values):.2f} of the bare forward pass over {len(values)} repeats")
         del pixels
         for part in (files, everything):
-            for _ in model.files(part):
-                pass
+            for batch in front.iter_rows(part):
+                model.label(batch.x, batch.ids)
             megabytes = psutil.Process().memory_info().rss / 2**20
             print(f"after predict on {len(part):,} images: {megabytes:.0f} MB in this process")
         front.reader.close()

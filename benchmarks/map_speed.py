@@ -37,7 +37,7 @@ from embasis.engine.labels import label_and_select
 from embasis.engine.sampling import sample_features
 from embasis.engine.scores import summarise_labels
 from embasis.engine.state import TrainSetup, TrainState
-from embasis.inputs.map_inputs import plain_table
+from embasis.inputs.map_inputs import plain_table, table_of_maps
 from embasis.runs.map_output import write_maps
 from embasis.runs.parts import RunParts, build
 from embasis.storage import DiskLabelStore, LabelMapFolder
@@ -125,13 +125,12 @@ def fitted(problem: Problem, choice: Choice) -> tuple[RunParts, TrainState, floa
 
 def label(built: RunParts, progress: TrainState, folder: Path) -> None:
     """All that a round does with the unlabelled side after its basis is fitted."""
-    assert built.maps is not None
     problem, samples = built.problem, built.problem.unlabelled
     assert isinstance(samples, MapFiles)
     setup = TrainSetup(problem, None, built.method, built.plan, DiskLabelStore(folder))
     verdict = label_and_select(setup, progress, 0, None)
     summarise_labels(verdict.parts(), CLASSES)
-    output, names = LabelMapFolder(folder / "maps", built.maps.table), list(problem.row_names or ())
+    output, names = LabelMapFolder(folder / "maps", table_of_maps(problem)), list(problem.row_names or ())
     for _ in write_maps(output, verdict.parts(), samples.sizes, problem.schema, names, ".parquet"):
         pass
 

@@ -19,11 +19,12 @@ import msgspec
 import torch
 
 from embasis import config
-from embasis.benchmark.compare import iter_problems, read_features
+from embasis.benchmark.compare import iter_problems
 from embasis.config import Config
+from embasis.data.images.folders import ImageOptions
 from embasis.engine.labels import RowLabels
 from embasis.engine.self_train import train_rounds
-from embasis.inputs.image_inputs import ImageInputs, is_images, open_image_inputs
+from embasis.inputs.load import open_inputs
 from embasis.runs.parts import RunParts, build
 from embasis.runs.precision import threshold_for_precision
 
@@ -55,10 +56,9 @@ class Kept:
 def runs(dataset: str, seed: int, settings: Config, root: str | None) -> Iterator[tuple[str, RunParts]]:
     """Every pair, ready to be run."""
     settings = msgspec.structs.replace(settings, seed=seed, method={"name": "em_basis", **settings.method})
-    front: ImageInputs | None = None
-    for pair, found in iter_problems(dataset, seed, root, {}):
-        front = front or open_image_inputs(settings) if is_images(found) else None
-        yield pair or f"seed {seed}", build(found if front is None else read_features(found, front), settings, front)
+    for pair, problem in iter_problems(dataset, seed, root, {}):
+        inputs = open_inputs(problem, settings)
+        yield pair or f"seed {seed}", build(inputs.read(problem, ImageOptions().budget), settings, inputs)
 
 
 def kept(dataset: str, pair: str, built: RunParts, asked: list[float]) -> Iterator[Kept]:

@@ -24,7 +24,7 @@ from embasis.storage import RunFolder
 def finished(path: Path) -> None:
     """A run of two rounds on digits."""
     with RunFolder(path) as folder:
-        for _ in TrainingRun(DATASETS["digits"](), load(None, ("rounds=2",)), folder).moments():
+        for _ in TrainingRun(DATASETS["digits"](), load(None, ("rounds=2",)), folder).events():
             pass
 
 

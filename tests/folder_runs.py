@@ -12,7 +12,7 @@ import pytest
 
 from embasis.config import Config, load
 from embasis.engine import train
-from embasis.inputs.image_inputs import ImageInputs
+from embasis.inputs.base import Inputs
 from embasis.runs.run import TrainingRun
 from embasis.storage import RunFolder, read_newest
 from embasis.types import Problem
@@ -40,11 +40,11 @@ def go(
     settings: Config,
     stop_after: int | None = None,
     problem: Problem | None = None,
-    front: ImageInputs | None = None,
+    inputs: Inputs | None = None,
 ) -> TrainingRun:
     """The run until its end, or until the caller walks away after so many moments."""
     with RunFolder(path) as folder:
-        run = TrainingRun(problem or toy(), settings, folder, front)
+        run = TrainingRun(problem or toy(), settings, folder, inputs)
         moments = run.events()
         for number, _ in enumerate(moments, start=1):
             if number == stop_after:

@@ -15,7 +15,7 @@ from embasis.config import Config, load
 from embasis.data.images.folders import ImageOptions, load_images
 from embasis.data.workers.reader import Reader
 from embasis.inputs.image_inputs import ImageInputs, open_image_inputs
-from embasis.runs.parts import validate_settings
+from embasis.runs.parts import resolve_for_problem
 from embasis.runs.run import TrainingRun
 from embasis.types import Problem
 from folder_runs import go
@@ -68,7 +68,7 @@ def begun(root: Path, config: Config, budget: float = 0.5, hidden: bool = False)
     unlabelled = "judged" if hidden else "paintings"
     problem = load_images(root / "photos", root / unlabelled, options=ImageOptions(budget=budget))
     front = open_image_inputs(config)
-    validate_settings(problem, config, front)
+    resolve_for_problem(problem, config, front)
     return problem, front
 
 

@@ -28,7 +28,7 @@ import time
 from embasis.cli import main
 from embasis.runs.run import TrainingRun
 from embasis.inputs.image_inputs import ImageInputs
-count, fill, steps, publishes = TrainingRun._count, ImageInputs.fill, [], [0.0]
+count, fill, steps, publishes = TrainingRun._count, ImageInputs.cache_features, [], [0.0]
 def timed(whole):
     def call(*arguments):
         began = time.monotonic()
@@ -45,7 +45,7 @@ def _fill(self, problem):
         steps.append(time.monotonic() - began)
         yield done
         began = time.monotonic()
-TrainingRun._count, ImageInputs.fill = _count, _fill
+TrainingRun._count, ImageInputs.cache_features = _count, _fill
 TrainingRun.save, TrainingRun._write_round = timed(TrainingRun.save), timed(TrainingRun._write_round)
 try:
     main(words, prog_name="embasis")

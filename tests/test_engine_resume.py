@@ -160,14 +160,14 @@ def test_a_basis_that_starts_from_class_means_in_every_round_does_not_read_the_o
 
 def test_a_finished_run_predicts_with_its_basis_and_not_with_an_older_one() -> None:
     x, end = toy().unlabelled.inputs(torch.arange(90)), undisturbed("adam")[-1]
-    expected, built = parts(run_built(fresh("adam")).model.verdict(x)), fresh("adam")
+    expected, built = parts(run_built(fresh("adam")).model.label(x)), fresh("adam")
     restored = end.restore(built)
-    assert same(expected, parts(model_of_run(built, restored).verdict(x)))
+    assert same(expected, parts(model_of_run(built, restored).label(x)))
     older = next(saved for saved in undisturbed("adam") if saved.cursor == (1, 0, 0))
     stale = replace(restored, labeller=older.restore(fresh("adam")).labeller)
-    assert not same(expected, parts(model_of_run(built, stale).verdict(x)))
+    assert not same(expected, parts(model_of_run(built, stale).label(x)))
     with pytest.raises(CorruptError, match=r"^the labeller's state lacks centre, scale, mu, "):
-        model_of_run(built, replace(restored, labeller={})).verdict(x)
+        model_of_run(built, replace(restored, labeller={})).label(x)
 
 
 def test_the_best_round_survives_a_stop_before_the_collapse() -> None:

@@ -240,5 +240,5 @@ def test_the_estimator_and_a_run_folder_of_tables_give_equal_records(tmp_path: A
     model = EMBasisClassifier(rounds=2, random_state=3).fit(x, y, unlabelled=other)
     assert records == model.records_
     assert run.model is not None
-    mean = run.model.verdict(torch.from_numpy(other)).distribution.mean.numpy()
+    mean = run.model.label(torch.from_numpy(other)).distribution.mean.numpy()
     assert np.allclose(mean, model.predict_proba(other), atol=1e-6)

@@ -17,7 +17,7 @@ from embasis import fit_images
 from embasis.benchmark.compare import run_comparison
 from embasis.data.images.samples import Images
 from embasis.errors import ConfigError, InputDataError, NumericalError
-from embasis.inputs.image_inputs import PIECE, CachedFeatures
+from embasis.inputs.feature_rows import STEM_BATCH, CachedFeatures
 from embasis.runs import run as folder
 from embasis.storage import read_newest
 from embasis.types import Arrays, Problem
@@ -131,11 +131,11 @@ def test_features_are_those_of_the_stem_whatever_the_order_and_the_interruption(
     assert isinstance(backwards.labelled, Images)
     late = backwards.labelled.take(torch.arange(70, 75))
     pieces = other.cache_features(replace(backwards, labelled=late, test=backwards.labelled))
-    assert [next(pieces), next(pieces), next(pieces)] == [(0, 78), (PIECE, 78), (2 * PIECE, 78)]
+    assert [next(pieces), next(pieces), next(pieces)] == [(0, 78), (STEM_BATCH, 78), (2 * STEM_BATCH, 78)]
     pieces.close()  # type: ignore[attr-defined]
     third, last = begun(tmp_path, settings(tmp_path / "two", depth))
     assert last.cache is not None
-    assert len(last.cache) == 2 * PIECE
+    assert len(last.cache) == 2 * STEM_BATCH
     found, rows = rows_of(read(third, last))
     assert torch.equal(found, ids)
     assert torch.equal(rows, whole)

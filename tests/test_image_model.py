@@ -56,8 +56,7 @@ def model(home: Path) -> Callable[[str], ImageModel]:
 def loaded(path: Path, **more: Any) -> ImageModel:
     """The stored model, reading in this process: a worker takes a second to start."""
     found = ImageModel.load(path, **more)
-    assert found.model.front is not None
-    found.model.front.reader.workers = 0
+    found.model.inputs.set_workers(0)
     return found
 
 
@@ -107,7 +106,7 @@ def test_pictures_are_labelled_chunk_by_chunk_as_all_at_once(
 ) -> None:
     arrays = [np.array(Image.open(path)) for path in paths(home)]
     expected = model("frozen").predict(arrays)
-    monkeypatch.setattr("embasis.api.image_model.CHUNK_ROWS", 2)
+    monkeypatch.setattr("embasis.inputs.image_inputs.CHUNK_ROWS", 2)
     found = model("frozen").predict(arrays)
     assert found.names == expected.names
     assert same(found, expected)

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from embasis.errors import CheckpointError, ConfigError, CorruptError, InputDataError
 from embasis.runs import run as folder
-from embasis.runs.model import Model, load_model
+from embasis.runs.model import TrainedModel, load_model
 from embasis.runs.run import TrainingRun
 from embasis.storage import RunFolder, read_newest
 from image_runs import CLASSES, DEPTHS, begun, folder_run, picture, read, settings, sides, whole_run
@@ -46,20 +46,20 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def means(model: Model, root: Path) -> torch.Tensor:
+def means(model: TrainedModel, root: Path) -> torch.Tensor:
     """What the model says of the unlabelled pictures."""
     problem, _ = begun(root, settings(root / "cache"))
-    ((_, verdict, broken),) = model.files(problem.unlabelled.files)  # type: ignore[attr-defined]
-    assert verdict is not None
-    assert broken == {}
-    return verdict.distribution.mean
+    files = problem.unlabelled.files  # type: ignore[attr-defined]
+    (batch,) = model.inputs.iter_rows(files)  # type: ignore[attr-defined]
+    assert batch.names == [file.name for file in files]
+    assert batch.rejected == {}
+    return model.label(batch.x, batch.ids).distribution.mean
 
 
-def loaded(path: Path) -> Model:
+def loaded(path: Path) -> TrainedModel:
     found = read_newest(path)
     model = load_model(found.facts, found.tensors, path)
-    assert model.front is not None
-    model.front.reader.workers = 0
+    model.inputs.set_workers(0)
     return model
 
 
@@ -177,8 +177,7 @@ def test_a_run_that_was_trained_on_a_gpu_labels_without_one(home: Path, depth: s
     found = read_newest(home / depth)
     found.facts["config"]["plan"]["device"] = "cuda"
     model = load_model(found.facts, found.tensors, home / depth)
-    assert model.front is not None
-    model.front.reader.workers = 0
+    model.inputs.set_workers(0)
     if not torch.cuda.is_available():
         assert torch.equal(means(model, home), torch.load(home / f"{depth}.pt", weights_only=True))
 

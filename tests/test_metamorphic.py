@@ -168,8 +168,8 @@ def drawn_in_pieces() -> tuple[Tensor, Tensor]:
     model = run(toy(), "linear", "em_basis", keep_first=1.0, keep_max=1.0, parts=DRAWN).model
     x, ids = toy().unlabelled.inputs(torch.arange(90)), toy().unlabelled.ids
     order = torch.randperm(90, generator=torch.Generator().manual_seed(2))
-    pieces = [model.verdict(x[rows], ids[rows]).pseudo.label for rows in order.split([30, 60])]
-    return model.verdict(x, ids).pseudo.label, torch.cat(pieces)[torch.argsort(order)]
+    pieces = [model.label(x[rows], ids[rows]).pseudo.label for rows in order.split([30, 60])]
+    return model.label(x, ids).pseudo.label, torch.cat(pieces)[torch.argsort(order)]
 
 
 def test_a_drawn_label_does_not_depend_on_the_batch() -> None:

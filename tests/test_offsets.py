@@ -27,7 +27,7 @@ from embasis.data.standardise import (
 )
 from embasis.data.tables.pair import check_pair, load_pair
 from embasis.errors import EmbasisWarning
-from embasis.runs.fingerprint import fingerprint, marks_of
+from embasis.inputs.fingerprint import fingerprint, marks_of
 from embasis.storage import read_newest, read_stored_table
 from embasis.types import Problem
 

@@ -171,7 +171,7 @@ def test_a_file_that_has_gone_is_left_out(tmp_path: Path) -> None:
     gone = home / "paintings" / "0ä 0.png"
     gone.unlink()
     table = read_stored_table(tmp_path / "run" / "labels" / "round-001.parquet")
-    again = make_row_gallery(run.problem, pixel_reader(run.problem, run.front), table, ())
+    again = make_row_gallery(run.problem, pixel_reader(run.problem, run.prepare().inputs.files), table, ())
     assert again is not None
     assert gone.name not in again["pictures"]
     assert len(again["items"]) == 17

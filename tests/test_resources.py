@@ -24,8 +24,7 @@ from embasis.resources import (
     require_disk,
     require_memory,
 )
-from embasis.runs.parts import build
-from embasis.runs.preflight import require_cache, require_room
+from embasis.runs.parts import build, require_run_room
 from folder_runs import config as folder_config
 from image_runs import WORDS, begun, settings, sides
 from training_runs import toy
@@ -171,18 +170,18 @@ def test_a_real_tensor_that_does_not_fit_is_said() -> None:
 def test_a_feature_cache_that_does_not_fit_on_the_disk_is_refused_before_an_image_is_read(tmp_path: Path) -> None:
     config = settings(tmp_path / "cache", "partial")
     _, front = begun(sides(tmp_path), config)
-    require_cache(front, 36)
+    front.require_cache_room(36)
     with pytest.raises(ResourceError) as caught:
-        require_cache(front, 10**12)
+        front.require_cache_room(10**12)
     text = str(caught.value)
     assert text.startswith("the feature cache of 1,000,000,000,000 more images needs ")
     assert text.endswith("; images.depth=frozen keeps less, or images.cache=DIR names a folder on another disk")
 
 
 def test_a_run_folder_that_does_not_fit_on_its_disk_is_refused(tmp_path: Path) -> None:
-    require_room(build(toy(), folder_config()), tmp_path / "run")
+    require_run_room(build(toy(), folder_config()), tmp_path / "run")
     with pytest.raises(ResourceError) as caught:
-        require_room(build(toy(), folder_config("rounds=1000000000000")), tmp_path / "run")
+        require_run_room(build(toy(), folder_config("rounds=1000000000000")), tmp_path / "run")
     assert str(caught.value).startswith("the run folder needs ")
     assert str(caught.value).endswith("; free some, or name a folder on another disk with -o")
     assert not (tmp_path / "run").exists()

@@ -112,7 +112,7 @@ def test_a_stored_model_labels_as_the_finished_run_does(tmp_path: Path) -> None:
     newest = read_newest(tmp_path / "run")
     x = toy().unlabelled.inputs(torch.arange(40))
     assert run.model is not None
-    left, right = run.model.verdict(x), load_model(newest.facts, newest.tensors, tmp_path / "run").verdict(x)
+    left, right = run.model.label(x), load_model(newest.facts, newest.tensors, tmp_path / "run").label(x)
     assert torch.equal(left.distribution.mean, right.distribution.mean)
     assert torch.equal(left.pseudo.label, right.pseudo.label)
 

@@ -104,7 +104,7 @@ def test_pictures_are_not_standardised() -> None:
 def test_scales_are_numbers_that_a_picture_can_have() -> None:
     nothing: Any = None
     with pytest.raises(ConfigError) as caught:
-        next(label_at_scales(nothing, nothing, nothing, nothing, nothing, 0, (1.0, 20.0), False))
+        next(label_at_scales(nothing, nothing, nothing, (1.0, 20.0), False))
     assert str(caught.value) == "scales must be numbers in [0.1, 10], got [1.0, 20.0]"
 
 

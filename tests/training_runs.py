@@ -16,7 +16,7 @@ from embasis.data.datasets.synthetic_digits import blobs, digits
 from embasis.engine.labels import RowLabels
 from embasis.engine.self_train import begin, train_rounds
 from embasis.engine.state import TrainState
-from embasis.runs.model import Model, model_of_run
+from embasis.runs.model import TrainedModel, model_of_run
 from embasis.runs.parts import RunParts, build
 from embasis.types import Arrays, Problem, RoundRecord, record_from_json, record_to_json
 
@@ -64,7 +64,7 @@ class Run:
         return dict(self.progress.network.state_dict())
 
     @property
-    def model(self) -> Model:
+    def model(self) -> TrainedModel:
         return model_of_run(self.built, self.progress)
 
 

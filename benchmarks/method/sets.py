@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from embasis.benchmark.compare import load_problem
 from embasis.data import DATASETS
 from embasis.data.datasets.domain_sets import PAIRS, find_data_folder
 from embasis.errors import ConfigError, InputDataError, known, require
+from embasis.inputs.load import load_dataset
 
 RESNET = "resnet50_msra_fp16.safetensors"
 SMALL_WORDS = ("network.name=small_cnn", "network.width=8")
@@ -58,7 +58,7 @@ class StudySet:
         if lacking:
             return f"no file {lacking[0].name} in {lacking[0].parent}; set --root or EMBASIS_DATA"
         try:
-            load_problem(self.dataset, 0, root, self.pairs()[0])
+            load_dataset(self.dataset, 0, root, self.pairs()[0])
         except InputDataError as error:
             return str(error)
         return None

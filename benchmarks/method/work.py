@@ -17,15 +17,17 @@ from benchmarks.method.candidates import Candidate
 from benchmarks.method.peers import PEERS, Vectors
 from benchmarks.method.rows import Row, keep, packed, read_rows, unit_file
 from benchmarks.method.sets import StudySet
-from embasis.benchmark.compare import Outcome, load_problem, read_features, run_one, score_run, train_source
+from embasis.benchmark.compare import Outcome, run_one, score_run, train_source
 from embasis.benchmark.scores import RunScore
 from embasis.config import Config
+from embasis.data.images.folders import ImageOptions
 from embasis.engine.evaluate import evaluate
 from embasis.engine.labels import BoundSelector, RowLabels, label_rows
 from embasis.engine.state import TrainState
 from embasis.errors import EmbasisError
 from embasis.functional.ranking import auroc, exact_counts
-from embasis.inputs.image_inputs import ImageInputs, is_images, open_image_inputs
+from embasis.inputs.base import Inputs
+from embasis.inputs.load import load_dataset, open_inputs
 from embasis.methods.baselines import SoftmaxLabeller
 from embasis.methods.selectors import SelectNone
 from embasis.runs.parts import RunParts, build
@@ -81,14 +83,14 @@ def work(unit: Unit, folder: Path, root: str | None) -> tuple[int, list[str]]:
     if not left:
         return 0, []
     try:
-        problem, front = ready(unit, root)
+        problem, inputs = ready(unit, root)
     except EmbasisError as error:
         return 0, [f"{unit.set.name} {unit.pair_name} seed {unit.seed} failed: {error}"]
     sources: dict[str, Source] = {}
     new, failed = 0, list[str]()
     for candidate in left:
         try:
-            row = run(candidate, unit, problem, front, sources, root)
+            row = run(candidate, unit, problem, inputs, sources, root)
         except (EmbasisError, ArithmeticError, RuntimeError, ValueError) as error:  # one must not end hours of others
             failed.append(f"{unit.set.name} {unit.pair_name} seed {unit.seed}: {candidate.name} failed: {error}")
             continue
@@ -99,27 +101,25 @@ def work(unit: Unit, folder: Path, root: str | None) -> tuple[int, list[str]]:
     return new, failed
 
 
-def ready(unit: Unit, root: str | None) -> tuple[Problem, ImageInputs | None]:
+def ready(unit: Unit, root: str | None) -> tuple[Problem, Inputs]:
     """The data of a unit, features in place of images."""
-    _, problem = load_problem(unit.set.dataset, unit.seed, root, unit.pair)
-    if not is_images(problem):
-        return problem, None
-    front = open_image_inputs(msgspec.structs.replace(ROWS.config(unit.set, root), seed=unit.seed))
-    return read_features(problem, front), front
+    _, problem = load_dataset(unit.set.dataset, unit.seed, root, unit.pair)
+    inputs = open_inputs(problem, msgspec.structs.replace(ROWS.config(unit.set, root), seed=unit.seed))
+    return inputs.read(problem, ImageOptions().budget), inputs
 
 
 def run(
     candidate: Candidate,
     unit: Unit,
     problem: Problem,
-    front: ImageInputs | None,
+    inputs: Inputs,
     sources: dict[str, Source],
     root: str | None,
 ) -> Row:
     """One candidate's row; those that differ in nothing but the method share the source model."""
     peer = candidate.method == "peer"
     settings = msgspec.structs.replace((ROWS if peer else candidate).config(unit.set, root), seed=unit.seed)
-    built = build(problem, settings, front)
+    built = build(problem, settings, inputs)
     label = (unit.set.name, unit.pair_name, candidate.name, unit.seed)
     if peer:
         score, more = run_peer(candidate, built, label)

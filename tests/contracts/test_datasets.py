@@ -13,7 +13,7 @@ import torch
 
 from embasis.data import DATASETS
 from embasis.data.segmentation.samples import MapArrays, MapFiles
-from embasis.runs.fingerprint import fingerprint
+from embasis.inputs.fingerprint import fingerprint
 from embasis.types import GroundTruth, MapPlan, MapPreparation, Problem, Samples
 from image_trees import SETS, digit_packs, plant, whole
 from test_street_sets import SETS as STREETS

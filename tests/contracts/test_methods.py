@@ -133,9 +133,9 @@ def test_hidden_labels_need_not_exist(variant: str) -> None:
 def test_the_batch_a_row_comes_in_changes_no_bit_of_its_verdict(variant: str, network: str) -> None:
     model, samples = undisturbed(variant, network).model, problem_for(network).unlabelled
     x, ids = samples.inputs(torch.arange(90)), samples.ids[:90]
-    whole = parts(model.verdict(x, ids))
+    whole = parts(model.label(x, ids))
     order = torch.randperm(90, generator=torch.Generator().manual_seed(1))
-    pieces = [parts(model.verdict(x[rows], ids[rows])) for rows in order.split([1, 2, 7, 20, 60])]
+    pieces = [parts(model.label(x[rows], ids[rows])) for rows in order.split([1, 2, 7, 20, 60])]
     back = torch.argsort(order)
     batched = {name: torch.cat([piece[name] for piece in pieces])[back] for name in whole}
     assert same(whole, batched)
@@ -145,9 +145,9 @@ def test_the_batch_a_row_comes_in_changes_no_bit_of_its_verdict(variant: str, ne
 def test_more_rows_than_a_chunk_get_the_verdicts_of_single_rows(variant: str) -> None:
     model = undisturbed(variant, "mlp").model
     x = toy().unlabelled.inputs(torch.arange(90)).repeat(8, 1)[:700]
-    whole = model.verdict(x)
+    whole = model.label(x)
     for row in (0, 511, 512, 699):
-        alone = model.verdict(x[row : row + 1], torch.tensor([row]))
+        alone = model.label(x[row : row + 1], torch.tensor([row]))
         assert same(parts(alone), parts(whole.rows(torch.tensor([row]))))
 
 

@@ -139,13 +139,13 @@ MUTANTS = (
         "test_domain_sets.py::test_a_matrix_that_unpacks_to_more_than_is_read_is_refused",
     ),
     Mutant(
-        "disk is not asked before images are read", "cli/image_options.py",
-        "                require_cache(front, total - done)\n", "",
+        "disk is not asked before images are read", "inputs/image_inputs.py",
+        "self.require_cache_room(total - done)", "pass",
         "test_resources.py::test_the_commands_ask_for_disk_before_long_work",
     ),
     Mutant(
         "disk is not asked before training", "cli/training_loop.py",
-        "require_room(run.prepare(), path)", "run.prepare()",
+        "require_run_room(run.prepare(), path)", "run.prepare()",
         "test_resources.py::test_the_commands_ask_for_disk_before_long_work",
     ),
     Mutant(

@@ -25,7 +25,7 @@ from embasis.data.standardise import find_fine_columns, settle_columns
 from embasis.engine.labels import RowLabels
 from embasis.engine.self_train import begin, train_rounds
 from embasis.errors import EmbasisWarning, InputDataError, require
-from embasis.runs.model import Model, model_of_run
+from embasis.runs.model import TrainedModel, model_of_run
 from embasis.runs.parts import build
 from embasis.types import Arrays, Fine, LabelSchema, Problem, RoundRecord
 
@@ -47,7 +47,7 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
     Rows whose label is −1 are unlabelled and taken as coming from the same place as the others; rows given as
     `unlabelled` come from another place and are standardised by themselves. Labels that are only −1 and one other
     value are read as two classes (with a warning): one class alone cannot be learned. Unsigned and boolean labels have
-    no −1, so all of their rows are labelled. Masked arrays are refused if a value is masked.
+    no −1, so all of their rows are labelled. Masked arrays are rejected if a value is masked.
 
     Parameters
     ----------
@@ -170,9 +170,9 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         refuse_masked(X=X)
         rows: NDArray[Any] = validate_data(self, X, dtype=FLOATS, reset=False)
         inputs = narrow_rows(rows)
-        if self._model.wide and rows.dtype == np.float64:
+        if self._model.needs_float64 and rows.dtype == np.float64:
             inputs = torch.from_numpy(np.require(rows, None, ["C", "W"]))
-        found = self._model.verdict(inputs).distribution
+        found = self._model.label(inputs).distribution
         mean = found.mean.double()
         mean = mean / mean.sum(1, keepdim=True)
         return LabelMoments(*(part.double().numpy() for part in (mean, found.between, found.within, found.uncertainty)))
@@ -186,7 +186,7 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
             if isinstance(event.labels, RowLabels):
                 labels.append(event.labels.pseudo.label)  # not the whole: all classes of all rows in every round
         self.records_: list[RoundRecord] = progress.records
-        self._model: Model = model_of_run(built, progress)
+        self._model: TrainedModel = model_of_run(built, progress)
         self.n_iter_ = max(len(self.records_) - 1, 0)
         if progress.status == "collapsed":
             warnings.warn(self.records_[-1].notes[0], EmbasisWarning, stacklevel=4)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,14 +16,14 @@ from embasis.benchmark.scores import RunScore
 from embasis.config import Config
 from embasis.data.datasets.domain_sets import PAIRS
 from embasis.data.datasets.street_sets import STARRED
-from embasis.data.images.folders import ImageOptions, require_budget
+from embasis.data.images.folders import ImageOptions
 from embasis.engine.domain_norm import init_domain_norm
 from embasis.engine.holdout import split_holdout
 from embasis.engine.self_train import train_rounds
 from embasis.engine.state import TrainState
 from embasis.engine.train import train_round
 from embasis.errors import ConfigError, InputDataError, known, quoted, require
-from embasis.inputs.image_inputs import ImageInputs, is_images, open_image_inputs
+from embasis.inputs.load import load_dataset, open_inputs
 from embasis.runs.parts import RunParts, build
 from embasis.types import Evaluation, Problem, RoundRecord
 
@@ -79,10 +78,9 @@ def run_variants(
             settings.refuse_moved(key, "method")
         require(key in names, f"unknown method setting {quoted(key)}; known: {known(names) or 'none'}", ConfigError)
     for seed in seeds:
-        front: ImageInputs | None = None
-        for pair, found in iter_problems(dataset, seed, root, config.data):
-            front = front or open_image_inputs(msgspec.structs.replace(config, seed=seed)) if is_images(found) else None
-            problem = found if front is None else read_features(found, front)
+        for pair, loaded in iter_problems(dataset, seed, root, config.data):
+            inputs = open_inputs(loaded, msgspec.structs.replace(config, seed=seed))
+            problem = inputs.read(loaded, ImageOptions().budget)
             sources: dict[bool, tuple[nn.Module, TrainState, float]] = {}
             learned: frozenset[str] | None = None
             for variant in variants:
@@ -92,17 +90,9 @@ def run_variants(
                 method = {"name": variant.method, **own}
                 run = Config(seed, config.standardise, config.save_seconds, {}, method, config.network,
                              config.plan, config.images, config.maps, {**config.parts, **variant.parts})  # fmt: skip
-                outcome = run_one(dataset, pair, variant.name, seed, build(problem, run, front), sources)
+                outcome = run_one(dataset, pair, variant.name, seed, build(problem, run, inputs), sources)
                 learned = outcome.learned if learned is None else learned
                 yield outcome
-
-
-def read_features(problem: Problem, front: ImageInputs) -> Problem:
-    """The problem with its images read, from the feature cache where they were read before."""
-    seen = max(total for _, total in front.cache_features(problem))
-    ready = front.feature_problem(problem)
-    require_budget(ready.rejected, seen + len(problem.rejected), ImageOptions().budget)
-    return ready
 
 
 def known_settings(method: str) -> tuple[str, ...]:
@@ -113,32 +103,15 @@ def known_settings(method: str) -> tuple[str, ...]:
 def iter_problems(dataset: str, seed: int, root: str | None, given: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
     """All pairs of a data set by name, or the one that is given; a data set that is drawn is drawn with the seed."""
     if dataset not in PAIRS or {"source", "target"} & {*given}:
-        yield load_problem(dataset, seed, root, given)
+        yield load_dataset(dataset, seed, root, given)
         return
     for source, target in PAIRS[dataset]:
-        yield load_problem(dataset, seed, root, {**given, "source": source, "target": target})
+        yield load_dataset(dataset, seed, root, {**given, "source": source, "target": target})
 
 
 def count_pairs(dataset: str, given: Mapping[str, Any]) -> int:
-    """How many problems that will be."""
+    """How many iter_problems that will be."""
     return 1 if dataset not in PAIRS or {"source", "target"} & {*given} else len(PAIRS[dataset])
-
-
-def load_problem(dataset: str, seed: int, root: str | None, given: Mapping[str, Any]) -> tuple[str, Problem]:
-    """A data set with these settings, checked, and the name of its pair; a pair that is not given is its default."""
-    entry = settings.entry_of("data", dataset)
-    names = tuple(inspect.signature(entry).parameters)
-    arguments = {key: value for key, value in given.items() if key != "dataset"}
-    if "seed" in names:
-        arguments.setdefault("seed", seed)
-    if root is not None and "root" in names:
-        arguments["root"] = root
-    bound = settings.bind("data", entry, arguments, names)
-    try:
-        return f"{bound.get('source', '')}→{bound.get('target', '')}".strip("→"), entry(**bound)
-    except PermissionError as error:
-        closed = f"{dataset}: {error.filename}: cannot be read: {error.strerror}"
-        raise InputDataError(f"{closed}; set --root or EMBASIS_DATA") from error
 
 
 def run_one(

@@ -19,9 +19,8 @@ from embasis.benchmark.ablation_table import (
 from embasis.benchmark.compare import count_pairs
 from embasis.benchmark.scores import RunScore, averaging_note
 from embasis.benchmark.tables import comparison_page
-from embasis.cli.compare import describe_score, require_folder, runs_csv, write_files
+from embasis.cli.compare import describe_score, read_beforehand, require_folder, runs_csv, write_files
 from embasis.cli.console import echo, progress_bar
-from embasis.cli.image_options import read_beforehand
 from embasis.data.datasets.domain_sets import find_data_folder
 from embasis.storage import encode_table
 

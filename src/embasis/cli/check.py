@@ -10,12 +10,8 @@ from pathlib import Path
 import click
 
 from embasis.cli.console import counted, echo
-from embasis.cli.image_options import is_image_side
-from embasis.data.images.folders import ImageOptions, check_images
-from embasis.data.segmentation.folders import MapFolders, are_map_folders, check_maps
-from embasis.data.tables.pair import Finding, check_pair
-from embasis.data.workers.reader import Reader
-from embasis.errors import ConfigError, require
+from embasis.data.tables.pair import Finding
+from embasis.inputs.load import find_problems
 from embasis.storage import require_apart, write_output
 
 
@@ -34,20 +30,8 @@ def check_sides(
     if output is not None:
         inputs = {"the labelled side": labelled, "the unlabelled side": unlabelled, "the classes": classes}
         require_apart(output, inputs)
-    kind = "images" if is_image_side(labelled) or is_image_side(unlabelled) else "tables"
-    if kind == "images":
-        options = ImageOptions(**flags, budget=budget)
-        with Reader(workers) as reader:
-            if are_map_folders(labelled, unlabelled):
-                kind = "pictures and label maps"
-                findings = check_maps(MapFolders(labelled, unlabelled, classes=classes), options, reader)
-            else:
-                require(classes is None, "classes are for label maps, the images have none", ConfigError)
-                findings = check_images(labelled, unlabelled, label=label, options=options, reader=reader)
-    else:
-        require(classes is None, "classes are for label maps, the tables have none", ConfigError)
-        require(output is None, "--output is for images, the tables have no files of their own", ConfigError)
-        findings = check_pair(labelled, unlabelled, label=label, id=id_)
+    data = {"labelled": labelled, "unlabelled": unlabelled, "label": label, "id": id_, "classes": classes}
+    kind, findings = find_problems({**data, **flags, "budget": budget}, workers, output is not None)
     for finding in findings:
         echo(f"{finding.level}: {finding.text}")
     if output is not None:

@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from embasis import config as settings
-from embasis.benchmark.compare import count_pairs, run_comparison
+from embasis.benchmark.compare import count_pairs, iter_problems, run_comparison
 from embasis.benchmark.paper_tables import paper_markdown, paper_table
 from embasis.benchmark.scores import RunScore, summarise_runs
 from embasis.benchmark.tables import comparison_page, csv_table, markdown_table, text_table
 from embasis.cli.console import OTHER_FOLDER, echo, progress_bar
-from embasis.cli.image_options import read_beforehand
+from embasis.config import Config
 from embasis.data.datasets.domain_sets import find_data_folder
+from embasis.data.images.folders import ImageOptions
 from embasis.errors import ConfigError, require
+from embasis.inputs.base import ReadProgress
+from embasis.inputs.load import open_inputs
 from embasis.resources import require_writable
 from embasis.storage import atomic, encode_table, refuse_lost_link, require_apart
 
@@ -52,6 +55,21 @@ def compare_methods(
     if output is not None:
         write_files(Path(output), comparison_files(f"Methods on {dataset}", rows))
         echo(f"wrote compare.csv, compare.md, runs.csv and report.html in {output}")
+
+
+def read_beforehand(dataset: str, config: Config, root: str | None) -> None:
+    """Fill the feature cache with all images of a data set, with a bar, so that a comparison can begin at once."""
+    with progress_bar("reading images", 1) as show:
+        for pair, problem in iter_problems(dataset, config.seed, root, config.data):
+            inputs = open_inputs(problem, config)
+            if not inputs.keeps_features(problem):
+                return
+
+            def watch(progress: ReadProgress, name: str = pair or dataset) -> None:
+                done, total = progress.done, progress.total
+                show(done / max(total, 1), f"reading images, {name}: {done:,} of {total:,}")
+
+            inputs.read(problem, ImageOptions().budget, watch)
 
 
 def describe_score(score: RunScore) -> str:

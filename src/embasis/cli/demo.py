@@ -13,7 +13,7 @@ import msgspec
 import torch
 
 from embasis import config as settings
-from embasis.benchmark.compare import Outcome, load_problem, run_comparison, score_run
+from embasis.benchmark.compare import Outcome, run_comparison, score_run
 from embasis.benchmark.scores import summarise_runs
 from embasis.benchmark.tables import text_table
 from embasis.cli.compare import comparison_files, require_folder, write_files
@@ -23,6 +23,7 @@ from embasis.cli.training_loop import train
 from embasis.config import Config
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, InputDataError
+from embasis.inputs.load import load_dataset
 from embasis.report.run_view import RunView
 from embasis.runs.checkpoint_schema import read_run_view
 from embasis.runs.environment import environment
@@ -65,7 +66,7 @@ def run_demo(task: str, output: str | None, seed: int) -> None:
             figure = f"accuracy {score.accuracy:.3f}" if score.mean_iou is None else f"mIoU {score.mean_iou:.3f}"
             echo(f"{score.method}: {figure}, {score.seconds:.0f} s")
             show(done, names[done])
-    _, problem = load_problem(task, seed, None, {})
+    _, problem = load_dataset(task, seed, None, {})
     with one_thread():
         run, progress = train_somewhere(problem, config, out, mine)
     seconds = sum(float(row["seconds"]) for row in run.timings)

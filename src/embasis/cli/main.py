@@ -233,7 +233,7 @@ def export_command(**options: Any) -> None:
       embasis export run -o sorted --as folder --images paintings
       embasis export run -o labels.json --as coco --all
     """
-    run_command("embasis.cli.export", "export_labels", options)
+    run_command("embasis.cli.export", "export_run", options)
 
 
 @main.command("check")

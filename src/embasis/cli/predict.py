@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from embasis.cli.console import echo, warn
-from embasis.cli.image_options import label_files
-from embasis.cli.mapping import write_predictions
-from embasis.data.tables.pair import order_columns
-from embasis.data.tables.read import read_exact, read_table
-from embasis.errors import ConfigError, CorruptError, quoted, require
+from embasis.cli.console import echo, progress_bar, warn
+from embasis.errors import CorruptError, require
+from embasis.inputs.base import SourceOptions
 from embasis.report.collect import kept_round
 from embasis.runs.checkpoint_schema import read_run
-from embasis.runs.model import Model, label_columns, load_model
-from embasis.runs.precision import PrecisionTarget, check_precision, threshold_for_precision
-from embasis.storage import encode_table, require_apart, write_output
+from embasis.runs.model import load_model
+from embasis.runs.predict import PredictionSummary, PredictOptions, Show, check_output, first_reasons, predict_into
+from embasis.storage import require_apart
 
 TABLE_SUFFIXES = (".csv", ".parquet")
 
@@ -40,40 +34,60 @@ def predict_labels(
     flip: bool,
 ) -> None:
     """Label the input with the run's model, write a table or a folder of maps, and print how many are trusted."""
-    suffix = Path(output).suffix
-    if precision is not None:
-        check_precision(precision)
-    require_apart(output, {"the run folder": run, "the input": input_}, folder=suffix not in TABLE_SUFFIXES)
+    options = PredictOptions(precision, sort, scales, flip)
+    is_folder = Path(output).suffix not in TABLE_SUFFIXES
+    require_apart(output, {"the run folder": run, "the input": input_}, folder=is_folder)
     stored = read_run(run, generation)
     require(stored.facts.get("records"), f"{run}: no round has ended yet; go on with embasis fit", CorruptError)
     warn(describe_collapse(run, stored.facts))
-    if not stored.facts.get("maps"):
-        rule = f"output must end in .csv or .parquet, got {quoted(output)}"
-        require(suffix in TABLE_SUFFIXES, rule, ConfigError)
-        require(scales == (1.0,) and not flip, "--scales and --flip are for runs with label maps", ConfigError)
+    many_sites = bool(stored.facts.get("maps"))
+    check_output(output, options, many_sites)
     model = load_model(stored.facts, stored.tensors, Path(run), sealed=stored.sealed)
-    if model.maps is not None:
-        require(sort is None, "--sort is for tables; maps.csv has mean_variance to sort by", ConfigError)
-        model.maps.reader.workers = 1 if workers is None else workers
-        write_predictions(model, input_, output, scales, flip, follow_links, precision)
+    model.inputs.set_workers(1 if workers is None else workers)
+    reading = SourceOptions(label, id_, run=run, follow_links=follow_links)
+    with progress_bars() as show:
+        summary = predict_into(model, input_, output, options, reading, show)
+    if summary.rejected:
+        count = "1 file" if len(summary.rejected) == 1 else f"{len(summary.rejected):,} files"
+        what = f"{count} could not be read and got no label{'s' if many_sites else ''}"
+        echo(f"warning: {what}: {first_reasons(summary.rejected)}", err=True)
+    print_map_summary(output, summary, precision) if many_sites else print_row_summary(output, summary, precision)
+
+
+def print_row_summary(output: str, summary: PredictionSummary, precision: float | None) -> None:
+    """How many rows are trusted."""
+    if summary.target is not None and precision is not None:
+        echo(f"wrote {output}: {summary.target.sentence(precision)}")
+        warn(summary.target.warnings)
         return
-    if model.front is not None:
-        model.front.reader.workers = 1 if workers is None else workers
-        columns = label_files(model, input_, follow_links)
-    else:
-        x, ids = read_input(run, stored.facts, input_, label, id_, model.wide)
-        columns = label_columns(model.verdict(x, ids), range(len(x)) if ids is None else ids.tolist(), model.schema)
-    if sort == "uncertainty":
-        columns = least_sure_first(columns)
-    del columns["drawn"]
-    target = None if precision is None else trust_by_precision(columns, precision, model)
-    write_output(output, encode_table(columns, suffix))
-    if target is not None and precision is not None:
-        echo(f"wrote {output}: {target.sentence(precision)}")
-        warn(target.warnings)
-        return
-    rows, trusted = len(columns["id"]), sum(columns["trusted"])
+    rows, trusted = summary.rows, int(summary.trusted)
     echo(f"wrote {output}: {rows:,} row{'' if rows == 1 else 's'}, {trusted:,} of them trusted ({trusted / rows:.0%})")
+
+
+def print_map_summary(output: str, summary: PredictionSummary, precision: float | None) -> None:
+    """How much of the pictures is trusted."""
+    pictures = "1 picture" if summary.rows == 1 else f"{summary.rows:,} pictures"
+    echo(f"wrote {output}: labels, confidence, variance and trust of {pictures}, {summary.trusted:.0%} trusted")
+    if summary.target is not None and precision is not None:
+        echo(f"at the sites of the network {summary.target.sentence(precision)}")
+        warn(summary.target.warnings)
+    if summary.stale:
+        echo(f"note: {summary.stale:,} maps of earlier pictures are still in {output}")
+
+
+@contextmanager
+def progress_bars() -> Iterator[Show]:
+    """A bar for each thing that is done, one after the other."""
+    with ExitStack() as stack:
+        bars: dict[str, Callable[[float, str], None]] = {}
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in bars:
+                stack.close()
+                bars[what] = stack.enter_context(progress_bar(what, total))
+            bars[what](done, f"{what}: {done:,} of {total:,}")
+
+        yield show
 
 
 def describe_collapse(run: str, facts: dict[str, Any]) -> list[str]:
@@ -83,29 +97,3 @@ def describe_collapse(run: str, facts: dict[str, Any]) -> list[str]:
     last, kept = len(facts["records"]) - 1, kept_round(facts)
     model = f"the run {run} collapsed in round {last}; its model is that of round {kept}, the best one before"
     return [f"{model}; see its report, and train again with fewer rounds or a smaller plan.lr"]
-
-
-def trust_by_precision(columns: dict[str, list[Any]], precision: float, model: Model) -> PrecisionTarget:
-    """Mark the labels that are right with this probability as trusted, and no others."""
-    known = [value for value in columns["probability"] if value is not None]
-    target = threshold_for_precision(known, None, precision, model.progress)
-    columns["trusted"] = [value is not None and value >= target.threshold for value in columns["probability"]]
-    return target
-
-
-def least_sure_first(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """The rows by falling uncertainty; those without a label need a human most, so they come first."""
-    values = [math.inf if value is None else value for value in columns["uncertainty"]]
-    order = sorted(range(len(values)), key=lambda row: -values[row])
-    return {name: [column[row] for row in order] for name, column in columns.items()}
-
-
-def read_input(
-    run: str, facts: Mapping[str, Any], path: str, label: str | None, id_: str | None, wide: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Features in the order of the run's columns, in float64 if `wide`, and ids if there are any."""
-    data = facts["config"].get("data", {})
-    read = read_exact if wide else read_table
-    table = read(path, label or data.get("label", "label"), id_ or data.get("id"))
-    ids = None if table.ids is None else torch.from_numpy(table.ids)
-    return torch.from_numpy(order_columns(table, facts.get("columns"), run)), ids

@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from embasis.cli.console import OTHER_FOLDER, STOOD, copied, echo, facts_of, failure, progress_bar, shareable
-from embasis.cli.image_options import read_images, say_notes
 from embasis.cli.report import format_round
 from embasis.config import Config, upgrade
 from embasis.engine.state import TrainState
@@ -24,11 +23,11 @@ from embasis.errors import (
     ReportError,
     require,
 )
-from embasis.inputs.image_inputs import is_images, open_image_inputs
+from embasis.inputs.base import Inputs, ReadProgress
+from embasis.inputs.load import image_options, open_inputs
 from embasis.resources import require_writable
 from embasis.runs.checkpoint_schema import read_run
-from embasis.runs.parts import validate_settings
-from embasis.runs.preflight import require_room
+from embasis.runs.parts import require_run_room, resolve_for_problem
 from embasis.runs.resume import refuse_changed_config
 from embasis.runs.run import TrainingRun
 from embasis.signals import Stop
@@ -36,6 +35,8 @@ from embasis.storage import RunFolder, read_json
 from embasis.storage.atomic import refuse_lost_link
 from embasis.types import Plan, Problem
 
+MOST_NAMED = 5
+"""Files that a sentence names one by one."""
 MOST_EARLY = 1000
 """Texts that are kept until there is a folder."""
 
@@ -55,26 +56,56 @@ def train(
     refuse_foreign(path)
     log = RunLog(path)
     with Stop() as stop, copied(log):
-        front = None
-        if is_images(problem):
-            front = open_image_inputs(config)
-            refuse_other_settings(path, validate_settings(problem, config, front), allow_change)
+        inputs = open_inputs(problem, config)
+        if inputs.must_read(problem):
+            refuse_other_settings(path, resolve_for_problem(problem, config, inputs).resolved, allow_change)
             require_writable(path, OTHER_FOLDER)
             stop.before_training()
-            problem = read_images(problem, front, config, stop)
+            problem = read_images(problem, inputs, config, stop)
         say_notes(problem)
         stop.before_training()
-        run = TrainingRun(problem, config, RunFolder(path), front, allow_change, accept_data)
+        run = TrainingRun(problem, config, RunFolder(path), inputs, allow_change, accept_data)
         del problem  # its features are standardised in a copy
-        require_room(run.prepare(), path)
+        require_run_room(run.prepare(), path)
         stop.before_training()
         with run.folder, told_gone(run.folder):
-            run.open()  # what is refused here leaves the folder as it was, its log too
+            run.open()  # what is rejected here leaves the folder as it was, its log too
             stop.before_training()
             with log.into(run.folder):
                 progress = run_to_end(run, stop)
                 print_summary(run, progress)
     return run, progress
+
+
+def read_images(problem: Problem, inputs: Inputs, config: Config, stop: Stop) -> Problem:
+    """The problem with its files read, with a bar; a signal stops it, and the same command goes on."""
+    with progress_bar("reading images", 1) as show:
+        started = False
+
+        def watch(progress: ReadProgress) -> None:
+            nonlocal started
+            if not started:
+                echo(progress.summary)
+                started = True
+            share = progress.done / max(progress.total, 1)
+            show(share, f"reading images: {progress.done:,} of {progress.total:,}")
+            if stop.code:
+                left = f"interrupted while reading images; {progress.kept}; the same command goes on"
+                raise Interrupted(left, stop.code)
+
+        return inputs.read(problem, image_options(config.data).budget, watch)
+
+
+def say_notes(problem: Problem) -> None:
+    """What the user should know of the data before training."""
+    for note in problem.notes:
+        echo(f"note: {note}")
+    if problem.rejected:
+        named = "; ".join(f"{item.name}: {item.reason}" for item in problem.rejected[:MOST_NAMED])
+        more = len(problem.rejected) - MOST_NAMED
+        rest = f"; and {more:,} more" if more > 0 else ""
+        count = "1 file is" if len(problem.rejected) == 1 else f"{len(problem.rejected):,} files are"
+        echo(f"note: {count} not used (all are in quarantine.jsonl): {named}{rest}")
 
 
 @contextmanager
@@ -167,7 +198,7 @@ def refuse_foreign(path: Path) -> None:
 
 
 def refuse_other_settings(path: Path, resolved: dict[str, Any], allowed: tuple[str, ...]) -> None:
-    """A run folder that was begun with other settings is refused before minutes of reading."""
+    """A run folder that was begun with other settings is rejected before minutes of reading."""
     with suppress(CheckpointError):  # no generation yet, or a damaged one: opening the folder says more
         refuse_changed_config(upgrade(read_run(path).facts["config"]), resolved, allowed)
 
@@ -186,7 +217,7 @@ def opening(run: TrainingRun, progress: TrainState) -> str:
     if run.folder.taken_over is not None:
         ignored += f"; process {run.folder.taken_over}, which had locked the folder, is gone"
     if found is None:
-        unit = "rows" if built.maps is None else "pictures"
+        unit = "pictures" if built.inputs.many_sites else "rows"
         rows = f"{len(run.problem.labelled):,} labelled and {len(run.problem.unlabelled):,} unlabelled {unit}"
         names = f"{built.resolved['method']['name']} with {built.resolved['network']['name']}"
         return f"{rows}, {len(run.problem.schema)} classes\n{names}, seed {built.plan.seed}{ignored}"

@@ -6,68 +6,81 @@
 | partial | maps (c, h, w) before the last stages, float16 | those stages and the classifier |
 | full | nothing | everything |
 
-So depth is only where the backbone is cut; the loop is the same for all. Rows are computed PIECE at a time, always in
-that one shape, so that neither the batch an image comes in nor an interruption changes a bit of its features.
+So depth is only where the backbone is cut; the loop is the same for all. Rows are computed STEM_BATCH at a time, always
+in that one shape, so that neither the batch an image comes in nor an interruption changes a bit of its features.
 """
 
 from __future__ import annotations
 
 import copy
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
 from embasis import config as settings
 from embasis.config import Config
 from embasis.data.class_labels import listed
-from embasis.data.images.decode import decode
-from embasis.data.images.files import ImageFile
+from embasis.data.images.decode import convert_picture, decode
+from embasis.data.images.files import ImageFile, Scan, escape_name
+from embasis.data.images.folders import require_budget
 from embasis.data.images.header import UnreadableImage
 from embasis.data.images.samples import Images
+from embasis.data.images.scan import is_list, scan_file, scan_folder, scan_list
+from embasis.data.images.transforms import centre_view
 from embasis.data.workers.process import read_checked, request_for
 from embasis.data.workers.reader import Reader
-from embasis.engine.features import fill_up
-from embasis.errors import ConfigError, InputDataError, NumericalError, ResourceError, quoted, require
+from embasis.engine.features import CHUNK_ROWS, fill_up
+from embasis.errors import (
+    ConfigError,
+    CorruptError,
+    InputDataError,
+    NumericalError,
+    quoted,
+    require,
+)
+from embasis.inputs.base import (
+    FROZEN_WEIGHTS,
+    InputSettings,
+    ReadProgress,
+    RowBatch,
+    RowInputs,
+    RowSource,
+    SourceOptions,
+    Watch,
+    refuse_map_settings,
+    watch_nothing,
+    without_name,
+)
+from embasis.inputs.feature_rows import STEM_BATCH, CachedFeatures, cache_key, open_cache
+from embasis.inputs.table_inputs import bind_array_network, first_shape, make_array_network, standardise_mode
 from embasis.networks import PRETRAINED
 from embasis.networks.backbone import Backbone
 from embasis.networks.network import Network
 from embasis.randomness import seeded
 from embasis.report.collect import PixelReader
-from embasis.storage import FeatureCache, cache_folder
+from embasis.resources import require_disk, require_memory, require_writable
+from embasis.storage import FeatureCache, SealedFiles
 from embasis.storage.feature_cache import CACHE_ADVICE as CACHE_HINT
-from embasis.types import Arrays, ImagePlan, Problem, RejectedFile, RowSamples
+from embasis.types import Arrays, ImagePlan, Plan, Problem, RejectedFile
 
-DEFAULT = "efficientnet_lite0"
-PIECE = 16
-"""Images that go through the frozen part together."""
-SHARD = 256
+DEFAULT_BACKBONE = "efficientnet_lite0"
+OWN_MODULE = "own module"
+"""The name of a backbone that is a module of the user's own."""
+SHARD_ROWS = 256
 """Rows of a file of features: what a crash can lose."""
-PIXELS = 1
-"""Raised when decoding or preparation changes a pixel: features that were kept before are then not used."""
-
-
-@dataclass(frozen=True, eq=False)
-class CachedFeatures(RowSamples):
-    """Samples whose rows lie in the feature cache: read when they are asked for, so memory stays small."""
-
-    cache: FeatureCache
-    digests: tuple[bytes, ...]
-    labels: Tensor
-    ids: Tensor
-
-    def inputs(self, rows: Tensor) -> Tensor:
-        """Maps of the given rows."""
-        return self.cache.rows([self.digests[row] for row in rows.tolist()])
 
 
 @dataclass(eq=False)
-class ImageInputs:
+class ImageInputs(RowInputs):
     """How image files become inputs of the network that is trained."""
+
+    kind: ClassVar[str] = "images"
 
     backbone: Backbone
     plan: ImagePlan
@@ -78,19 +91,62 @@ class ImageInputs:
     cache: FeatureCache | None
     failed: dict[bytes, str] = field(default_factory=dict)
     """Images that could not be read, by their digest."""
-    unlabelled: tuple[ImageFile, ...] = ()
+    files: tuple[ImageFile, ...] = ()
     """The files of the unlabelled rows that are trained on, in their order: the report shows a few of them."""
+
+    @property
+    def identity(self) -> str:
+        """The hash of the backbone's weights."""
+        return self.backbone.identity
 
     @property
     def trained(self) -> int:
         """Stages behind the cut."""
         return self.plan.stages if self.plan.depth == "partial" else 0
 
-    def resolved(self) -> dict[str, Any]:
-        """The settings that results depend on."""
-        return {name: value for name, value in asdict(self.plan).items() if name not in ("workers", "cache")}
+    def input_shape(self, problem: Problem) -> tuple[int, ...]:
+        """The shape of a row; before images are read only the number of its dimensions is right."""
+        if not self.must_read(problem):
+            return first_shape(problem.labelled)
+        return (self.backbone.features,) if self.plan.depth == "frozen" else (3, 1, 1)
 
-    def head(self, classes: int) -> Network:
+    def resolve(self, config: Config, shape: tuple[int, ...], same_domain: bool) -> InputSettings:
+        """At depth frozen the head is a network for vectors; else the backbone itself is trained."""
+        refuse_map_settings(config)
+        mode, frozen = standardise_mode(config, shape, same_domain), self.plan.depth == "frozen"
+        deep = "is for rows in memory; at depth partial and full the network scales by itself: leave standardise out"
+        require(mode == "none" or frozen, f"standardise = {mode} {deep}", ConfigError)
+        if frozen:
+            bind_array_network(self.plan.head, {})
+        images = {name: value for name, value in asdict(self.plan).items() if name not in ("workers", "cache")}
+        tables = {"standardise": mode, "network": self.network, "images": images, "maps": {}}
+        return InputSettings(self.plan.head if frozen else "images", mode, tables, is_deep=not frozen)
+
+    def refuse_plan(self, plan: Plan, shape: tuple[int, ...]) -> None:
+        """Image files are augmented by a setting of their own."""
+        rule = f"plan.augment = {plan.augment} is for pictures in arrays, (channels, height, width)"
+        own = "image files have images.augment"
+        require(not plan.augment, f"{rule}; {own}; the rows here have shape {shape}", ConfigError)
+
+    def make_network(self, config: Config, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """A head on features at depth frozen; else the backbone's trained part with a classifier."""
+        if self.plan.depth == "frozen":
+            return make_array_network(self.plan.head, {}, shape, classes, config.seed)
+        return self.make_deep_network(classes)
+
+    def frozen_weights(self) -> Mapping[str, Tensor] | None:
+        """Those of the backbone, unless all of it is trained."""
+        return None if self.stem is None else self.backbone.state()
+
+    def set_workers(self, workers: int) -> None:
+        """How many processes read images."""
+        self.reader.workers = workers
+
+    def close(self) -> None:
+        """End the processes that read images."""
+        self.reader.close()
+
+    def make_deep_network(self, classes: int) -> Network:
         """The trained network of partial and full depth; the classifier starts at zero, so no draw decides anything."""
         body = self.backbone.tail(self.trained) if self.trained else self.backbone.whole()
         body = copy.deepcopy(body)  # the backbone stays as it was born: it is written down, and used by the next run
@@ -100,23 +156,98 @@ class ImageInputs:
         return network
 
     def iter_features(self, files: Sequence[ImageFile]) -> Iterator[tuple[Tensor, dict[int, str]]]:
-        """The network's inputs for these files, PIECE by PIECE, and the positions in it that could not be read."""
-        pieces = [range(first, min(first + PIECE, len(files))) for first in range(0, len(files), PIECE)]
+        """The network's inputs for these files, STEM_BATCH at a time, and which of them could not be read."""
+        pieces = [range(first, min(first + STEM_BATCH, len(files))) for first in range(0, len(files), STEM_BATCH)]
         for images, broken in self.reader.batches(files, pieces, self.backbone.preparation):
             yield self.forward_stem(images), broken
 
+    def open_rows(self, source: Any, options: SourceOptions) -> RowSource:
+        """The images of a folder or list, one file, a sequence of files, or pictures in memory."""
+        given = find_images(source, options.follow_links)
+        if given.pictures:
+            return RowSource(self.iter_picture_rows(given.pictures), len(given.pictures), unit="images")
+        rows = self.iter_rows(given.files)
+        return RowSource(rows, len(given.files), dict(given.rejected), "images", given.order)
+
+    def iter_rows(self, files: Sequence[ImageFile]) -> Iterator[RowBatch]:
+        """The rows of image files, about CHUNK_ROWS at a time."""
+        rows, good, rejected = list[Tensor](), list[ImageFile](), dict[str, str]()
+        for number, (part, bad) in enumerate(self.iter_features(files)):
+            piece = files[number * STEM_BATCH : (number + 1) * STEM_BATCH]
+            rejected.update({piece[at].name: reason for at, reason in bad.items()})
+            kept = [at for at in range(len(piece)) if at not in bad]
+            good += [piece[at] for at in kept]
+            rows.append(part[kept])
+            if len(good) >= CHUNK_ROWS or (number + 1) * STEM_BATCH >= len(files):
+                ids = torch.tensor([file.id for file in good], dtype=torch.int64)
+                yield RowBatch([file.name for file in good], torch.cat(rows), ids, rejected)
+                rows, good, rejected = [], [], {}
+
+    def iter_picture_rows(self, pictures: Sequence[Any]) -> Iterator[RowBatch]:
+        """The rows of pictures in memory, CHUNK_ROWS at a time: so many views are in memory, however many pictures."""
+        for numbers in torch.arange(len(pictures)).split(CHUNK_ROWS):
+            views = [centre_view(convert_picture(pictures[row]), self.backbone.preparation) for row in numbers.tolist()]
+            pieces = [torch.stack(views[at : at + STEM_BATCH]) for at in range(0, len(views), STEM_BATCH)]
+            x = torch.cat([self.forward_stem(piece) for piece in pieces])
+            yield RowBatch([str(row) for row in numbers.tolist()], x, numbers)
+
     @torch.no_grad()
     def forward_stem(self, images: Tensor) -> Tensor:
-        """The frozen part's output for at most PIECE prepared images, rounded as it is kept."""
+        """The frozen part's output for at most STEM_BATCH prepared images, rounded as it is kept."""
         if self.stem is None:
             return images
         device = next(self.stem.buffers()).device  # those of its pixels: a module of the user's own may have no weights
-        out: Tensor = self.stem(fill_up(images, PIECE).to(device))[: len(images)].cpu()
+        out: Tensor = self.stem(fill_up(images, STEM_BATCH).to(device))[: len(images)].cpu()
         out = out.half().float() if self.trained else out
         kept = "half" if self.trained else "single"
         broken = f"{self.backbone.name}: features of an image are not finite in {kept} precision"
         require(torch.isfinite(out).all(), f"{broken}; choose another depth or backbone", NumericalError)
         return out
+
+    def must_read(self, problem: Problem) -> bool:
+        """Whether the rows are image files that have not been read yet."""
+        return isinstance(problem.labelled, Images) and problem.labelled.preparation is None
+
+    def keeps_features(self, problem: Problem) -> bool:
+        """Whether images are to be read into the feature cache."""
+        return self.cache is not None and self.must_read(problem)
+
+    def read(self, problem: Problem, budget: float, watch: Watch = watch_nothing) -> Problem:
+        """The problem with features or prepared images in place of files; what was read before is not read again."""
+        if not self.must_read(problem):
+            return problem
+        total = 0
+        for number, (done, total) in enumerate(self.cache_features(problem)):
+            if not number:
+                self.require_cache_room(total - done)
+            watch(self._progress(done, total))
+        if self.cache is not None:
+            self.reader.close()  # training reads features only
+        ready = self.feature_problem(problem)
+        require_budget(ready.rejected, total + len(problem.rejected), budget)
+        return ready
+
+    def _progress(self, done: int, total: int) -> ReadProgress:
+        what = f"{total:,} different images, {self.network['name']}, {self.plan.depth}"
+        if self.cache is None:
+            return ReadProgress(done, total, f"{what}: each is read once before training", "nothing is kept")
+        kept = f"{done:,} of {total:,} images are in the feature cache"
+        return ReadProgress(done, total, f"{what}: {done:,} of them are in the feature cache", kept)
+
+    def require_cache_room(self, images: int) -> None:
+        """The feature cache has room for so many more images; features of a frozen backbone fit into memory."""
+        if self.cache is None or not images:
+            return
+        require_writable(self.cache.path, CACHE_HINT)
+        shape = (3, self.backbone.preparation.size, self.backbone.preparation.size)
+        one = self.forward_stem(torch.zeros(STEM_BATCH, *shape, dtype=torch.uint8))[0].numel()
+        need = images * one * (2 if self.trained else 4)
+        less = "images.depth=frozen keeps less" if self.trained else "free some"
+        what = f"the feature cache of {images:,} more images"
+        require_disk(self.cache.path, need, what, f"{less}, or images.cache=DIR names a folder on another disk")
+        if not self.trained:
+            hint = "images.depth=partial reads them from disk, or take fewer images"
+            require_memory(2 * need, f"the features of {images:,} images", hint)
 
     def cache_features(self, problem: Problem) -> Iterator[tuple[int, int]]:
         """Read every image that is not in the cache yet, with a pause after each piece: (images done, images in all).
@@ -135,13 +266,13 @@ class ImageInputs:
         yield done, len(files)
         try:
             for number, (rows, broken) in enumerate(self.iter_features(todo)):
-                piece = todo[number * PIECE : (number + 1) * PIECE]
+                piece = todo[number * STEM_BATCH : (number + 1) * STEM_BATCH]
                 self.failed.update({piece[at].digest: reason for at, reason in broken.items()})
                 good = [at for at in range(len(piece)) if at not in broken]
                 if self.cache is not None:
                     dtype = torch.float16 if self.trained else torch.float32
                     waiting.append(([piece[at].digest for at in good], rows[good].to(dtype)))
-                if sum(len(digests) for digests, _ in waiting) >= SHARD:
+                if sum(len(digests) for digests, _ in waiting) >= SHARD_ROWS:
                     self._keep(waiting)
                 done += len(piece)
                 yield done, len(files)
@@ -164,7 +295,7 @@ class ImageInputs:
         require(not gone, f"{empty}; repair their images, or take these classes out", InputDataError)
         unlabelled, kept = self._side(problem.unlabelled, "unlabelled", rejected)
         files = problem.unlabelled.files if isinstance(problem.unlabelled, Images) else ()
-        self.unlabelled = tuple(files[row] for row in kept.tolist())
+        self.files = tuple(files[row] for row in kept.tolist())
         test = None if problem.test is None else self._side(problem.test, "test", rejected)[0]
         return replace(
             problem,
@@ -196,10 +327,10 @@ class ImageInputs:
 
 
 def open_image_inputs(config: Config, backbone: Backbone | None = None, kept: bool = True) -> ImageInputs:
-    """The front that [network] and [images] ask for; `kept`: with a feature cache."""
+    """The inputs that [network] and [images] describe; `kept`: with a feature cache."""
     plan = settings.bind("images", ImagePlan, config.images, tuple(ImagePlan.__dataclass_fields__))
     chosen = ImagePlan(**plan)
-    network: dict[str, Any] = {"name": "own module"} if backbone is not None else backbone_settings(config)
+    network: dict[str, Any] = {"name": OWN_MODULE} if backbone is not None else backbone_settings(config)
     if backbone is None:
         with seeded(config.seed, "backbone"):
             backbone = make_backbone(network)
@@ -210,30 +341,70 @@ def open_image_inputs(config: Config, backbone: Backbone | None = None, kept: bo
     chosen = replace(chosen, depth=depth)
     trained = chosen.stages if depth == "partial" else 0
     stem = None if depth == "full" else backbone.stem(trained)
-    cache = open_cache(chosen.cache, key(backbone, trained)) if kept and stem is not None else None
+    cache = open_cache(chosen.cache, cache_key(backbone, trained)) if kept and stem is not None else None
     if stem is not None and torch.cuda.is_available():
         stem = stem.cuda()
     return ImageInputs(backbone, chosen, network, Reader(chosen.workers), stem, cache)
 
 
-def open_cache(given: str, key: str) -> FeatureCache:
-    """The feature cache in the folder that is given, else in the usual one."""
-    try:
-        return FeatureCache(cache_folder(given), key)
-    except PermissionError as error:
-        raise ResourceError(f"cannot read {error.filename}: {error.strerror}; {CACHE_HINT}") from error
+def is_image_side(path: str) -> bool:
+    """A folder, or a table with a column of paths."""
+    return os.path.isdir(path) or (os.path.isfile(path) and is_list(path))
+
+
+@dataclass(frozen=True, eq=False)
+class GivenImages:
+    """What a user names to have it labelled: files, or pictures in memory."""
+
+    files: list[ImageFile] = field(default_factory=list)
+    rejected: dict[str, str] = field(default_factory=dict)
+    """Why files cannot be read, by name."""
+    pictures: list[Any] = field(default_factory=list)
+    order: list[str] | None = None
+    """The names of files in the order in which they were given, repeats included."""
+
+
+def find_images(source: Any, follow_links: bool = False) -> GivenImages:
+    """A folder, list or file; or a sequence of paths, arrays (H, W, 3), tensors (3, H, W) or PIL images."""
+    if isinstance(source, str | os.PathLike):
+        scan = scan_path(os.fspath(source), follow_links)
+        return GivenImages(list(scan.files), {item.name: item.reason for item in scan.rejected})
+    one = getattr(source, "ndim", 0) in (2, 3) or not isinstance(source, Iterable)
+    items = [source] if one else list(source)
+    require(len(items) > 0, "images: at least one is needed, got none")
+    paths = [isinstance(item, str | os.PathLike) for item in items]
+    if not any(paths):
+        return GivenImages(pictures=items)
+    require(all(paths), "images: paths and pictures cannot be mixed in one call", InputDataError)
+    files, rejected = list[ImageFile](), dict[str, str]()
+    for path in dict.fromkeys(os.fspath(item) for item in items):  # one that cannot be read does not stop the others
+        scan = scan_file(path)
+        files += scan.files
+        rejected |= {item.name: item.reason for item in scan.rejected}
+    return GivenImages(files, rejected, order=[escape_name(os.fsencode(item)) for item in items])
+
+
+def scan_path(path: str, follow_links: bool) -> Scan:
+    """The images of a folder, of a list, or the one that is named."""
+    if os.path.isdir(path):
+        return scan_folder(path, follow_links=follow_links)
+    if is_image_side(path):
+        return scan_list(path, follow_links=follow_links)[0]
+    table = os.path.isfile(path) and path.lower().endswith((".csv", ".npy", ".npz", ".parquet"))
+    hint = "name a folder, an image, or a .csv with a column path"
+    require(not table, f"{path}: is a table without a column path, the run labels images; {hint}", InputDataError)
+    return scan_file(path)
 
 
 def backbone_settings(config: Config) -> dict[str, Any]:
     """Name and settings of the backbone, with no default left out."""
-    name = str(config.network.get("name", DEFAULT))
+    name = str(config.network.get("name", DEFAULT_BACKBONE))
     entry = settings.entry_of("network", name)
     rule = (
         f"network {quoted(name)} is not for image files; known for them: {', '.join(PRETRAINED)} (timm as timm:MODEL)"
     )
     require(settings.family(name) in PRETRAINED, rule, ConfigError)
-    given = {key: value for key, value in config.network.items() if key != "name"}
-    bound = settings.bind("network", entry, given, settings.settings_of(entry))
+    bound = settings.bind("network", entry, without_name(config.network), settings.settings_of(entry))
     if model := name.partition(":")[2]:
         bound["model"] = model
     return {"name": name, **bound}
@@ -242,26 +413,39 @@ def backbone_settings(config: Config) -> dict[str, Any]:
 def make_backbone(network: Mapping[str, Any]) -> Backbone:
     """The backbone of these settings."""
     entry = settings.entry_of("network", str(network["name"]))
-    made: Backbone = entry(**{key: value for key, value in network.items() if key != "name"})
+    made: Backbone = entry(**without_name(network))
     return made
 
 
-def key(backbone: Backbone, trained: int) -> str:
-    """What features depend on beside the image: the weights, the preparation, the cut, and a GPU's coarser products."""
-    parts = [backbone.identity, repr(backbone.preparation), str(trained), str(PIECE), str(PIXELS)]
-    parts += ["cuda"] if torch.cuda.is_available() else []
-    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
+def stored_image_inputs(
+    metadata: Mapping[str, Any], config: Config, files: SealedFiles, backbone: Backbone | None
+) -> ImageInputs:
+    """The inputs of a stored run. A frozen part has its first weights; those of full depth are in the tensors."""
+    home = files.path
+    frozen = config.images.get("depth") != "full"
+    if config.network.get("name") == OWN_MODULE:
+        rule = f"{home}: the run was made with a module of your own; give it again: load({str(home)!r}, backbone=…)"
+        require(backbone is not None, rule, InputDataError)
+        inputs = open_image_inputs(config, backbone, kept=False)
+        other = f"{home}: the module that is given is not the one the run was made with: its weights differ"
+        require(not frozen or inputs.identity == metadata["backbone"], other, InputDataError)
+        return inputs
+    if frozen:
+        files.check(FROZEN_WEIGHTS)
+    given = {**config.network, "weights": str(home / FROZEN_WEIGHTS) if frozen else ""}
+    if not frozen and "pretrained" in given:
+        given["pretrained"] = False
+    inputs = open_image_inputs(msgspec.structs.replace(config, network=given), kept=False)
+    same = inputs.identity == metadata["backbone"] or not frozen
+    require(same, f"{home / FROZEN_WEIGHTS} holds other weights than the run was trained with", CorruptError)
+    return inputs
 
 
-def is_images(problem: Problem) -> bool:
-    """Whether the problem's rows are image files that have not been read yet."""
-    return isinstance(problem.labelled, Images) and problem.labelled.preparation is None
-
-
-def pixel_reader(problem: Problem, inputs: ImageInputs | None) -> PixelReader | None:
-    """What reads the pictures of the unlabelled rows, for the report; None where rows are no pictures."""
-    if inputs is not None and inputs.unlabelled:
-        return lambda row: read_pixels(inputs.unlabelled[row])
+def pixel_reader(problem: Problem, files: Sequence[ImageFile]) -> PixelReader | None:
+    """What reads the pictures of the unlabelled rows, for the report: from files, if rows are files; None where rows
+    are no pictures."""
+    if files:
+        return lambda row: read_pixels(files[row])
     side = problem.unlabelled
     if not isinstance(side, Arrays) or side.x.ndim != 4 or side.x.shape[1] not in (1, 3) or not side.x.numel():
         return None

@@ -6,80 +6,213 @@ a backbone costs a forward pass without its gradients.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
+import torch
+from torch import Tensor, nn
 
 from embasis import config as settings
 from embasis.config import OF_BACKBONE, Config
+from embasis.data.images.decode import convert_picture
+from embasis.data.images.files import ImageFile
 from embasis.data.segmentation.classes import choose_colours
+from embasis.data.segmentation.pairs import MapFile
 from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.data.workers.reader import Reader
-from embasis.errors import ConfigError, CorruptError, known, quoted, require
-from embasis.inputs.image_inputs import backbone_settings, make_backbone
+from embasis.errors import ConfigError, CorruptError, InputDataError, known, quoted, require
+from embasis.inputs.base import (
+    InputSettings,
+    PictureSource,
+    RowSource,
+    SourceOptions,
+    Watch,
+    bind_entry,
+    refuse_image_settings,
+    watch_nothing,
+    without_name,
+)
+from embasis.inputs.image_inputs import backbone_settings, find_images, make_backbone
 from embasis.networks import BACKBONES, SEGMENTERS
 from embasis.networks.network import Network
 from embasis.randomness import seeded
-from embasis.types import ClassTable, LabelSchema, MapPlan, MapPreparation, Problem, Samples
+from embasis.types import ClassTable, LabelSchema, MapPlan, MapPreparation, Plan, Problem, Samples
 
-DEFAULT = "fast_segment"
-BACKBONE = "efficientnet_lite0"
-SMALL = "small_fcn"
+DEFAULT_SEGMENTER = "fast_segment"
+SEGMENTER_BACKBONE = "efficientnet_lite0"
+SMALL_SEGMENTER = "small_fcn"
 """For pictures in memory."""
+FROM_SCRATCH = "scratch"
+"""The identity of a network without a pretrained part."""
+
+
+@dataclass(frozen=True)
+class Segmenter:
+    """The network that [network] names: its settings, and those of its backbone, if it has one."""
+
+    name: str
+    own: dict[str, Any]
+    backbone: dict[str, Any] | None = None
+
+    def resolved(self) -> dict[str, Any]:
+        """The settings as a run folder has them: without a path of this machine."""
+        named = {"name": self.name, **self.own}
+        if self.backbone is None:
+            return named
+        named |= {"backbone": self.backbone["name"], "weights": Path(str(self.backbone["weights"])).name}
+        return named | ({"pretrained": self.backbone["pretrained"]} if "pretrained" in self.backbone else {})
 
 
 @dataclass(eq=False)
 class MapInputs:
     """How pictures become inputs of the network that is trained."""
 
+    kind: ClassVar[str] = "maps"
+    many_sites: ClassVar[bool] = True
+
     plan: MapPlan
     table: ClassTable
     shape: tuple[int, ...]
     """Of the first picture."""
-    network: dict[str, Any]
-    """Name and settings, resolved."""
     reader: Reader
-    identity: str = "scratch"
-    """Of the backbone's first weights."""
+    in_memory: bool = False
+    """Whether pictures are arrays: they are small, so the usual network is, too."""
+    identity: str = FROM_SCRATCH
+    """The hash of the first weights of the backbone that was made last."""
+    files: tuple[ImageFile, ...] = ()
 
-    def resolved(self) -> dict[str, Any]:
-        """The settings that results depend on."""
-        return {name: value for name, value in asdict(self.plan).items() if name != "workers"}
+    def input_shape(self, problem: Problem) -> tuple[int, ...]:
+        """The shape of the first picture."""
+        return self.shape
 
-    def preparation(self, network: Network) -> MapPreparation:
-        """How pictures are shown to this network."""
-        return MapPreparation(self.plan, network.stride, network.multiple)
+    def resolve(self, config: Config, shape: tuple[int, ...], same_domain: bool) -> InputSettings:
+        """The network scales pictures by itself; one without a pretrained part trains by a plan of its own."""
+        refuse_image_settings(config, "have label maps, whose settings begin with maps")
+        scaled = f"standardise = {config.standardise} is for rows in memory; networks of pictures scale by themselves"
+        require(config.standardise in ("auto", "none"), scaled, ConfigError)
+        chosen = segmenter_of(config, self.in_memory)
+        maps = {name: value for name, value in asdict(self.plan).items() if name != "workers"}
+        tables = {"standardise": "none", "network": chosen.resolved(), "images": {}, "maps": maps}
+        pretrained = chosen.backbone is not None
+        return InputSettings("maps" if pretrained else SMALL_SEGMENTER, "none", tables, is_deep=pretrained)
 
-    def ready(self, problem: Problem, network: Network) -> Problem:
-        """The problem with its sides made ready for the network."""
+    def refuse_plan(self, plan: Plan, shape: tuple[int, ...]) -> None:
+        """Views of pictures are drawn by settings of their own."""
+        warped = (
+            f"plan.augment = {plan.augment} is for pictures in arrays; pictures with label maps have views of their own"
+        )
+        require(not plan.augment, warped, ConfigError)
+
+    def must_read(self, problem: Problem) -> bool:
+        """Pictures are read while training."""
+        return False
+
+    def keeps_features(self, problem: Problem) -> bool:
+        """Pictures are read anew each time."""
+        return False
+
+    def read(self, problem: Problem, budget: float, watch: Watch = watch_nothing) -> Problem:
+        """Pictures are read while training."""
+        return problem
+
+    def make_network(self, config: Config, shape: tuple[int, ...], classes: int) -> Network:
+        """The network by its name, with its window; its backbone's identity is noted here."""
+        chosen = segmenter_of(config, self.in_memory)
+        if chosen.backbone is None:
+            with seeded(config.seed, "network"):
+                network: Network = BACKBONES[SMALL_SEGMENTER](self.shape, classes, **chosen.own)
+        else:
+            with seeded(config.seed, "backbone"):
+                backbone = make_backbone(chosen.backbone)
+            self.identity = backbone.identity
+            with seeded(config.seed, "network"):
+                network = SEGMENTERS[chosen.name](backbone, classes, **chosen.own)
+        network.window = self.plan.window // network.multiple * network.multiple
+        return network
+
+    def prepare(self, problem: Problem, network: nn.Module) -> Problem:
+        """The problem with its sides at the size, and cut into the views, that the network is trained on."""
         return replace(
             problem,
-            labelled=self.side(problem.labelled, network),
-            unlabelled=self.side(problem.unlabelled, network),
-            test=None if problem.test is None else self.side(problem.test, network),
+            labelled=self.prepare_side(problem.labelled, network),
+            unlabelled=self.prepare_side(problem.unlabelled, network),
+            test=None if problem.test is None else self.prepare_side(problem.test, network),
         )
 
-    def side(self, samples: Samples, network: Network) -> Samples:
-        """One side made ready."""
+    def preparation(self, network: nn.Module) -> MapPreparation:
+        """How pictures are shown to this network."""
+        assert isinstance(network, Network)
+        return MapPreparation(self.plan, network.stride, network.multiple)
+
+    def prepare_side(self, samples: Samples, network: nn.Module) -> Samples:
+        """One side as the network sees it."""
+        assert isinstance(samples, MapFiles | MapArrays)
+        return self.prepare_at(samples, self.preparation(network))
+
+    def prepare_at(self, samples: MapFiles | MapArrays, preparation: MapPreparation) -> MapFiles | MapArrays:
+        """Pictures at this size."""
         if isinstance(samples, MapFiles):
-            return samples.prepared(self.preparation(network), self.reader)
-        assert isinstance(samples, MapArrays)
-        return samples.prepared(self.preparation(network))
+            return samples.prepared(preparation, self.reader)
+        return samples.prepared(preparation)
 
-    def facts(self) -> dict[str, Any]:
-        """What a run folder has to know beside the settings."""
-        return {"table": asdict(self.table), "shape": list(self.shape)}
+    def frozen_weights(self) -> Mapping[str, Tensor] | None:
+        """All weights are in the network's tensors."""
+        return None
+
+    def metadata(self, problem: Problem) -> dict[str, Any] | None:
+        """The classes of the maps, the shape of a picture, and how many pictures are unlabelled."""
+        return {"table": asdict(self.table), "shape": list(self.shape), "pictures": len(problem.unlabelled)}
+
+    def open_rows(self, source: Any, options: SourceOptions) -> RowSource:
+        """A picture has many sites, so it is no row: see `open_pictures`."""
+        raise InputDataError("the run has label maps, which are not labels of rows")
+
+    def open_pictures(self, source: Any, options: SourceOptions) -> PictureSource:
+        """The pictures of a folder (of its images/, as in training) or list, one file, files, or pictures in memory."""
+        if isinstance(source, str | os.PathLike) and os.path.isdir(images := Path(source) / "images"):
+            source = images
+        given = find_images(source, options.follow_links)
+        if given.pictures:
+            pixels = [convert_picture(picture).unsqueeze(0) for picture in given.pictures]
+            return PictureSource(self, partial(arrays_one_by_one, pixels), len(pixels))
+        reasons = "; ".join(given.rejected.values()) or "there is none"
+        named = source if isinstance(source, str | os.PathLike) else "pictures"
+        require(given.files, f"{named}: no image can be read: {reasons}", InputDataError)
+        rows = sorted((MapFile(file, None, file.size) for file in given.files), key=lambda file: file.id)
+        samples = partial(MapFiles.of, rows, self.table, labelled=False)
+        return PictureSource(self, lambda: [samples()], len(rows), dict(given.rejected))
+
+    def set_workers(self, workers: int) -> None:
+        """How many processes read pictures."""
+        self.reader.workers = workers
+
+    def close(self) -> None:
+        """End the processes that read pictures."""
+        self.reader.close()
 
 
-def is_maps(problem: Problem) -> bool:
-    """Whether rows are pictures with label maps."""
-    return isinstance(problem.labelled, MapFiles | MapArrays)
+def arrays_one_by_one(pixels: Sequence[Tensor]) -> list[MapArrays]:
+    """Each picture (1, 3, H, W) by itself, since sizes may differ; its id is its place."""
+    return [MapArrays.of(one, ids=torch.tensor([place])) for place, one in enumerate(pixels)]
 
 
-def table_of(problem: Problem) -> ClassTable:
+def pictures_of(samples: Samples) -> MapFiles | MapArrays:
+    """Samples of a run on label maps as what they are."""
+    assert isinstance(samples, MapFiles | MapArrays)
+    return samples
+
+
+def late_refusals(samples: Samples) -> dict[str, str]:
+    """Why pictures could not be read up to now, by name."""
+    return {item.name: item.reason for item in samples.rejected} if isinstance(samples, MapFiles) else {}
+
+
+def table_of_maps(problem: Problem) -> ClassTable:
     """How the labelled side's maps say which class a pixel has; maps in memory hold the class numbers themselves."""
     if not isinstance(problem.labelled, MapFiles):
         return plain_table(problem.schema)
@@ -92,52 +225,42 @@ def plain_table(schema: LabelSchema) -> ClassTable:
     return ClassTable(schema.names, tuple((number,) for number in range(len(schema))), choose_colours(len(schema)))
 
 
-def open_map_inputs(problem: Problem, config: Config) -> tuple[MapInputs, Network]:
-    """The front and the network that [network] and [maps] ask for."""
+def open_map_inputs(problem: Problem, config: Config) -> MapInputs:
+    """The inputs that [maps] describes. Pictures in memory are small and may be of signs, so they are not resized or
+    turned over unless the config says so."""
     labelled = problem.labelled
     assert isinstance(labelled, MapFiles | MapArrays)
+    in_memory = isinstance(labelled, MapArrays)
     shape = (3, *(int(size) for size in labelled.sizes[0]))
-    usual = {"size": 0, "crop_height": shape[1], "crop_width": shape[2], "flip": False}
-    plan = plan_of({**(usual if isinstance(labelled, MapArrays) else {}), **config.maps})
-    front = MapInputs(plan, table_of(problem), shape, {}, Reader(plan.workers))
-    return front, network_for(front, len(problem.schema), config, isinstance(labelled, MapArrays))
+    usual = {"size": 0, "crop_height": shape[1], "crop_width": shape[2], "flip": False} if in_memory else {}
+    plan = map_plan({**usual, **config.maps})
+    return MapInputs(plan, table_of_maps(problem), shape, Reader(plan.workers), in_memory)
 
 
-def plan_of(given: Mapping[str, Any]) -> MapPlan:
-    """The plan of these settings. Pictures in memory are small and may be of signs, so they are not resized or turned
-    over unless that is asked for."""
+def map_plan(given: Mapping[str, Any]) -> MapPlan:
+    """The plan of these settings."""
     return MapPlan(**settings.bind("maps", MapPlan, given, tuple(MapPlan.__dataclass_fields__)))
 
 
-def network_for(front: MapInputs, classes: int, config: Config, in_memory: bool) -> Network:
-    """The network by its name; its settings, resolved, and its backbone's identity go to the front."""
-    name = str(config.network.get("name", SMALL if in_memory else DEFAULT))
-    entry = settings.entry_of("network", name)
-    rule = f"network {quoted(name)} is not for label maps; known for them: {known((SMALL, *SEGMENTERS))}"
-    require(name in SEGMENTERS or name == SMALL, rule, ConfigError)
-    given = {key: value for key, value in config.network.items() if key != "name"}
+def segmenter_of(config: Config, in_memory: bool) -> Segmenter:
+    """The network for label maps that [network] names, with every setting."""
+    name = str(config.network.get("name", SMALL_SEGMENTER if in_memory else DEFAULT_SEGMENTER))
+    settings.entry_of("network", name)
+    rule = f"network {quoted(name)} is not for label maps; known for them: {known((SMALL_SEGMENTER, *SEGMENTERS))}"
+    require(name in SEGMENTERS or name == SMALL_SEGMENTER, rule, ConfigError)
+    given = without_name(config.network)
     base = {key: given.pop(key) for key in OF_BACKBONE if key in given} if name in SEGMENTERS else {}
-    own = settings.bind("network", entry, given, settings.settings_of(entry))
-    front.network = {"name": name, **own}
-    if name == SMALL:
-        with seeded(config.seed, "network"):
-            return BACKBONES[SMALL](front.shape, classes, **own)
-    wanted = {"name": base.pop("backbone", BACKBONE), **base}
-    chosen = backbone_settings(msgspec.structs.replace(config, network=wanted))
-    with seeded(config.seed, "backbone"):
-        backbone = make_backbone(chosen)
-    weights = Path(str(chosen["weights"])).name  # no path of this machine goes into a run
-    front.network |= {"backbone": chosen["name"], "weights": weights}
-    front.network |= {"pretrained": chosen["pretrained"]} if "pretrained" in chosen else {}
-    front.identity = backbone.identity
-    with seeded(config.seed, "network"):
-        return SEGMENTERS[name](backbone, classes, **own)
+    own = bind_entry("network", name, given)
+    if name == SMALL_SEGMENTER:
+        return Segmenter(name, own)
+    wanted = {"name": base.pop("backbone", SEGMENTER_BACKBONE), **base}
+    return Segmenter(name, own, backbone_settings(msgspec.structs.replace(config, network=wanted)))
 
 
-def stored_mapped(facts: Mapping[str, Any], config: Config, schema: LabelSchema) -> tuple[MapInputs, Network]:
-    """The front and the network of a run folder; its weights come from the folder's tensors."""
+def stored_map_inputs(metadata: Mapping[str, Any], config: Config) -> tuple[MapInputs, Config]:
+    """The inputs of a stored run, and its config without weights: those come from the run folder's tensors."""
     try:
-        raw = facts["maps"]
+        raw = metadata["maps"]
         table = ClassTable(
             tuple(raw["table"]["names"]),
             tuple(tuple(int(number) for number in ids) for ids in raw["table"]["ids"]),
@@ -147,11 +270,9 @@ def stored_mapped(facts: Mapping[str, Any], config: Config, schema: LabelSchema)
             str(raw["table"]["coded"]),
         )
         shape = tuple(int(size) for size in raw["shape"])
-        plan = plan_of(config.maps)
+        plan = map_plan(config.maps)
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptError(f"the run's facts do not describe a model of label maps: {error}") from error
     given = {**config.network, **({"weights": ""} if "weights" in config.network else {})}
     given |= {"pretrained": False} if "pretrained" in given else {}
-    front = MapInputs(plan, table, shape, {}, Reader(plan.workers))
-    bare = msgspec.structs.replace(config, network=given)
-    return front, network_for(front, len(schema), bare, in_memory=False)
+    return MapInputs(plan, table, shape, Reader(plan.workers)), msgspec.structs.replace(config, network=given)

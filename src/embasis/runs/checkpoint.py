@@ -6,20 +6,20 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from embasis.engine.batch import device_of
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, CorruptError, require
+from embasis.inputs.base import FROZEN_WEIGHTS, Inputs
 from embasis.runs.environment import environment
-from embasis.runs.model import BACKBONE
 from embasis.runs.parts import RunParts
 from embasis.storage import Generation, RunFolder
-from embasis.types import Problem, record_from_json, record_to_json
+from embasis.types import Plan, Problem, record_from_json, record_to_json
 
 
 def pack_state(
-    built: RunParts,
+    parts: RunParts,
     problem: Problem,
     data: dict[str, str],
     progress: TrainState,
@@ -29,18 +29,18 @@ def pack_state(
 
     `kept` are the facts that the run itself keeps: timings, changes, refused, environment."""
     tensors = progress.tensors()
-    if built.standardiser is not None:
-        tensors |= {"input/centre": built.standardiser.centre, "input/scale": built.standardiser.scale}
+    if parts.standardiser is not None:
+        tensors |= {"input/centre": parts.standardiser.centre, "input/scale": parts.standardiser.scale}
     return tensors, {
-        "classes": list(built.problem.schema.names),
-        "shape": list(built.shape),
+        "classes": list(parts.problem.schema.names),
+        "shape": list(parts.shape),
         "columns": None if problem.columns is None else list(problem.columns),
-        "config": built.resolved,
+        "config": parts.resolved,
         "data": data,
         "notes": [*problem.notes, *refused_note(problem), *kept.get("changes", ())],
         "corrected": problem.corrected,
-        "backbone": backbone_of(built),
-        "maps": None if built.maps is None else {**built.maps.facts(), "pictures": len(problem.unlabelled)},
+        "backbone": parts.inputs.identity,
+        "maps": parts.inputs.metadata(problem),
         "progress": progress.facts(),
         "records": [record_to_json(record) for record in progress.records],
         "timings": [],
@@ -66,13 +66,6 @@ def rows_name(data: Mapping[str, str]) -> str:
     return f"rows/{hashlib.sha256(known.encode()).hexdigest()[:16]}.parquet"
 
 
-def backbone_of(built: RunParts) -> str | None:
-    """What a run's pretrained part is known by; None where there is none."""
-    if built.maps is not None:
-        return built.maps.identity
-    return None if built.front is None else built.front.backbone.identity
-
-
 def refused_note(problem: Problem) -> list[str]:
     """One sentence about files that are not used."""
     count = len(problem.rejected)
@@ -80,14 +73,16 @@ def refused_note(problem: Problem) -> list[str]:
     return [f"{what} not used; quarantine.jsonl names each with its reason"] if count else []
 
 
-def environment_of(built: RunParts) -> dict[str, Any]:
-    """What bit-identical results of this run depend on."""
-    return environment(built.plan.seed, device_of(built.network).type)
+def environment_of(plan: Plan, network: nn.Module) -> dict[str, Any]:
+    """What bit-identical results of a run depend on, beside its data and settings."""
+    return environment(plan.seed, device_of(network).type)
 
 
-def begin_folder(folder: RunFolder, built: RunParts) -> None:
+def begin_folder(
+    folder: RunFolder, resolved: Mapping[str, Any], run_environment: Mapping[str, Any], inputs: Inputs
+) -> None:
     """What a run folder has before its first generation."""
-    folder.write_json("config.json", built.resolved)
-    folder.write_json("environment.json", environment_of(built))
-    if built.front is not None and built.front.stem is not None:
-        folder.write_tensors(BACKBONE, built.front.backbone.state())
+    folder.write_json("config.json", resolved)
+    folder.write_json("environment.json", run_environment)
+    if (weights := inputs.frozen_weights()) is not None:
+        folder.write_tensors(FROZEN_WEIGHTS, weights)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +20,26 @@ from embasis.data.images.files import describe_os_error, printable_path, unescap
 from embasis.data.images.header import UnreadableImage
 from embasis.data.images.scan import is_list, resolve_list
 from embasis.data.segmentation.png import read_png_numbers
-from embasis.errors import CorruptError, InputDataError, UntrustedError, quoted, require
+from embasis.errors import ConfigError, CorruptError, InputDataError, UntrustedError, quoted, require
 from embasis.report.collect import kept_round, labels_name
 from embasis.runs.checkpoint_schema import read_run
-from embasis.storage import SealedFiles, StoredMaps, open_stored_maps
-from embasis.storage.class_folder import ExportedImage
-from embasis.storage.coco import Picture, find_regions
+from embasis.runs.predict import LABEL_COLUMNS
+from embasis.storage import SealedFiles, StoredMaps, encode_table, open_stored_maps, require_apart, write_output
+from embasis.storage.class_folder import ExportedImage, write_class_folder
+from embasis.storage.coco import Picture, encode_coco, find_regions
 
-COLUMNS = ("id", "label", "probability", "between", "within", "uncertainty", "trusted")
 MAP_COLUMNS = ("id", "file", "width", "height")
-KINDS = {"table": "a table", "images": "images", "maps": "pictures with label maps"}
+KIND_WORDS = {"table": "a table", "images": "images", "maps": "pictures with label maps"}
 """What a run may have labelled, for sentences."""
+EXPORT_FORMATS = {
+    "csv": (".csv", ("table", "images")),
+    "parquet": (".parquet", ("table", "images")),
+    "folder": ("", ("images",)),
+    "coco": (".json", ("maps",)),
+}
+"""The ending of the output, and the kinds of runs that can be exported so."""
 NONE_TRUSTED = "no label of the run is trusted; --all exports every label"
-TRUSTED = 255
+TRUSTED_VALUE = 255
 
 
 @dataclass(frozen=True)
@@ -40,11 +48,99 @@ class Finished:
 
     files: SealedFiles
     kind: str
-    """A key of KINDS."""
+    """A key of KIND_WORDS."""
     round: int
     classes: tuple[str, ...]
     pictures: int = 0
     """Unlabelled ones of a run on label maps."""
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What is written of a run's labels, and how."""
+
+    form: str
+    """A key of EXPORT_FORMATS."""
+    everything: bool = False
+    """Whether untrusted labels are written, too."""
+    images: str | None = None
+    """`folder`: the run's folder or list of unlabelled images, whose paths a run does not keep."""
+    copy: bool = False
+    """`folder`: copies in place of links."""
+
+
+@dataclass(frozen=True)
+class ExportSummary:
+    """What was written, for whoever prints it."""
+
+    round: int
+    """The round whose labels they are."""
+    labels: int
+    """Rows of the table, images in folders, or regions of pictures."""
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    """`folder`: that of each class."""
+    pictures: int = 0
+    """`coco`: pictures with these regions."""
+
+
+def export_labels(
+    run: str, output: str, options: ExportOptions, show: Callable[[int, int], None] = lambda done, total: None
+) -> ExportSummary:
+    """Write the labels of a finished run; `show` gets how many pictures have been read, and how many there are."""
+    images, form = options.images, options.form
+    require(form in EXPORT_FORMATS, f"form must be one of {', '.join(EXPORT_FORMATS)}, got {quoted(form)}", ConfigError)
+    named = "the folder of images" if images is not None and os.path.isdir(images) else "the list of images"
+    require_apart(output, {"the run folder": run, named: images}, folder=form == "folder")
+    finished, out = finished_run(Path(run)), Path(output)
+    refuse_form(finished.kind, output, options)
+    if form == "coco":
+        return write_coco(finished, out, options.everything, show)
+    columns = label_table(finished, options.everything)
+    if form == "folder":
+        items = image_items(columns, str(images))
+        folders = write_class_folder(out, items, finished.classes, options.copy)
+        return ExportSummary(finished.round, len(items), folders)
+    write_output(out, encode_table(columns, EXPORT_FORMATS[form][0]))
+    return ExportSummary(finished.round, len(columns["id"]))
+
+
+def refuse_form(kind: str, output: str, options: ExportOptions) -> None:
+    """A ConfigError for a form, or an option of one, that does not fit the run."""
+    form, (suffix, kinds) = options.form, EXPORT_FORMATS[options.form]
+    others = [name for name, (_, fitting) in EXPORT_FORMATS.items() if kind in fitting]
+    suited = f"the run labelled {KIND_WORDS[kind]}: --as {' or '.join(others)}"
+    wanted = " or ".join(KIND_WORDS[other] for other in kinds)
+    require(kind in kinds, f"--as {form} is for runs on {wanted}, {suited}", ConfigError)
+    rule = f"output must end in {suffix} for --as {form}, got {quoted(output)}"
+    require(not suffix or Path(output).suffix == suffix, rule, ConfigError)
+    for name, given in (("--images", options.images is not None), ("--copy", options.copy)):
+        require(form == "folder" or not given, f"{name} is for --as folder, got --as {form}", ConfigError)
+    hint = "a run keeps no paths of your machine"
+    lacking = f"--as folder needs --images, the run's folder or list of images: {hint}"
+    require(form != "folder" or options.images is not None, lacking, ConfigError)
+
+
+def write_coco(run: Finished, out: Path, everything: bool, show: Callable[[int, int], None]) -> ExportSummary:
+    """The regions of all pictures."""
+    pictures = regions = 0
+
+    def counted_pictures() -> Iterator[Picture]:
+        nonlocal pictures, regions
+        for picture in labelled_pictures(run, everything):
+            pictures, regions = pictures + 1, regions + len(picture.regions)
+            show(pictures, run.pictures)
+            yield picture
+
+    what = f"labels of round {run.round} of an embasis run, {describe_choice(everything)}"
+    data = encode_coco(what, version("embasis"), run.classes, counted_pictures())
+    require(regions, NONE_TRUSTED, InputDataError)
+    write_output(out, data)
+    return ExportSummary(run.round, regions, pictures=pictures)
+
+
+def describe_choice(everything: bool) -> str:
+    """Which labels are exported, in words."""
+    return "trusted or not" if everything else "trusted"
 
 
 def finished_run(path: Path) -> Finished:
@@ -54,26 +150,26 @@ def finished_run(path: Path) -> Finished:
     try:
         kind = "maps" if facts.get("maps") else "images" if facts.get("backbone") else "table"
         pictures = int((facts.get("maps") or {}).get("pictures", 0))
-        found = Finished(
+        run = Finished(
             SealedFiles(path, newest.sealed), kind, kept_round(facts), tuple(map(str, facts["classes"])), pictures
         )
         running = facts["progress"]["status"] == "running"
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptError(f"{path}: the run's facts do not describe a run: {error}") from error
     require(not running, f"{path}: the run has not ended yet; go on with embasis fit", CorruptError)
-    return found
+    return run
 
 
 def label_table(run: Finished, everything: bool) -> dict[str, list[Any]]:
     """The rows of the labels, in the order of the run."""
     name = labels_name(run.round)
     columns, path = run.files.table(name), run.files.path / name
-    _require_columns(columns, COLUMNS, path)
+    _require_columns(columns, LABEL_COLUMNS, path)
     strange = {str(label) for label in columns["label"]} - {*run.classes}
     require(not strange, f"{path}: labels that are no class of the run: {listed(strange)}", CorruptError)
     rows = [row for row, trusted in enumerate(columns["trusted"]) if trusted is True or everything]
     require(rows, NONE_TRUSTED, InputDataError)
-    return {name: [columns[name][row] for row in rows] for name in COLUMNS}
+    return {name: [columns[name][row] for row in rows] for name in LABEL_COLUMNS}
 
 
 def _require_columns(columns: Mapping[str, list[Any]], wanted: tuple[str, ...], path: Path) -> None:
@@ -88,12 +184,12 @@ def image_items(columns: Mapping[str, list[Any]], images: str) -> list[ExportedI
     require(folder or is_list(images), f"{printable_path(images)}: is no folder and no list of images", InputDataError)
     open_ = not folder or os.access(images, os.R_OK | os.X_OK)
     require(open_, f"{printable_path(images)}: cannot be read: permission denied", InputDataError)
-    where = below(images) if folder else resolve_list(images).get
-    found = [(str(id), where(str(id))) for id in columns["id"]]
-    lacking = [id for id, path in found if path is None or not (is_there(path) and os.path.isfile(path))]
-    count = f"{len(lacking):,} of {len(found):,} images of the run are not there"
+    where = path_below(images) if folder else resolve_list(images).get
+    paths = [(str(id), where(str(id))) for id in columns["id"]]
+    lacking = [id for id, path in paths if path is None or not (is_there(path) and os.path.isfile(path))]
+    count = f"{len(lacking):,} of {len(paths):,} images of the run are not there"
     require(not lacking, f"{printable_path(images)}: {count}: {listed(lacking, 3)}", InputDataError)
-    return [ExportedImage(id, str(label), str(path)) for (id, path), label in zip(found, columns["label"], strict=True)]
+    return [ExportedImage(id, str(label), str(path)) for (id, path), label in zip(paths, columns["label"], strict=True)]
 
 
 def is_there(path: str) -> bool:
@@ -107,7 +203,7 @@ def is_there(path: str) -> bool:
     return True
 
 
-def below(root: str) -> Callable[[str], str]:
+def path_below(root: str) -> Callable[[str], str]:
     """The path of an image of a folder by its name; a name that leads out of the folder is refused."""
     top = os.path.abspath(root)
 
@@ -126,22 +222,24 @@ def labelled_pictures(run: Finished, everything: bool) -> Iterator[Picture]:
     numbers, table, home = class_numbers(maps, run.classes), maps.table(), maps.home
     _require_columns(table, MAP_COLUMNS, home / "maps.parquet")
     for id, file, width, height in zip(*(table[name] for name in MAP_COLUMNS), strict=True):
-        labels = _plane(maps, "labels", str(file), (height, width))
+        labels = _read_plane(maps, "labels", str(file), (height, width))
         classes = numbers[labels]
         require((classes != STRANGE).all(), f"{home / 'labels' / str(file)}: a number that is no class", CorruptError)
         if not everything:
-            classes = np.where(_plane(maps, "trusted", str(file), (height, width)) == TRUSTED, classes, UNKNOWN)
+            classes = np.where(
+                _read_plane(maps, "trusted", str(file), (height, width)) == TRUSTED_VALUE, classes, NO_CLASS
+            )
         yield Picture(str(id), int(height), int(width), find_regions(classes))
 
 
-UNKNOWN, STRANGE = -1, -2
+NO_CLASS, STRANGE = -1, -2
 
 
 def class_numbers(maps: StoredMaps, classes: tuple[str, ...]) -> NDArray[np.int64]:
     """The class of each number that a label map may have."""
     numbers = np.full(2**16, STRANGE, np.int64)
     try:
-        numbers[int(maps.marker["unknown"])] = UNKNOWN
+        numbers[int(maps.marker["unknown"])] = NO_CLASS
         names = [str(entry["name"]) for entry in maps.marker["classes"]]
         for place, entry in enumerate(maps.marker["classes"]):
             numbers[int(entry["value"])] = place
@@ -151,12 +249,12 @@ def class_numbers(maps: StoredMaps, classes: tuple[str, ...]) -> NDArray[np.int6
     return numbers
 
 
-def _plane(maps: StoredMaps, kind: str, name: str, size: tuple[Any, Any]) -> NDArray[Any]:
+def _read_plane(maps: StoredMaps, kind: str, name: str, size: tuple[Any, Any]) -> NDArray[Any]:
     """The numbers of one map."""
     path = maps.home / kind / name
     try:
-        found = read_png_numbers(maps.map(kind, name))
+        numbers = read_png_numbers(maps.map(kind, name))
     except UnreadableImage as error:
         raise CorruptError(f"{path}: {error}") from error
-    require(found.shape == size, f"{path}: has another size than maps.parquet says", CorruptError)
-    return found
+    require(numbers.shape == size, f"{path}: has another size than maps.parquet says", CorruptError)
+    return numbers

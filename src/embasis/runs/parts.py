@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,14 +17,12 @@ from embasis.data.class_labels import listed
 from embasis.data.standardise import Standardiser
 from embasis.engine.calibration import refuse_unheld
 from embasis.engine.holdout import training_part
-from embasis.errors import ConfigError, EmbasisWarning, known, quoted, require
-from embasis.inputs.image_inputs import ImageInputs
-from embasis.inputs.map_inputs import SMALL, MapInputs, is_maps, open_map_inputs
+from embasis.errors import ConfigError, EmbasisWarning, require
+from embasis.inputs.base import Inputs, bind_entry, without_name
+from embasis.inputs.load import open_inputs
 from embasis.methods.parts import part_of, replace_parts
-from embasis.networks import BACKBONES, PRETRAINED
-from embasis.networks.network import Network
-from embasis.randomness import seeded
-from embasis.types import Arrays, Method, Plan, Problem, Samples, fine_of
+from embasis.resources import require_disk, require_memory
+from embasis.types import Method, Plan, Problem, fine_of
 
 PLANS: Mapping[str, Mapping[str, Any]] = {
     "linear": {"optimiser": "lbfgs", "batch_size": 0, "source_epochs": 4, "epochs": 2, "weight_decay": 0.1},
@@ -46,8 +45,25 @@ PLANS: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 """What each network trains well with ("images": a backbone, in part or in full; "maps": one for label maps); a plan's
 own keys win."""
-CENTRING = "labeller.mixture.centring"
+CENTRING_PART = "labeller.mixture.centring"
 """The field of a part that hangs on the data."""
+GENERATIONS = 3
+"""Two that stay and one that is being written."""
+COPIES = {"sgd": 2, "adam": 3, "lbfgs": 22}
+"""Of the weights, while training: gradients and what the optimiser keeps (two times ten steps for L-BFGS)."""
+LABEL_BYTES = 8
+"""Bytes of a label in a table, when it is packed best."""
+
+
+@dataclass(frozen=True, eq=False)
+class RunSettings:
+    """The settings of a run with no default left out, and the objects that need nothing but them."""
+
+    method: Method
+    plan: Plan
+    standardise: str
+    device: torch.device
+    resolved: dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,42 +78,41 @@ class RunParts:
     resolved: dict[str, Any]
     shape: tuple[int, ...]
     """Of one input."""
-    front: ImageInputs | None = None
-    """How image files become inputs, where the data are images."""
-    maps: MapInputs | None = None
-    """How pictures become inputs, where they have label maps."""
+    inputs: Inputs
+    """How the data become inputs of the network."""
 
 
-def build(problem: Problem, config: Config, front: ImageInputs | None = None) -> RunParts:
-    """Standardise, make the network, the method and the plan; `front` has made the problem's rows from images."""
-    refuse_unused(problem, config, front)
-    if is_maps(problem):
-        return build_mapped(problem, config)
-    shape, classes = input_shape(problem.labelled), len(problem.schema)
-    mode = config.standardise
-    if mode == "auto":
-        mode = ("joint" if problem.same_domain else "domain") if len(shape) == 1 else "none"
-    rows = mode == "none" or front is None or front.plan.depth == "frozen"
-    deep = "is for rows in memory; at depth partial and full the network scales by itself: leave standardise out"
-    require(rows, f"standardise = {mode} {deep}", ConfigError)
-    kind, network, network_settings = make_network(shape, classes, config, front)
-    method, plan, resolved = make_method_and_plan(problem, config, kind)
-    files = "; image files have images.augment" if front is not None else ""
-    rule = f"plan.augment = {plan.augment} is for pictures in arrays, (channels, height, width){files}"
-    refused = f"{rule}; the rows here have shape {shape}"
-    require(not plan.augment or (len(shape) == 3 and front is None), refused, ConfigError)
-    standardiser = Standardiser.fit(training_part(problem, plan), mode)
-    resolved |= {
-        "standardise": mode,
-        "network": network_settings,
-        "images": front.resolved() if front is not None else {},
-        "maps": {},
-    }
+def build(problem: Problem, config: Config, inputs: Inputs | None = None) -> RunParts:
+    """Resolve all settings, make the network and standardise; `inputs`: those that have read the problem's files."""
+    inputs = inputs or open_inputs(problem, config)
+    shape, classes = inputs.input_shape(problem), len(problem.schema)
+    chosen = resolve_settings(config, inputs, shape, classes, problem.same_domain)
+    network = inputs.make_network(config, shape, classes)
+    standardiser = None
+    if chosen.standardise != "none":
+        standardiser = Standardiser.fit(training_part(problem, chosen.plan), chosen.standardise)
     if standardiser is None:
         warn_of_loss(problem)
-    prepared = standardiser.transform(problem) if standardiser else problem
-    network = network.to(device_for(plan, front is not None and front.plan.depth != "frozen"))
-    return RunParts(prepared, network, method, plan, standardiser, resolved, shape, front)
+    standardised = standardiser.transform(problem) if standardiser else problem
+    prepared = inputs.prepare(standardised, network)
+    network = network.to(chosen.device)
+    return RunParts(prepared, network, chosen.method, chosen.plan, standardiser, chosen.resolved, shape, inputs)
+
+
+def resolve_settings(
+    config: Config, inputs: Inputs, shape: tuple[int, ...], classes: int, same_domain: bool
+) -> RunSettings:
+    """Every default filled in, and everything checked that needs no data: what is wrong is an error before reading."""
+    chosen = inputs.resolve(config, shape, same_domain)
+    method, plan, resolved = make_method_and_plan(config, chosen.plan_name, classes, same_domain)
+    inputs.refuse_plan(plan, shape)
+    return RunSettings(method, plan, chosen.standardise, device_for(plan, chosen.is_deep), resolved | chosen.tables)
+
+
+def resolve_for_problem(problem: Problem, config: Config, inputs: Inputs) -> RunSettings:
+    """The settings of a run on this problem, whose files need not have been read yet."""
+    shape = inputs.input_shape(problem)
+    return resolve_settings(config, inputs, shape, len(problem.schema), problem.same_domain)
 
 
 def warn_of_loss(problem: Problem) -> None:
@@ -110,50 +125,17 @@ def warn_of_loss(problem: Problem) -> None:
     warnings.warn(EmbasisWarning(f"standardise = none: {what}: {listed(names)}; {cure}"), stacklevel=3)
 
 
-def build_mapped(problem: Problem, config: Config) -> RunParts:
-    """The same for pictures with label maps."""
-    scaled = f"standardise = {config.standardise} is for rows in memory; networks of pictures scale by themselves"
-    require(config.standardise in ("auto", "none"), scaled, ConfigError)
-    front, network = open_map_inputs(problem, config)
-    method, plan, resolved = make_method_and_plan(
-        problem, config, "small_fcn" if front.identity == "scratch" else "maps"
-    )
-    warped = (
-        f"plan.augment = {plan.augment} is for pictures in arrays; pictures with label maps have views of their own"
-    )
-    require(not plan.augment, warped, ConfigError)
-    resolved |= {"standardise": "none", "network": front.network, "images": {}, "maps": front.resolved()}
-    return finished_mapped(problem, front, network, method, plan, resolved)
-
-
-def finished_mapped(
-    problem: Problem, front: MapInputs, network: Network, method: Method, plan: Plan, resolved: dict[str, Any]
-) -> RunParts:
-    """The network on its device, with its window, and the sides made ready for it."""
-    network.window = front.plan.window // network.multiple * network.multiple
-    ready = front.ready(problem, network)
-    network = network.to(device_for(plan, front.identity != "scratch"))
-    return RunParts(ready, network, method, plan, None, resolved, front.shape, None, front)
-
-
-def refuse_unused(problem: Problem, config: Config, front: ImageInputs | None) -> None:
-    """Settings of another kind of data are a mistake."""
-    none = "have label maps, whose settings begin with maps" if is_maps(problem) else "are none"
-    unused = f"images settings are for images, the data {none}: {', '.join(config.images)}"
-    require(front is not None or not config.images, unused, ConfigError)
-    unused = f"maps settings are for label maps, the data have none: {', '.join(config.maps)}"
-    require(is_maps(problem) or not config.maps, unused, ConfigError)
-
-
-def make_method_and_plan(problem: Problem, config: Config, kind: str) -> tuple[Method, Plan, dict[str, Any]]:
+def make_method_and_plan(
+    config: Config, plan_name: str, classes: int, same_domain: bool
+) -> tuple[Method, Plan, dict[str, Any]]:
     """The method and the plan, and the settings that they were made from."""
-    name, classes = str(config.method.get("name", "em_basis")), len(problem.schema)
-    method_settings = bound("method", name, without_name(config.method))
+    name = str(config.method.get("name", "em_basis"))
+    method_settings = bind_entry("method", name, without_name(config.method))
     plan_keys = [key for key in Plan.__dataclass_fields__ if key != "seed"]
-    plan_settings = settings.bind("plan", Plan, {**PLANS[kind], **config.plan}, plan_keys)
+    plan_settings = settings.bind("plan", Plan, {**PLANS[plan_name], **config.plan}, plan_keys)
     plan = Plan(**plan_settings, seed=config.seed)
     recipe = settings.entry_of("method", name)(classes, **method_settings)
-    parts = parts_for(recipe, config.parts, problem.same_domain)
+    parts = parts_for(recipe, config.parts, same_domain)
     method = replace_parts(recipe, parts)
     refuse_unheld(method, plan)
     return method, plan, {
@@ -170,37 +152,8 @@ def make_method_and_plan(problem: Problem, config: Config, kind: str) -> tuple[M
 
 def parts_for(method: Method, given: Mapping[str, Any], same_domain: bool) -> dict[str, Any]:
     """The parts of the recipe that are changed: those that are given; two sides of one domain are centred together."""
-    together = same_domain and CENTRING not in given and part_of(method, CENTRING) == "domain"
-    return {**given, **({CENTRING: "joint"} if together else {})}
-
-
-def validate_settings(problem: Problem, config: Config, front: ImageInputs) -> dict[str, Any]:
-    """Build everything on one empty row: what is wrong with the settings is said before any image is read."""
-    shape = (front.backbone.features,) if front.plan.depth == "frozen" else (3, 1, 1)
-    side = Arrays.of(torch.zeros(1, *shape), torch.zeros(1, dtype=torch.int64))
-    empty = replace(
-        problem, labelled=side, unlabelled=Arrays.of(side.x[:0]), test=None, hidden_labels=None, row_names=None
-    )
-    return build(empty, config, front).resolved
-
-
-def make_network(
-    shape: tuple[int, ...], classes: int, config: Config, front: ImageInputs | None
-) -> tuple[str, nn.Module, dict[str, Any]]:
-    """What is trained, the name its plan goes by, and the settings it was made from."""
-    if front is not None and front.plan.depth != "frozen":
-        return "images", front.head(classes), front.network
-    default = "linear" if len(shape) == 1 else "small_cnn"
-    name = front.plan.head if front is not None else str(config.network.get("name", default))
-    given = without_name(config.network) if front is None else {}
-    family = settings.family(name)
-    entry, plain = settings.entry_of("network", name), [name for name in BACKBONES if name != SMALL]
-    kind = "image files" if entry in PRETRAINED.values() else "pictures with label maps"
-    require(family in plain, f"network {quoted(name)} is for {kind}; known for arrays: {known(plain)}", ConfigError)
-    own = bound("network", name, given)
-    with seeded(config.seed, "network"):
-        network = BACKBONES[name](shape, classes, **own)
-    return name, network, {"name": name, **own} if front is None else front.network
+    together = same_domain and CENTRING_PART not in given and part_of(method, CENTRING_PART) == "domain"
+    return {**given, **({CENTRING_PART: "joint"} if together else {})}
 
 
 def device_for(plan: Plan, deep: bool) -> torch.device:
@@ -212,18 +165,14 @@ def device_for(plan: Plan, deep: bool) -> torch.device:
     return torch.device(wanted)
 
 
-def bound(table: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry's settings with its defaults, checked."""
-    entry = settings.entry_of(table, name)
-    return settings.bind(table, entry, given, settings.settings_of(entry))
-
-
-def without_name(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A table's settings."""
-    return {key: value for key, value in table.items() if key != "name"}
-
-
-def input_shape(samples: Samples) -> tuple[int, ...]:
-    """The shape of one input."""
-    require(len(samples) > 0, "labelled: at least one row is needed, got none")
-    return tuple(samples.inputs(torch.tensor([0])).shape[1:])
+def require_run_room(parts: RunParts, folder: Path) -> None:
+    """The run's folder has room for its generations and labels, and memory for the optimiser."""
+    weights = sum(tensor.numel() * tensor.element_size() for tensor in parts.network.state_dict().values())
+    begun = (folder / "HEAD").exists()  # then all but the next generation is there already
+    rows = 0 if begun else LABEL_BYTES * len(parts.problem.unlabelled) * (parts.plan.rounds + 1)
+    need = weights * (1 if begun else GENERATIONS) + rows
+    require_disk(folder, need, "the run folder", "free some, or name a folder on another disk with -o")
+    copies = COPIES.get(parts.plan.optimiser, 2) * weights
+    if next(parts.network.parameters(), torch.zeros(0)).device.type == "cpu":
+        hint = "take a smaller network, or plan.optimiser=sgd, which keeps less"
+        require_memory(copies, f"training {weights:,} bytes of weights by {parts.plan.optimiser}", hint)

@@ -26,9 +26,10 @@ from embasis.engine.labels import BoundSelector, MapLabels, label_maps, label_ro
 from embasis.engine.sampling import sample_features
 from embasis.engine.state import TrainState, strip_prefix
 from embasis.errors import CheckpointError, CorruptError
+from embasis.inputs.base import FROZEN_WEIGHTS
 from embasis.report.collect import pack_basis
 from embasis.runs.checkpoint import rows_name
-from embasis.runs.model import BACKBONE, label_columns
+from embasis.runs.model import label_columns
 from embasis.storage import SealedFiles, open_stored_maps
 from embasis.storage.atomic import encode_json, read_bytes
 from embasis.storage.tables import encode_table
@@ -83,10 +84,10 @@ def plain_copies(run: TrainingRun, progress: TrainState) -> dict[str, bytes]:
     }
     if run.changes:
         lines["changes.jsonl"] = run.changes
-    found = {name: b"".join(encode_json(row, name, indent=None) for row in rows) for name, rows in lines.items()}
+    copies = {name: b"".join(encode_json(row, name, indent=None) for row in rows) for name, rows in lines.items()}
     for name, value in (("config.json", run.prepare().resolved), ("environment.json", run.environment)):
-        found[name] = encode_json(value, name)
-    return found
+        copies[name] = encode_json(value, name)
+    return copies
 
 
 def _holds(run: TrainingRun, name: str, data: bytes) -> bool:
@@ -97,14 +98,14 @@ def _holds(run: TrainingRun, name: str, data: bytes) -> bool:
 
 def damaged_files(files: SealedFiles, names: dict[str, Any]) -> dict[str, str]:
     """Name → what is wrong, of each sealed file; the stores of sites are checked when they are read."""
-    found = {}
+    damaged = {}
     for name in names:
         if not name.startswith("sites/"):
             try:
                 check_file(files, name)
             except CheckpointError as error:
-                found[name] = str(error).partition("; ")[0].removeprefix(f"{files.path / name}: ")
-    return found
+                damaged[name] = str(error).partition("; ")[0].removeprefix(f"{files.path / name}: ")
+    return damaged
 
 
 def check_file(files: SealedFiles, name: str) -> None:
@@ -126,7 +127,7 @@ def is_whole(files: SealedFiles, name: str) -> bool:
 def make_again(run: TrainingRun, progress: TrainState, files: SealedFiles, name: str) -> bool:
     """Whether the file is as it was, because its content could be made again."""
     maps = re.fullmatch(r"(?:labels|gallery)/round-([0-9]+)/.*", name)
-    if maps and run.prepare().maps is not None:
+    if maps and run.prepare().inputs.many_sites:
         for state in states_of(progress):
             write_maps_again(run, state, int(maps[1]))
             if is_whole(files, name):
@@ -142,14 +143,14 @@ def make_again(run: TrainingRun, progress: TrainState, files: SealedFiles, name:
 
 def makers(run: TrainingRun, progress: TrainState, name: str) -> Iterator[Callable[[], bytes | None]]:
     """Ways to make a file; whether one gives the right bytes is seen afterwards."""
-    built = run.prepare()
-    found = re.fullmatch(r"(labels|basis)/round-([0-9]+)\.(?:parquet|json)", name)
-    if found and len(built.problem.unlabelled):
-        make = label_bytes if found[1] == "labels" else basis_bytes
+    parts = run.prepare()
+    of_round = re.fullmatch(r"(labels|basis)/round-([0-9]+)\.(?:parquet|json)", name)
+    if of_round and len(parts.problem.unlabelled):
+        make = label_bytes if of_round[1] == "labels" else basis_bytes
         for state in states_of(progress):
-            yield lambda state=state: make(run, state, int(found[2]))  # type: ignore[misc]
-    elif name == BACKBONE and built.front is not None:
-        yield lambda: run.folder.tensor_bytes(built.front.backbone.state())  # type: ignore[union-attr]
+            yield lambda state=state: make(run, state, int(of_round[2]))  # type: ignore[misc]
+    elif name == FROZEN_WEIGHTS and (weights := parts.inputs.frozen_weights()) is not None:
+        yield lambda: run.folder.tensor_bytes(weights)
     elif name == rows_name(run.resumed.facts["data"] if run.resumed else {}):
         yield lambda: encode_table(run.row_table(), ".parquet")
 
@@ -166,24 +167,24 @@ def states_of(progress: TrainState) -> Iterator[TrainState]:
 
 def label_bytes(run: TrainingRun, state: TrainState, number: int) -> bytes:
     """The table of labels that a round with this state has written."""
-    built = run.prepare()
-    verdict = label_rows(built.problem.unlabelled, built.method, built.plan, state, number)
+    parts = run.prepare()
+    labels = label_rows(parts.problem.unlabelled, parts.method, parts.plan, state, number)
     ids = run.problem.row_names or run.problem.unlabelled.ids.tolist()
-    return encode_table(label_columns(verdict, ids, run.problem.schema), ".parquet")
+    return encode_table(label_columns(labels, ids, run.problem.schema), ".parquet")
 
 
 def basis_bytes(run: TrainingRun, state: TrainState, number: int) -> bytes | None:
     """The basis that a round with this state has written."""
-    built = run.prepare()
-    seen = sample_features(state.network, built.problem.unlabelled, built.plan, False, number)
-    look = summarise_basis(built.method.labeller, seen.chunks, state.labeller, built.maps is not None)
-    return None if look is None else encode_json(pack_basis(look, run.problem), "basis")
+    parts = run.prepare()
+    sample = sample_features(state.network, parts.problem.unlabelled, parts.plan, False, number)
+    summary = summarise_basis(parts.method.labeller, sample.chunks, state.labeller, parts.inputs.many_sites)
+    return None if summary is None else encode_json(pack_basis(summary, run.problem), "basis")
 
 
 def write_maps_again(run: TrainingRun, state: TrainState, number: int) -> None:
     """The maps and the gallery of a round, in their places."""
-    built, samples = run.prepare(), run.prepare().problem.unlabelled
-    chunks = extract(state.network, samples, built.plan, labelled=False)
-    parts = run.folder.label_store().write(number, label_maps(chunks, built.method, state))
-    choice = BoundSelector(built.method.selector, state.selector, built.plan.seed, number)
-    run.write_maps(number, MapLabels(parts, samples.ids, choice), is_kept=True)
+    parts, samples = run.prepare(), run.prepare().problem.unlabelled
+    chunks = extract(state.network, samples, parts.plan, labelled=False)
+    rows = run.folder.label_store().write(number, label_maps(chunks, parts.method, state))
+    choice = BoundSelector(parts.method.selector, state.selector, parts.plan.seed, number)
+    run.write_maps(number, MapLabels(rows, samples.ids, choice), is_kept=True)

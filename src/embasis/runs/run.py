@@ -14,15 +14,16 @@ from typing import Any
 
 from embasis.config import Config, upgrade
 from embasis.data.images.folders import DEFAULT_OPTIONS, require_budget, tolerated_count
-from embasis.data.images.samples import Images
 from embasis.data.ledger import Account, account_for_files
-from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.engine.holdout import split_holdout
 from embasis.engine.labels import MapLabels, RowLabels
 from embasis.engine.self_train import TrainingEvent, begin, train_rounds
 from embasis.engine.state import TrainState
 from embasis.errors import CheckpointError, ConfigError, EmbasisError, ReportError, ResourceError, require
-from embasis.inputs.image_inputs import ImageInputs, pixel_reader
+from embasis.inputs.base import Inputs, rejected_while_training
+from embasis.inputs.fingerprint import Marks, fingerprint, marks_of, rows_of
+from embasis.inputs.image_inputs import pixel_reader
+from embasis.inputs.map_inputs import late_refusals, pictures_of, table_of_maps
 from embasis.report.collect import (
     basis_name,
     kept_round,
@@ -37,11 +38,10 @@ from embasis.report.collect import (
     shown_round,
 )
 from embasis.report.page import run_page
-from embasis.runs.checkpoint import backbone_of, begin_folder, environment_of, pack_state, rows_name, unpack_state
+from embasis.runs.checkpoint import begin_folder, environment_of, pack_state, rows_name, unpack_state
 from embasis.runs.checkpoint_schema import check_facts, read_environment, read_run, read_run_view
-from embasis.runs.fingerprint import Marks, fingerprint, marks_of, rows_of
 from embasis.runs.map_output import write_maps
-from embasis.runs.model import Model, label_columns, model_of_run
+from embasis.runs.model import TrainedModel, label_columns, model_of_run
 from embasis.runs.parts import RunParts, build
 from embasis.runs.restore import name_damage, restore_files
 from embasis.runs.resume import (
@@ -61,18 +61,19 @@ Changed = tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]
 
 @dataclass
 class TrainingRun:
-    """A run and its folder. Iterate over `moments`; `model` is there when they have ended."""
+    """A run and its folder. Iterate over `events`; `model` is there when they have ended."""
 
     problem: Problem
     config: Config
     folder: RunFolder
-    front: ImageInputs | None = None
+    inputs: Inputs | None = None
+    """Those that have read the problem's files; None = as the problem says."""
     allow_change: tuple[str, ...] = ()
     """Settings that may differ from those the run was begun with."""
     accept_data: bool = False
     """Whether rows may differ from those the run was begun with."""
     resumed: Generation | None = None
-    model: Model | None = None
+    model: TrainedModel | None = None
     timings: list[dict[str, Any]] = field(default_factory=list)
     saved: int = 0
     """Number of the last generation that is on disk."""
@@ -82,24 +83,24 @@ class TrainingRun:
     """What the run's bits depend on beside data, config and seed; that of its first start."""
     repaired: list[str] = field(default_factory=list)
     """Files of an earlier command that were damaged, in words: those of a run that had ended are made again."""
-    _built: RunParts | None = None
+    _parts: RunParts | None = None
     _data: dict[str, str] = field(default_factory=dict)
     _marks: dict[str, Marks] = field(default_factory=dict)
     _progress: TrainState | None = None
 
     def prepare(self) -> RunParts:
         """Build everything; what is wrong with config or data is said here, before the folder is touched."""
-        if self._built is None:
-            self._built = build(self.problem, self.config, self.front)
+        if self._parts is None:
+            self._parts = build(self.problem, self.config, self.inputs)
             self._data, self._marks = fingerprint(self.problem), marks_of(self.problem)
-            training, _ = split_holdout(self.problem, self._built.plan)
-            if self._built.maps is None:  # a picture has many sites; how many is not known yet
-                self._built.method.labeller.require_rows(len(training.labelled) + len(training.unlabelled))
-            self.problem = self._built.problem  # the rows as they came are not needed any more
+            training, _ = split_holdout(self.problem, self._parts.plan)
+            if not self._parts.inputs.many_sites:  # else a row has many sites; how many is not known yet
+                self._parts.method.labeller.require_rows(len(training.labelled) + len(training.unlabelled))
+            self.problem = self._parts.problem  # the rows as they came are not needed any more
             account_for_files(
                 self.problem, {}, None
             )  # a file that nobody accounts for is found before hours of training
-        return self._built
+        return self._parts
 
     def open(self) -> TrainState:
         """Where the run stands: at its start, or where the folder's newest generation is."""
@@ -111,14 +112,14 @@ class TrainingRun:
 
     def events(self) -> Iterator[TrainingEvent]:
         """The whole run, saved after every round and every `save_seconds`; ends at once if it had ended before."""
-        built, progress = self.prepare(), self.open()
+        parts, progress = self.prepare(), self.open()
         self.repaired = name_damage(self) if progress.status == "running" else restore_files(self, progress)
-        last_save = last_moment = time.monotonic()
-        shelf = self.folder.label_store() if built.maps is not None else None
-        for event in train_rounds(built.problem, built.network, built.method, built.plan, progress, shelf):
+        last_save = last_event = time.monotonic()
+        store = self.folder.label_store() if parts.inputs.many_sites else None
+        for event in train_rounds(parts.problem, parts.network, parts.method, parts.plan, progress, store):
             now = time.monotonic()
-            self._count(event, now - last_moment)
-            last_moment = now
+            self._count(event, now - last_event)
+            last_event = now
             progress = event.state
             self._refuse_losses()
             if event.record is not None:
@@ -127,50 +128,50 @@ class TrainingRun:
                 self.save(progress)
                 last_save = time.monotonic()
             yield event
-        self.model = model_of_run(built, progress)
-        if built.maps is not None:
-            built.maps.reader.close()
+        self.model = model_of_run(parts, progress)
+        if parts.inputs.many_sites:  # those that read images are closed by whoever opened them
+            parts.inputs.close()
         self._write_report(progress)
 
     def save(self, progress: TrainState) -> None:
         """Publish everything that is needed to go on; callers may do so at any moment."""
-        built = self._built
-        require(built is not None, "nothing has been built yet: iterate over moments() first", EmbasisError)
-        assert built is not None
+        parts = self._parts
+        require(parts is not None, "nothing has been built yet: iterate over events() first", EmbasisError)
+        assert parts is not None
         kept = {"timings": self.timings, "changes": self.changes, "environment": self.environment}
         kept["refused"] = [asdict(item) for item in self.rejected()]
-        tensors, facts = pack_state(built, self.problem, self._data, progress, kept)
+        tensors, facts = pack_state(parts, self.problem, self._data, progress, kept)
         self.saved = self.folder.publish(tensors, facts)
 
-    def _open(self, built: RunParts, data: dict[str, str]) -> TrainState:
+    def _open(self, parts: RunParts, data: dict[str, str]) -> TrainState:
         """A fresh start, or where the newest generation stands."""
-        progress = begin(built.network, built.method, built.plan)
+        progress = begin(parts.network, parts.method, parts.plan)
         self.resumed = self.folder.newest()
         if self.resumed is None:
-            self.environment = environment_of(built)
-            begin_folder(self.folder, built)
+            self.environment = environment_of(parts.plan, parts.network)
+            begin_folder(self.folder, parts.resolved, self.environment, parts.inputs)
             self.folder.write_table(rows_name(data), rows_of(self.problem, self._marks))
             return progress
         facts = self.resumed.facts
         check_facts(facts, self.folder.path)
         self.environment = read_environment(self.folder.path, facts)
-        settings = refuse_changed_config(upgrade(facts["config"]), built.resolved, self.allow_change)
-        same = backbone_of(built) == facts["backbone"]
+        settings = refuse_changed_config(upgrade(facts["config"]), parts.resolved, self.allow_change)
+        same = parts.inputs.identity == facts["backbone"]
         rule = "the run folder was begun with other weights of the backbone; use another folder, or the old weights"
         require(same, rule, ConfigError)
-        before, now, shifted = self._refuse_data(built, facts, data) if data != facts["data"] else ({}, {}, ())
+        before, now, shifted = self._refuse_data(parts, facts, data) if data != facts["data"] else ({}, {}, ())
         self.timings, self.changes = list(facts["timings"]), list(facts.get("changes", ()))
         self.saved = self.resumed.number
         progress = unpack_state(progress, self.resumed, settings)
-        extend_rounds(progress, built.plan, settings)
+        extend_rounds(progress, parts.plan, settings)
         if shifted:
             adopt_rows(progress, before, now)
             self.folder.write_table(rows_name(data), now)
         if settings or shifted:
-            self._note_changes(built, [*settings, *shifted], progress)
+            self._note_changes(parts, [*settings, *shifted], progress)
         return progress
 
-    def _refuse_data(self, built: RunParts, facts: dict[str, Any], data: dict[str, str]) -> Changed:
+    def _refuse_data(self, parts: RunParts, facts: dict[str, Any], data: dict[str, str]) -> Changed:
         """The rows before, the rows now, and what has changed, unless the user does not accept it."""
         before: dict[str, Any] = {}
         with suppress(CheckpointError):  # a folder of an older release has no such table
@@ -180,14 +181,14 @@ class TrainingRun:
         now = rows_of(self.problem, self._marks)
         changed = refuse_changed_data(diff_rows(facts["data"], data, before, now), self.accept_data)
         columns = None if self.problem.columns is None else list(self.problem.columns)
-        names, shape = list(self.problem.schema.names), list(built.shape)
+        names, shape = list(self.problem.schema.names), list(parts.shape)
         refuse_other_kind(facts, {"classes": names, "columns": columns, "shape": shape})
         return before, now, changed
 
-    def _note_changes(self, built: RunParts, changes: list[str], progress: TrainState) -> None:
+    def _note_changes(self, parts: RunParts, changes: list[str], progress: TrainState) -> None:
         """From here on the folder belongs to the new settings and data."""
         self.changes += [f"from generation {self.saved + 1} on, {change}" for change in changes]
-        self.folder.write_json("config.json", built.resolved)
+        self.folder.write_json("config.json", parts.resolved)
         self.folder.write_jsonl("changes.jsonl", self.changes)
         self.save(progress)
 
@@ -202,13 +203,13 @@ class TrainingRun:
         self.timings.append({"round": number, "stage": stage, "seconds": seconds})
 
     def _write_round(self, event: TrainingEvent) -> None:
-        record, verdict = event.record, event.labels
-        if record is None or verdict is None:
+        record, labels = event.record, event.labels
+        if record is None or labels is None:
             return
-        if isinstance(verdict, MapLabels):
-            self.write_maps(record.round, verdict, event.is_kept)
+        if isinstance(labels, MapLabels):
+            self.write_maps(record.round, labels, event.is_kept)
         else:
-            self.write_labels(record.round, verdict)
+            self.write_labels(record.round, labels)
         if event.basis is not None:
             self.folder.write_json(basis_name(record.round), pack_basis(event.basis, self.problem))
         self.folder.write_jsonl("rounds.jsonl", [record_to_json(row) for row in event.state.records])
@@ -219,24 +220,25 @@ class TrainingRun:
         """The table of the rows that the run has, with their marks."""
         return rows_of(self.problem, self._marks)
 
-    def write_labels(self, number: int, verdict: RowLabels) -> None:
+    def write_labels(self, number: int, labels: RowLabels) -> None:
         """The labels of a round, one for each row."""
         ids = self.problem.row_names or self.problem.unlabelled.ids.tolist()
-        self.folder.write_table(labels_name(number), label_columns(verdict, ids, self.problem.schema))
+        self.folder.write_table(labels_name(number), label_columns(labels, ids, self.problem.schema))
 
-    def write_maps(self, number: int, verdict: MapLabels, is_kept: bool) -> None:
+    def write_maps(self, number: int, labels: MapLabels, is_kept: bool) -> None:
         """The label maps of a round; small copies of a few with their pictures, if the report is to show this one."""
-        built, samples = self.prepare(), self.problem.unlabelled
-        assert built.maps is not None
-        assert isinstance(samples, MapFiles | MapArrays)
-        folder, names = self.folder.maps(number, built.maps.table), name_rows(self.problem, digits=6)
-        grey = {item.name for item in samples.rejected} if isinstance(samples, MapFiles) else set()
-        parts = (part for part in verdict.parts() if names[int(part.rows[0])] not in grey)  # a row each
+        samples, table, names = (
+            pictures_of(self.problem.unlabelled),
+            table_of_maps(self.problem),
+            name_rows(self.problem, digits=6),
+        )
+        folder, grey = self.folder.maps(number, table), late_refusals(samples)
+        parts = (part for part in labels.parts() if names[int(part.rows[0])] not in grey)  # a row each
         written = write_maps(folder, parts, samples.sizes, self.problem.schema, names, ".parquet")
         if not is_kept:
             return
         variance = {str(line["id"]): float(line["mean_variance"]) for line in written}
-        for name, data in map_gallery_files(self.problem, samples, verdict, built.maps.table, variance, number).items():
+        for name, data in map_gallery_files(self.problem, samples, labels, table, variance, number).items():
             self.folder.write_bytes(name, data)
 
     def _write_report(self, progress: TrainState) -> None:
@@ -247,9 +249,8 @@ class TrainingRun:
             newest = read_run(path)
             facts, files, number = newest.facts, SealedFiles(path, newest.sealed), shown_round(newest.facts)
             labels, basis = read_labels(files, number), read_basis(files, kept_round(facts), {})
-            if (
-                pictures := make_row_gallery(self.problem, pixel_reader(self.problem, self.front), labels, basis)
-            ) is not None:
+            reader = pixel_reader(self.problem, self.prepare().inputs.files)
+            if (pictures := make_row_gallery(self.problem, reader, labels, basis)) is not None:
                 origin = {"labels": files.seal(labels_name(number))}
                 self.folder.write_sealed_json(row_gallery_name(number), {**pictures, **origin})
             self.folder.write_text("report.html", run_page(read_run_view(path)))
@@ -261,12 +262,12 @@ class TrainingRun:
         """Every file that could not be used, and what became of all the others."""
         self.folder.write_jsonl("quarantine.jsonl", [asdict(item) for item in self.rejected()])
         accounts = {name: asdict(account) for name, account in self.accounts(trusted).items()}
-        self.folder.write_json("ledger.json", accounts)
+        self.folder.write_json("account_for_files.json", accounts)
 
     def accounts(self, trusted: int) -> dict[str, Account]:
         """What became of every file that was met; pictures with label maps are used whole, by their trusted sites."""
-        maps = self.prepare().maps is not None
-        return account_for_files(self.problem, self._late(), None if maps else trusted)
+        whole = self.prepare().inputs.many_sites
+        return account_for_files(self.problem, self._late(), None if whole else trusted)
 
     def rejected(self) -> list[RejectedFile]:
         """What could not be used, up to now."""
@@ -274,9 +275,8 @@ class TrainingRun:
 
     def _late(self) -> dict[str, list[RejectedFile]]:
         """Rows that were lost while training, on each side."""
-        sides = {"labelled": self.problem.labelled, "unlabelled": self.problem.unlabelled, "test": self.problem.test}
-        files = {name: side for name, side in sides.items() if isinstance(side, Images | MapFiles)}
-        return {name: [replace(item, side=name) for item in side.rejected] for name, side in files.items()}
+        late = rejected_while_training(self.problem)
+        return {name: [replace(item, side=name) for item in items] for name, items in late.items()}
 
     def _refuse_losses(self) -> None:
         """Files that vanish while training have the same budget as those that were damaged before."""

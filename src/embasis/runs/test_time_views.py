@@ -16,16 +16,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from embasis.data.segmentation.samples import MapFiles
+from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.data.segmentation.views import place_sites
 from embasis.engine.labels import LabelBatch, labelled_parts
 from embasis.engine.pixels import mix_labels
-from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, require
 from embasis.functional import interpolation
 from embasis.inputs.map_inputs import MapInputs
-from embasis.networks.network import Network
-from embasis.types import AugmentKey, GroundTruth, LabelDistribution, MapPreparation, Method, Plan, Samples, View
+from embasis.runs.model import TrainedModel
+from embasis.types import AugmentKey, GroundTruth, LabelDistribution, MapPreparation, Samples, View
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,30 +72,27 @@ class FlippedSamples:
 
 
 def label_at_scales(
-    front: MapInputs,
-    samples: MapFiles,
-    method: Method,
-    plan: Plan,
-    progress: TrainState,
-    round_number: int,
-    scales: Sequence[float],
-    flip: bool,
+    model: TrainedModel, inputs: MapInputs, samples: MapFiles | MapArrays, scales: Sequence[float], flip: bool
 ) -> Iterator[LabelBatch]:
     """The labels of pictures, each the mixture over all scales; the first scale's grid is that of the result."""
-    rule = f"scales must be numbers in [0.1, 10], got {list(scales)}"
-    require(scales and all(0.1 <= scale <= 10 for scale in scales), rule, ConfigError)
-    network = progress.network
-    assert isinstance(network, Network)
+    check_scales(scales)
+    progress, network = model.progress, model.progress.network
     views: list[tuple[Samples, bool]] = []
     for scale in scales:
-        prepared = samples.prepared(scaled(front.preparation(network), samples, scale), front.reader)
+        prepared = inputs.prepare_at(samples, scaled(inputs.preparation(network), samples, scale))
         views += [(prepared, False), *([(FlippedSamples(prepared), True)] if flip else [])]
-    streams = [labelled_parts(side, method, plan, progress, round_number) for side, _ in views]
+    streams = [labelled_parts(side, model.method, model.plan, progress, progress.model_round) for side, _ in views]
     for parts in zip(*streams, strict=True):
-        yield parts[0] if len(parts) == 1 else together(parts, [turned for _, turned in views])
+        yield parts[0] if len(parts) == 1 else mix_views(parts, [is_flipped for _, is_flipped in views])
 
 
-def scaled(preparation: MapPreparation, samples: MapFiles, scale: float) -> MapPreparation:
+def check_scales(scales: Sequence[float]) -> None:
+    """Refuse what is no scale."""
+    rule = f"scales must be numbers in [0.1, 10], got {list(scales)}"
+    require(scales and all(0.1 <= scale <= 10 for scale in scales), rule, ConfigError)
+
+
+def scaled(preparation: MapPreparation, samples: MapFiles | MapArrays, scale: float) -> MapPreparation:
     """The preparation at another scale; pictures that keep their size are scaled from their typical one."""
     if scale == 1.0:
         return preparation
@@ -105,22 +101,22 @@ def scaled(preparation: MapPreparation, samples: MapFiles, scale: float) -> MapP
     return replace(preparation, plan=plan)
 
 
-def together(parts: Sequence[LabelBatch], turned: Sequence[bool]) -> LabelBatch:
+def mix_views(parts: Sequence[LabelBatch], flipped: Sequence[bool]) -> LabelBatch:
     """One row's views as one: on the grid of the first, with equal shares."""
     first = parts[0]
     height, width = first.grid
     places = place_sites((height, width)).reshape(-1, 2)
-    found = [moved(part, places, over) for part, over in zip(parts, turned, strict=True)]
-    count, sites = len(found), len(places)
+    views = [read_at(part, places, is_flipped) for part, is_flipped in zip(parts, flipped, strict=True)]
+    count, sites = len(views), len(places)
     whole = LabelDistribution(
-        *(torch.cat([getattr(part, name) for part in found]) for name in ("mean", "between", "within", "uncertainty"))
+        *(torch.cat([getattr(part, name) for part in views]) for name in ("mean", "between", "within", "uncertainty"))
     )
     index = torch.arange(count * sites).view(count, sites).T
     return replace(first, distribution=mix_labels(whole, index, torch.full((sites, count), 1 / count)))
 
 
-def moved(part: LabelBatch, places: Tensor, turned: bool) -> LabelDistribution:
+def read_at(part: LabelBatch, places: Tensor, is_flipped: bool) -> LabelDistribution:
     """A view's label distributions at places of the picture."""
-    at = torch.stack([places[:, 0], 1 - places[:, 1]], 1) if turned else places
+    at = torch.stack([places[:, 0], 1 - places[:, 1]], 1) if is_flipped else places
     height, width = part.grid
     return mix_labels(part.distribution, *interpolation.corners(at, (height, width)))

@@ -1,0 +1,272 @@
+"""What models of tables, images and label maps have in common in Python: load, save, predict into a file, export.
+
+Whatever the command line does is one call here, over the same `TrainedModel`:
+
+| command | Python |
+| --- | --- |
+| `embasis fit A B -o RUN --corrections C` | `fit_tables`, `fit_images`, `fit_maps` with `output=`, `corrections=` |
+| `embasis predict RUN INPUT -o OUT --precision P` | `model.predict_into(INPUT, OUT, precision=P)` |
+| `embasis export RUN -o OUT --as csv` | `model.export(OUT, "csv")` |
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from embasis import config as settings
+from embasis.config import Config
+from embasis.engine.labels import RowLabels
+from embasis.engine.self_train import TrainingEvent, train_rounds
+from embasis.errors import ConfigError, InputDataError, NumericalError, require
+from embasis.inputs.base import SourceOptions
+from embasis.inputs.fingerprint import fingerprint
+from embasis.inputs.load import image_options, load_problem, open_inputs
+from embasis.networks.backbone import Backbone
+from embasis.runs.checkpoint import begin_folder, environment_of, pack_state
+from embasis.runs.checkpoint_schema import read_run
+from embasis.runs.export import ExportOptions, ExportSummary, export_labels
+from embasis.runs.model import TrainedModel, label_columns, load_model, model_of_run
+from embasis.runs.parts import RunParts, build, resolve_for_problem
+from embasis.runs.precision import PrecisionTarget
+from embasis.runs.predict import PredictionSummary, PredictOptions, RowPrediction, check_output, predict_into
+from embasis.runs.run import TrainingRun
+from embasis.storage import RunFolder, read_newest, require_apart
+from embasis.types import PathLike, Problem, RoundRecord
+
+SIDES = {
+    "labelled": "the labelled side", "unlabelled": "the unlabelled side", "test": "the test side",
+    "corrections": "the corrections", "classes": "the classes",
+}  # fmt: skip
+"""What a run reads and never writes to, in words."""
+SHORT_NAMES = {"method": "method.name", "network": "network.name", "depth": "images.depth"}
+"""Settings that Python calls otherwise than a config file."""
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Labels of N rows or images, in the order they were given; an image that could not be read has the label None."""
+
+    names: list[Any]
+    label: list[str | None]
+    probability: NDArray[np.float64]
+    between: NDArray[np.float64]
+    within: NDArray[np.float64]
+    uncertainty: NDArray[np.float64]
+    trusted: NDArray[np.bool_]
+    reasons: dict[str, str]
+    """Why images could not be read, by name."""
+    target: PrecisionTarget | None = None
+    """What a precision that was given means: threshold, expected errors, warnings."""
+
+    @classmethod
+    def of(cls, found: RowPrediction) -> Labels:
+        """A table of labels as arrays; NaN where there is no label."""
+        columns = found.columns
+        numbers = {
+            name: np.array([np.nan if value is None else value for value in columns[name]], dtype=np.float64)
+            for name in ("probability", "between", "within", "uncertainty")
+        }
+        trusted = np.array(columns["trusted"], dtype=bool)
+        names, label = list(columns["id"]), list(columns["label"])
+        return cls(names, label, **numbers, trusted=trusted, reasons=found.rejected, target=found.target)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def columns(self) -> dict[str, list[Any]]:
+        """A table for pandas.DataFrame or a CSV writer."""
+        numbers = ("probability", "between", "within", "uncertainty")
+        return {
+            "id": list(self.names),
+            "label": list(self.label),
+            **{name: getattr(self, name).tolist() for name in numbers},
+            "trusted": self.trusted.tolist(),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class FittedModel:
+    """A model adapted to the unlabelled side of a run, made by a `fit_…` function or by `load`."""
+
+    KIND: ClassVar[str] = ""
+    """The kind of input that it labels."""
+    WRONG_KIND: ClassVar[str] = ""
+    """What is wrong with a run of another kind."""
+
+    model: TrainedModel
+    tensors: Mapping[str, Tensor]
+    metadata: Mapping[str, Any]
+    records: tuple[RoundRecord, ...] = ()
+    """One for the source model and one for each round; empty for a loaded model."""
+    unlabelled: Labels | None = None
+    """The labels of the unlabelled side after the last round; None for a loaded model, and for label maps."""
+    home: Path | None = None
+    """The run folder, if there is one."""
+
+    @classmethod
+    def load(cls, path: PathLike, backbone: Backbone | None = None) -> Self:
+        """The model of a run folder, or of one that `save` wrote.
+
+        Parameters
+        ----------
+        path : path
+            The folder.
+        backbone : Backbone, optional
+            The module of your own again, if the run on images was made with one.
+        """
+        stored = read_run(Path(path))
+        kind = "maps" if stored.facts.get("maps") else "images" if stored.facts.get("backbone") else "table"
+        require(kind == cls.KIND, f"{path}: {cls.WRONG_KIND}", InputDataError)
+        model = load_model(stored.facts, stored.tensors, Path(path), backbone, stored.sealed)
+        return cls(model, stored.tensors, stored.facts, home=Path(path))
+
+    @classmethod
+    def _of(cls, fitted: FittedRun) -> Self:
+        """The model that a run has left."""
+        return cls(fitted.model, fitted.tensors, fitted.metadata, fitted.records, fitted.labels, fitted.home)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Class names in their order."""
+        return self.model.schema.names
+
+    def save(self, path: PathLike) -> None:
+        """Write a folder that `load` and `embasis predict` read; a folder that exists must be empty."""
+        home = Path(path)
+        empty = not home.exists() or (home.is_dir() and not any(home.iterdir()))
+        require(empty, f"{home} exists and is not an empty folder", ConfigError)
+        environment = environment_of(self.model.plan, self.model.progress.network)
+        with RunFolder(home) as folder:
+            begin_folder(folder, settings.upgrade(self.metadata["config"]), environment, self.model.inputs)
+            folder.publish(self.tensors, self.metadata)
+
+    def predict_into(self, source: PathLike, output: PathLike, **options: Any) -> PredictionSummary:
+        """Write the labels of new data, as `embasis predict` does.
+
+        Parameters
+        ----------
+        source : path
+            A table; for images a folder, one image, or a .csv with a column path; for label maps pictures.
+        output : path
+            A .csv or .parquet file; for label maps a folder.
+        **options
+            `precision`, `sort`, `scales` and `flip` as in `PredictOptions`; `label`, `id` and `follow_links` as in
+            `SourceOptions`; `workers`, the number of processes that read files (1).
+        """
+        self.model.inputs.set_workers(int(options.pop("workers", 1)))
+        reading = {name: options.pop(name) for name in ("label", "id", "follow_links") if name in options}
+        chosen, to = predict_options(options), os.fspath(output)
+        is_table = Path(to).suffix in (".csv", ".parquet")
+        require_apart(to, {"the run folder": self.home, "the input": source}, folder=not is_table)
+        check_output(to, chosen, self.model.inputs.many_sites)
+        run = "the model" if self.home is None else str(self.home)
+        return predict_into(self.model, os.fspath(source), to, chosen, SourceOptions(**reading, run=run))
+
+    def export(self, output: PathLike, form: str, **options: Any) -> ExportSummary:
+        """Write the labels of the run's unlabelled side for other tools, as `embasis export` does.
+
+        Parameters
+        ----------
+        output : path
+            A file .csv, .parquet or .json; for `folder` a folder.
+        form : str
+            "csv" or "parquet" for tables and images, "folder" for images, "coco" for label maps.
+        **options
+            `everything`: untrusted labels, too (False); for `folder`: `images`, the run's unlabelled folder, and
+            `copy`, to copy the images instead of linking to them (False).
+        """
+        rule = "the model has no run folder, which keeps the labels: give output= to fit, or load the run"
+        require(self.home is not None, rule, InputDataError)
+        return export_labels(str(self.home), os.fspath(output), ExportOptions(form, **options))
+
+
+@dataclass(frozen=True, eq=False)
+class FittedRun:
+    """What a run has left."""
+
+    model: TrainedModel
+    tensors: Mapping[str, Tensor]
+    metadata: Mapping[str, Any]
+    records: tuple[RoundRecord, ...]
+    labels: Labels | None
+    home: Path | None = None
+
+
+def predict_options(given: Mapping[str, Any]) -> PredictOptions:
+    """Options by name; an unknown one is a TypeError, as with any call."""
+    scales = given.get("scales", (1.0,))
+    return PredictOptions(**{**given, "scales": tuple(float(scale) for scale in scales)})
+
+
+def run_config(tables: Mapping[str, Mapping[str, Any]], words: Mapping[str, Any]) -> Config:
+    """Settings as the command line would have them: `words` are seed, method and all others by bare or dotted name."""
+    raw: dict[str, Any] = {name: {k: v for k, v in table.items() if v is not None} for name, table in tables.items()}
+    for name in sorted(words, key=lambda word: word not in SHORT_NAMES):  # which keys are known depends on the names
+        settings.place(raw, SHORT_NAMES.get(name, name), words[name])
+    return settings.resolve(raw)
+
+
+def fit_run(config: Config, kind: str, output: PathLike | None, backbone: Backbone | None = None) -> FittedRun:
+    """Load the data that [data] names, and train: in the folder `output`, where the same call goes on, or in memory."""
+    if output is not None:
+        require_apart(output, {words: config.data.get(key) for key, words in SIDES.items()}, folder=True, run=True)
+    problem, config = load_problem(config, kind)
+    inputs = open_inputs(problem, config, backbone)
+    resolve_for_problem(problem, config, inputs)
+    try:
+        ready = inputs.read(problem, image_options(config.data).budget)
+        if output is not None:
+            return run_in_folder(TrainingRun(ready, config, RunFolder(Path(output)), inputs))
+        return run_in_memory(build(ready, config, inputs), ready)
+    finally:
+        inputs.close()
+
+
+def run_in_memory(parts: RunParts, problem: Problem) -> FittedRun:
+    """The whole run, with nothing on disk but features."""
+    last, labels = last_event(train_rounds(parts.problem, parts.network, parts.method, parts.plan))
+    assert last is not None
+    kept = {"environment": environment_of(parts.plan, parts.network)}
+    tensors, metadata = pack_state(parts, problem, fingerprint(problem), last.state, kept)
+    model, records = model_of_run(parts, last.state), tuple(last.state.records)
+    return FittedRun(model, tensors, metadata, records, labels_of_rows(labels, problem))
+
+
+def run_in_folder(run: TrainingRun) -> FittedRun:
+    """The run in its folder, from wherever it stands."""
+    run.prepare()
+    with run.folder:
+        run.open()
+        _, labels = last_event(run.events())
+    if run.model is None:
+        raise NumericalError(f"{run.folder.path}: the run has not ended")
+    stored, records = read_newest(run.folder.path), tuple(run.model.progress.records)
+    rows = labels_of_rows(labels, run.problem)
+    return FittedRun(run.model, stored.tensors, stored.facts, records, rows, run.folder.path)
+
+
+def last_event(events: Iterator[TrainingEvent]) -> tuple[TrainingEvent | None, RowLabels | None]:
+    """The last event, and the labels of the round that is kept, if they are labels of rows."""
+    last: TrainingEvent | None = None
+    labels: RowLabels | None = None
+    for event in events:
+        last = event
+        if event.is_kept and isinstance(event.labels, RowLabels):
+            labels = event.labels
+    return last, labels
+
+
+def labels_of_rows(labels: RowLabels | None, problem: Problem) -> Labels | None:
+    """The labels of the unlabelled side by the names of its rows."""
+    if labels is None or not len(labels.pseudo):
+        return None
+    names = problem.row_names or problem.unlabelled.ids.tolist()
+    return Labels.of(RowPrediction(label_columns(labels, list(names), problem.schema), {}))

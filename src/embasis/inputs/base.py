@@ -1,0 +1,226 @@
+"""The protocol of the three kinds of input: tables, images, and pictures with label maps.
+
+| step | tables | images | label maps |
+| --- | --- | --- | --- |
+| load (inputs/load.py) | two tables | two folders or lists | two folders of pictures and maps |
+| validate | `resolve` | `resolve` | `resolve` |
+| prepare | – | `read`: the backbone's features of each image, or all images once | `prepare`: views for the network |
+| label | rows | files, or pictures in memory | files, or pictures in memory |
+
+A kind of input is one object that a run and its trained model keep, so that nobody else asks which kind it is. Loading
+is a function beside it, since two paths decide which kind there is. `resolve` fills in every setting before anything is
+read or built: what is wrong with the settings is an error before hours of reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from torch import Tensor, nn
+
+from embasis import config as settings
+from embasis.config import Config
+from embasis.data.images.files import ImageFile
+from embasis.data.images.samples import Images
+from embasis.data.segmentation.samples import MapArrays, MapFiles
+from embasis.errors import ConfigError, InputDataError, require
+from embasis.types import Plan, Problem, RejectedFile
+
+if TYPE_CHECKING:
+    from embasis.inputs.map_inputs import MapInputs
+
+FROZEN_WEIGHTS = "backbone.safetensors"
+"""The weights of the frozen part, in the run folder: a run needs nothing else to label images."""
+
+
+@dataclass(frozen=True)
+class InputSettings:
+    """What the settings of a run say of its inputs and network, with no default left out."""
+
+    plan_name: str
+    """The entry of PLANS (runs/parts.py) that the network trains well with."""
+    standardise: str
+    """One of `domain`, `joint`, `none`."""
+    tables: dict[str, Any]
+    """The settings standardise, network, images and maps as a run folder has them."""
+    is_deep: bool = False
+    """Whether training on a GPU pays."""
+
+
+@dataclass(frozen=True)
+class ReadProgress:
+    """How far the reading of files is."""
+
+    done: int
+    total: int
+    summary: str
+    """What is about to be read, and what need not be read again."""
+    kept: str
+    """What stays of it when it is stopped here."""
+
+
+Watch = Callable[[ReadProgress], None]
+
+
+def watch_nothing(progress: ReadProgress) -> None:
+    """For those who do not show how far the reading is."""
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """How new data are read that a model is to label."""
+
+    label: str | None = None
+    """Tables: a column to ignore."""
+    id: str | None = None
+    """Tables: the column of row ids."""
+    columns: tuple[str, ...] | None = None
+    """Tables: the features in the model's order."""
+    run: str = "the run"
+    """What the model is called in errors."""
+    float64: bool = False
+    """Tables: whether float32 would lose what the model needs."""
+    follow_links: bool = False
+    """Files: whether symbolic links are followed."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowBatch:
+    """Rows that are labelled together: names, inputs (N, …) and ids (N); and why others could not be read."""
+
+    names: list[Any]
+    x: Tensor
+    ids: Tensor | None
+    rejected: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class RowSource:
+    """New rows with one site each."""
+
+    batches: Iterator[RowBatch]
+    total: int
+    rejected: dict[str, str] = field(default_factory=dict)
+    """Files that are no images, and why."""
+    unit: str = "rows"
+    order: list[str] | None = None
+    """The names in the order in which their labels are wanted; None = as the batches come."""
+
+
+@dataclass(frozen=True, eq=False)
+class PictureSource:
+    """New pictures with many sites each. They may be read twice, so `samples` makes them anew each time."""
+
+    inputs: MapInputs
+    samples: Callable[[], Sequence[MapFiles | MapArrays]]
+    total: int
+    rejected: dict[str, str] = field(default_factory=dict)
+    """Files that cannot be read, and why; reading adds to them."""
+
+
+class Inputs(Protocol):
+    """What a run and its model need to know of one kind of input."""
+
+    kind: ClassVar[str]
+    """`table`, `images` or `maps`: for sentences and for export."""
+    many_sites: ClassVar[bool]
+    """Whether a row is a picture with a label at each of many sites."""
+
+    @property
+    def identity(self) -> str | None:
+        """The hash of the pretrained part's weights; None where there is no such part."""
+
+    @property
+    def files(self) -> tuple[ImageFile, ...]:
+        """The image files of the unlabelled rows, where rows are image files whose features are trained on."""
+
+    def input_shape(self, problem: Problem) -> tuple[int, ...]:
+        """The shape of one input of the network."""
+
+    def resolve(self, config: Config, shape: tuple[int, ...], same_domain: bool) -> InputSettings:
+        """All settings of inputs and network; a ConfigError says which one cannot be."""
+
+    def refuse_plan(self, plan: Plan, shape: tuple[int, ...]) -> None:
+        """A ConfigError for a plan that these inputs cannot be trained by."""
+
+    def must_read(self, problem: Problem) -> bool:
+        """Whether `read` has something to do."""
+
+    def keeps_features(self, problem: Problem) -> bool:
+        """Whether `read` keeps what it reads for the next run."""
+
+    def read(self, problem: Problem, budget: float, watch: Watch = watch_nothing) -> Problem:
+        """The problem with rows in place of files; an InputDataError if more files than `budget` cannot be read."""
+
+    def make_network(self, config: Config, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """What is trained."""
+
+    def prepare(self, problem: Problem, network: nn.Module) -> Problem:
+        """The problem with its sides as this network sees them."""
+
+    def frozen_weights(self) -> Mapping[str, Tensor] | None:
+        """The weights that are not trained, which a run folder keeps beside its generations."""
+
+    def metadata(self, problem: Problem) -> dict[str, Any] | None:
+        """What a run folder has to know of label maps beside the settings."""
+
+    def open_rows(self, source: Any, options: SourceOptions) -> RowSource:
+        """New rows for a model to label: a table, or images by path or in memory; not for label maps."""
+
+    def open_pictures(self, source: Any, options: SourceOptions) -> PictureSource:
+        """New pictures for a model to label site by site, by path or in memory; for label maps only."""
+
+    def set_workers(self, workers: int) -> None:
+        """How many processes read files."""
+
+    def close(self) -> None:
+        """End the processes that read files; they start again when they are needed."""
+
+
+class RowInputs:
+    """What tables and images have in common: a row has one site, and nothing is prepared for a network."""
+
+    many_sites: ClassVar[bool] = False
+
+    def prepare(self, problem: Problem, network: nn.Module) -> Problem:
+        """Rows are as the network sees them."""
+        return problem
+
+    def metadata(self, problem: Problem) -> dict[str, Any] | None:
+        """There are no label maps."""
+        return None
+
+    def open_pictures(self, source: Any, options: SourceOptions) -> PictureSource:
+        """Rows have no maps."""
+        raise InputDataError("the run was trained without label maps")
+
+
+def bind_entry(table: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a registry's entry with its defaults, checked."""
+    entry = settings.entry_of(table, name)
+    return settings.bind(table, entry, given, settings.settings_of(entry))
+
+
+def without_name(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A table's settings."""
+    return {key: value for key, value in table.items() if key != "name"}
+
+
+def refuse_image_settings(config: Config, reason: str) -> None:
+    """Settings of images for other data are a mistake."""
+    unused = f"images settings are for images, the data {reason}: {', '.join(config.images)}"
+    require(not config.images, unused, ConfigError)
+
+
+def refuse_map_settings(config: Config) -> None:
+    """Settings of label maps for other data are a mistake."""
+    unused = f"maps settings are for label maps, the data have none: {', '.join(config.maps)}"
+    require(not config.maps, unused, ConfigError)
+
+
+def rejected_while_training(problem: Problem) -> dict[str, list[RejectedFile]]:
+    """The files of each side that could not be read when training came to them."""
+    sides = {"labelled": problem.labelled, "unlabelled": problem.unlabelled, "test": problem.test}
+    return {name: side.rejected for name, side in sides.items() if isinstance(side, Images | MapFiles)}

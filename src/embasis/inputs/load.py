@@ -1,0 +1,182 @@
+"""From settings to a problem, and from a problem to its kind of input: the places find_data_folder the kind is decided.
+
+| what is given | kind |
+| --- | --- |
+| tables (.csv, .npy, .npz, .parquet) | table |
+| folders of images, or .csv lists with a column path | images |
+| folders with images/ and labels/ | maps |
+| a named data set | as the set says |
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from embasis import config as settings
+from embasis.config import IMAGE_DATA, Config
+from embasis.data.datasets.domain_sets import find_data_folder
+from embasis.data.images.folders import ImageOptions, check_images, load_images, strip_folders
+from embasis.data.images.samples import Images
+from embasis.data.segmentation.folders import MapFolders, are_map_folders, check_maps, load_maps
+from embasis.data.segmentation.samples import MapArrays, MapFiles
+from embasis.data.tables.pair import Finding, check_pair, load_pair
+from embasis.data.workers.reader import Reader
+from embasis.errors import ConfigError, InputDataError, known, quoted, require
+from embasis.inputs.base import Inputs
+from embasis.inputs.corrections import corrected_problem
+from embasis.inputs.feature_rows import require_cache_place
+from embasis.inputs.image_inputs import is_image_side, open_image_inputs, stored_image_inputs
+from embasis.inputs.map_inputs import open_map_inputs, stored_map_inputs
+from embasis.inputs.table_inputs import TableInputs
+from embasis.networks.backbone import Backbone
+from embasis.storage import SealedFiles
+from embasis.types import Problem
+
+SIDE_NAMES = ("labelled", "unlabelled", "test")
+
+
+def open_inputs(problem: Problem, config: Config, backbone: Backbone | None = None) -> Inputs:
+    """The kind of input that a problem has; `backbone`: a module of the user's own, for images."""
+    if isinstance(problem.labelled, MapFiles | MapArrays):
+        return open_map_inputs(problem, config)
+    if isinstance(problem.labelled, Images) and problem.labelled.preparation is None:
+        return open_image_inputs(config, backbone)
+    return TableInputs()
+
+
+def stored_inputs(
+    metadata: Mapping[str, Any], config: Config, files: SealedFiles, backbone: Backbone | None
+) -> tuple[Inputs, Config]:
+    """The inputs of a run folder, and its config as its network is made again from it."""
+    if metadata.get("maps"):
+        return stored_map_inputs(metadata, config)
+    if metadata.get("backbone"):
+        return stored_image_inputs(metadata, config, files, backbone), config
+    return TableInputs(), config
+
+
+def load_problem(config: Config, kind: str | None = None) -> tuple[Problem, Config]:
+    """The problem that [data] names, and the config with names of files in place of their paths; the paths decide which
+    kind it is, unless one is given."""
+    data = dict(config.data)
+    if "dataset" in data and "labelled" not in data:
+        rule = "corrections are for data of your own, LABELLED and UNLABELLED, not for a named data set"
+        require("corrections" not in data, rule, ConfigError)
+        _, problem = load_dataset(str(data["dataset"]), config.seed, None, data)
+        problem = strip_folders(problem, find_data_folder(data.pop("root", None)))
+        return problem, msgspec.structs.replace(config, data=data)
+    names = (*SIDE_NAMES, "label", "id", "classes", "corrections", *IMAGE_DATA)
+    for key in data:
+        require(key in names, f"unknown data setting {quoted(key)}; known: {known(names)}", ConfigError)
+    require(
+        "labelled" in data and "unlabelled" in data,
+        "name two tables or folders, LABELLED and UNLABELLED, or --dataset",
+        ConfigError,
+    )
+    paths = (*SIDE_NAMES, "classes", "corrections")
+    plain = {key: last_part(str(value)) if key in paths else value for key, value in data.items()}
+    sides = {key: str(data[key]) for key in SIDE_NAMES if key in data}
+    kind = kind or kind_of_sides(sides)
+    problem = strip_folders(load_sides(kind, data, sides, config), *sides.values(), data.get("corrections"))
+    return problem, msgspec.structs.replace(config, data=plain)
+
+
+def kind_of_sides(sides: dict[str, str]) -> str:
+    """Whether the paths are tables, images or pictures with label maps; an InputDataError if they are mixed."""
+    images = {key: is_image_side(path) for key, path in sides.items()}
+    if not any(images.values()):
+        return "table"
+    odd = [sides[key] for key, is_image in images.items() if not is_image and os.path.exists(sides[key])]
+    rule = f"images and tables cannot be mixed; no folder or list of images: {', '.join(odd)}"
+    require(not odd, rule, InputDataError)
+    return "maps" if are_map_folders(**sides) else "images"
+
+
+def load_sides(kind: str, data: Mapping[str, Any], sides: dict[str, str], config: Config) -> Problem:
+    """The problem of two tables, of two folders or lists of images, or of two folders with label maps."""
+    if kind == "table":
+        return load_tables(data, sides)
+    if kind == "maps":
+        odd = [name for name in ("label", "id") if name in data]
+        require(not odd, f"label maps have no columns, so none can be named: {', '.join(odd)}", ConfigError)
+        given = {name: str(data[name]) for name in ("classes", "corrections") if name in data}
+        with Reader() as reader:
+            return load_maps(MapFolders(**sides, **given), image_options(data), reader)
+    refuse_classes(data, "images")
+    require_cache_place(config)
+    problem = load_images(**sides, label=str(data.get("label", "label")), options=image_options(data))
+    return with_given_corrections(problem, data)
+
+
+def load_tables(data: Mapping[str, Any], sides: dict[str, str]) -> Problem:
+    """The problem of two tables."""
+    odd = [name for name in data if name in IMAGE_DATA and name != "forbid_leakage"]
+    require(not odd, f"data settings for images, but the data are tables: {', '.join(odd)}", ConfigError)
+    forbid = image_options({key: data[key] for key in data if key == "forbid_leakage"}).forbid_leakage
+    refuse_classes(data, "tables")
+    label, id_ = str(data.get("label", "label")), data.get("id")
+    problem = load_pair(**sides, label=label, id=None if id_ is None else str(id_), forbid_leakage=forbid)
+    return with_given_corrections(problem, data)
+
+
+def with_given_corrections(problem: Problem, data: Mapping[str, Any]) -> Problem:
+    """The problem with the rows that a person has labelled on its labelled side."""
+    if "corrections" not in data:
+        return problem
+    label, id_ = str(data.get("label", "label")), data.get("id")
+    path, unlabelled = str(data["corrections"]), str(data["unlabelled"])
+    return corrected_problem(problem, path, unlabelled, label, None if id_ is None else str(id_))
+
+
+def find_problems(data: Mapping[str, Any], workers: int, has_output: bool) -> tuple[str, list[Finding]]:
+    """What the two sides are, in words, and all that could go wrong with them; [data] as `fit` takes it."""
+    labelled, unlabelled, label = str(data["labelled"]), str(data["unlabelled"]), str(data.get("label", "label"))
+    if not (is_image_side(labelled) or is_image_side(unlabelled)):
+        refuse_classes(data, "tables")
+        require(not has_output, "--output is for images, the tables have no files of their own", ConfigError)
+        return "tables", check_pair(labelled, unlabelled, label=label, id=data.get("id"))
+    options = image_options(data)
+    with Reader(workers) as reader:
+        if are_map_folders(labelled, unlabelled):
+            folders = MapFolders(labelled, unlabelled, classes=data.get("classes"))
+            return "pictures and label maps", check_maps(folders, options, reader)
+        refuse_classes(data, "images")
+        return "images", check_images(labelled, unlabelled, label=label, options=options, reader=reader)
+
+
+def refuse_classes(data: Mapping[str, Any], what: str) -> None:
+    """Only label maps have a file that names their classes."""
+    require(data.get("classes") is None, f"classes are for label maps, the {what} have none", ConfigError)
+
+
+def image_options(data: Mapping[str, Any]) -> ImageOptions:
+    """The image options among the settings of [data]."""
+    given = {name: value for name, value in data.items() if name in IMAGE_DATA}
+    return ImageOptions(**settings.bind("data", ImageOptions, given, IMAGE_DATA))
+
+
+def last_part(path: str) -> str:
+    """A path as a run folder may show it: its last part."""
+    return os.path.basename(os.path.realpath(path)) or "/"
+
+
+def load_dataset(dataset: str, seed: int, root: str | None, given: Mapping[str, Any]) -> tuple[str, Problem]:
+    """A data set with these settings, checked, and the name of its pair; a pair that is not given is its default."""
+    entry = settings.entry_of("data", dataset)
+    names = tuple(inspect.signature(entry).parameters)
+    arguments = {key: value for key, value in given.items() if key != "dataset"}
+    if "seed" in names:
+        arguments.setdefault("seed", seed)
+    if root is not None and "root" in names:
+        arguments["root"] = root
+    bound = settings.bind("data", entry, arguments, names)
+    try:
+        return f"{bound.get('source', '')}→{bound.get('target', '')}".strip("→"), entry(**bound)
+    except PermissionError as error:
+        closed = f"{dataset}: {error.filename}: cannot be read: {error.strerror}"
+        raise InputDataError(f"{closed}; set --root or EMBASIS_DATA") from error

@@ -1,0 +1,144 @@
+"""Rows of numbers: feature vectors of tables, and pictures in arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from embasis import config as settings
+from embasis.config import Config
+from embasis.data.images.files import ImageFile
+from embasis.data.standardise import MODES
+from embasis.data.tables.pair import order_columns
+from embasis.data.tables.read import read_exact, read_table
+from embasis.errors import ConfigError, known, quoted, require
+from embasis.inputs.base import (
+    InputSettings,
+    RowBatch,
+    RowInputs,
+    RowSource,
+    SourceOptions,
+    Watch,
+    bind_entry,
+    refuse_image_settings,
+    refuse_map_settings,
+    watch_nothing,
+    without_name,
+)
+from embasis.networks import BACKBONES, PRETRAINED
+from embasis.randomness import seeded
+from embasis.types import Plan, Problem, Samples
+
+FOR_MAPS = "small_fcn"
+"""The network among those for arrays that labels sites, not rows."""
+
+
+@dataclass(frozen=True)
+class TableInputs(RowInputs):
+    """Arrays need no reading and no preparation: the standardiser is all there is between them and the network."""
+
+    kind: ClassVar[str] = "table"
+    identity: None = None
+    files: tuple[ImageFile, ...] = ()
+
+    def input_shape(self, problem: Problem) -> tuple[int, ...]:
+        """The shape of the first labelled row."""
+        return first_shape(problem.labelled)
+
+    def resolve(self, config: Config, shape: tuple[int, ...], same_domain: bool) -> InputSettings:
+        """Vectors are standardised and get a linear network unless the config says otherwise."""
+        refuse_image_settings(config, "are none")
+        refuse_map_settings(config)
+        mode = standardise_mode(config, shape, same_domain)
+        name = self._network_name(config, shape)
+        own = bind_array_network(name, without_name(config.network))
+        tables = {"standardise": mode, "network": {"name": name, **own}, "images": {}, "maps": {}}
+        return InputSettings(name, mode, tables)
+
+    def refuse_plan(self, plan: Plan, shape: tuple[int, ...]) -> None:
+        """Only pictures can be warped."""
+        rule = f"plan.augment = {plan.augment} is for pictures in arrays, (channels, height, width)"
+        require(not plan.augment or len(shape) == 3, f"{rule}; the rows here have shape {shape}", ConfigError)
+
+    def must_read(self, problem: Problem) -> bool:
+        """Rows are in memory."""
+        return False
+
+    def keeps_features(self, problem: Problem) -> bool:
+        """Rows are in memory."""
+        return False
+
+    def read(self, problem: Problem, budget: float, watch: Watch = watch_nothing) -> Problem:
+        """Rows are in memory."""
+        return problem
+
+    def make_network(self, config: Config, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """The network that [network] names."""
+        name = self._network_name(config, shape)
+        return make_array_network(name, without_name(config.network), shape, classes, config.seed)
+
+    def frozen_weights(self) -> Mapping[str, Tensor] | None:
+        """Everything is trained."""
+        return None
+
+    def open_rows(self, source: Any, options: SourceOptions) -> RowSource:
+        """The rows of a table, with features in the order of the model's columns; or those of an array."""
+        if not isinstance(source, str | os.PathLike):
+            x = torch.as_tensor(np.asarray(source))
+            x = x if options.float64 and x.dtype == torch.float64 else x.float()
+            return RowSource(iter([RowBatch(list(range(len(x))), x, None)]), len(x))
+        table = (read_exact if options.float64 else read_table)(os.fspath(source), options.label or "label", options.id)
+        x = torch.from_numpy(order_columns(table, options.columns, options.run))
+        ids = None if table.ids is None else torch.from_numpy(table.ids)
+        names = list(range(len(x))) if ids is None else ids.tolist()
+        return RowSource(iter([RowBatch(names, x, ids)]), len(x))
+
+    def set_workers(self, workers: int) -> None:
+        """No process reads files."""
+
+    def close(self) -> None:
+        """No process reads files."""
+
+    @staticmethod
+    def _network_name(config: Config, shape: tuple[int, ...]) -> str:
+        return str(config.network.get("name", "linear" if len(shape) == 1 else "small_cnn"))
+
+
+def first_shape(samples: Samples) -> tuple[int, ...]:
+    """The shape of one input."""
+    require(len(samples) > 0, "labelled: at least one row is needed, got none")
+    return tuple(samples.inputs(torch.tensor([0])).shape[1:])
+
+
+def standardise_mode(config: Config, shape: tuple[int, ...], same_domain: bool) -> str:
+    """How rows are standardised: vectors by themselves or, from one domain, together; pictures not at all."""
+    mode = config.standardise
+    if mode == "auto":
+        mode = ("joint" if same_domain else "domain") if len(shape) == 1 else "none"
+    require(mode in MODES, f"standardise must be one of {', '.join(MODES)}, got {quoted(mode)}", ConfigError)
+    return mode
+
+
+def bind_array_network(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a network for arrays, with its defaults."""
+    entry, plain = settings.entry_of("network", name), [other for other in BACKBONES if other != FOR_MAPS]
+    purpose = "image files" if entry in PRETRAINED.values() else "pictures with label maps"
+    rule = f"network {quoted(name)} is for {purpose}; known for arrays: {known(plain)}"
+    require(settings.family(name) in plain, rule, ConfigError)
+    return bind_entry("network", name, given)
+
+
+def make_array_network(
+    name: str, given: Mapping[str, Any], shape: tuple[int, ...], classes: int, seed: int
+) -> nn.Module:
+    """A network for arrays, with first weights that the seed decides."""
+    own = bind_array_network(name, given)
+    with seeded(seed, "network"):
+        network: nn.Module = BACKBONES[name](shape, classes, **own)
+    return network

@@ -1,0 +1,254 @@
+"""Labels of new data by a trained model: one path for tables, images and label maps, from Python and the command line.
+
+| step | rows with one site (tables, images) | pictures with many sites (label maps) |
+| --- | --- | --- |
+| open | `Inputs.open_rows` | `Inputs.open_pictures` |
+| label | `label_source`: all rows in memory | `label_pictures`: one picture at a time |
+| trust what keeps a precision | `finish_rows` | in a pass before: `with_precision` |
+| write | `predict_into`: a table | `predict_into`: a folder of maps |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from embasis.data.segmentation.samples import MapArrays, MapFiles
+from embasis.engine.labels import LabelBatch
+from embasis.errors import ConfigError, InputDataError, quoted, require
+from embasis.inputs.base import PictureSource, RowSource, SourceOptions
+from embasis.inputs.map_inputs import late_refusals
+from embasis.methods.selectors import ConfidenceThreshold, SelectNone
+from embasis.runs.map_output import LabelMap, label_map, write_maps
+from embasis.runs.model import TrainedModel, label_columns
+from embasis.runs.precision import PrecisionTarget, check_precision, threshold_for_precision
+from embasis.runs.test_time_views import check_scales, label_at_scales
+from embasis.storage import LabelMapFolder, encode_table, write_output
+
+SORT_ORDERS = ("uncertainty",)
+CONFIDENCE_STEPS = 2**14
+"""In which probabilities of sites are counted, rounded down."""
+LABEL_COLUMNS = ("id", "label", "probability", "between", "within", "uncertainty", "trusted")
+MOST_REASONS = 5
+"""Files that a sentence names one by one."""
+
+Show = Callable[[str, int, int], None]
+"""Called with what is done, how many of it, and how many there are."""
+
+
+@dataclass(frozen=True)
+class PredictOptions:
+    """What to do with labels, and at which views pictures are labelled."""
+
+    precision: float | None = None
+    """Trust the labels that are right with this probability; None = those that the run's selector trusts."""
+    sort: str | None = None
+    """`uncertainty`: the least sure rows first; None = as they come."""
+    scales: tuple[float, ...] = (1.0,)
+    """Label maps: a label is the mixture over these sizes of a picture."""
+    flip: bool = False
+    """Label maps: each picture is also labelled turned over."""
+
+    def __post_init__(self) -> None:
+        if self.precision is not None:
+            check_precision(self.precision)
+        rule = f"sort must be one of {', '.join(SORT_ORDERS)}, got {quoted(self.sort)}"
+        require(self.sort is None or self.sort in SORT_ORDERS, rule, ConfigError)
+        check_scales(self.scales)
+
+
+@dataclass(frozen=True, eq=False)
+class RowPrediction:
+    """The table of labels: id, label, probability, between, within, uncertainty, trusted; files that could not be read
+    have no label and are the last rows, unless the table is sorted."""
+
+    columns: dict[str, list[Any]]
+    rejected: dict[str, str]
+    """Why files could not be read, by name."""
+    target: PrecisionTarget | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class PredictionSummary:
+    """What was written, for whoever prints it."""
+
+    rows: int
+    """Rows, or pictures, that are written."""
+    trusted: float
+    """How many of the rows are trusted; of pictures: the mean share of their pixels."""
+    rejected: dict[str, str] = field(default_factory=dict)
+    target: PrecisionTarget | None = None
+    stale: int = 0
+    """Maps of earlier pictures that are still in the folder."""
+
+
+def show_nothing(what: str, done: int, total: int) -> None:
+    """For those who do not show how far the labelling is."""
+
+
+def predict_into(
+    model: TrainedModel,
+    source: str,
+    output: str,
+    options: PredictOptions = PredictOptions(),
+    reading: SourceOptions = SourceOptions(),  # noqa: B008 — frozen
+    show: Show = show_nothing,
+) -> PredictionSummary:
+    """Write the labels of a table or of images to a .csv or .parquet file, those of pictures with maps to a folder."""
+    if model.inputs.many_sites:
+        return write_label_maps(model, source, output, options, reading, show)
+    found = predict_rows(model, source, options, reading, show)
+    write_output(output, encode_table(found.columns, Path(output).suffix))
+    return PredictionSummary(len(found.columns["id"]), sum(found.columns["trusted"]), found.rejected, found.target)
+
+
+def check_output(output: str, options: PredictOptions, many_sites: bool) -> None:
+    """A ConfigError for an output, or options, of the other kind of labels."""
+    is_table = Path(output).suffix in (".csv", ".parquet")
+    if many_sites:
+        require(options.sort is None, "--sort is for tables; maps.csv has mean_variance to sort by", ConfigError)
+        rule = f"the run has label maps: output must be a folder for them, got {quoted(output)}"
+        require(not is_table, rule, ConfigError)
+        return
+    require(is_table, f"output must end in .csv or .parquet, got {quoted(output)}", ConfigError)
+    one = options.scales == (1.0,) and not options.flip
+    require(one, "--scales and --flip are for runs with label maps", ConfigError)
+
+
+def with_run_columns(model: TrainedModel, reading: SourceOptions) -> SourceOptions:
+    """Tables are read as the run's were: its columns, and its names of label and id unless others are given."""
+    data = model.resolved.get("data", {})
+    label, id_ = reading.label or data.get("label", "label"), reading.id or data.get("id")
+    return replace(reading, label=label, id=id_, columns=model.columns, float64=model.needs_float64)
+
+
+def predict_rows(
+    model: TrainedModel, source: str, options: PredictOptions, reading: SourceOptions, show: Show = show_nothing
+) -> RowPrediction:
+    """Labels of a table, or of images in the order of their names; an InputDataError where none can be read."""
+    rows = model.inputs.open_rows(source, with_run_columns(model, reading))
+    reasons = "; ".join(rows.rejected.values()) or "there is none"
+    require(rows.total, f"{source}: no image can be read: {reasons}", InputDataError)
+    found = label_source(model, rows, show)
+    known = any(label is not None for label in found["label"])
+    require(known, f"{source}: no image can be read: {first_reasons(rows.rejected)}", InputDataError)
+    if rows.unit == "images":
+        found = take_rows(found, sorted(range(len(found["id"])), key=found["id"].__getitem__))
+    return finish_rows(model, found, rows.rejected, options)
+
+
+def label_source(model: TrainedModel, source: RowSource, show: Show = show_nothing) -> dict[str, list[Any]]:
+    """The columns of all rows of a source, in its order; files that cannot be read are last, and have no label."""
+    columns: dict[str, list[Any]] = {key: [] for key in LABEL_COLUMNS}
+    done = 0
+    for batch in source.batches:
+        source.rejected.update(batch.rejected)
+        done += len(batch.names) + len(batch.rejected)
+        show(f"labelling {source.unit}", done, source.total)
+        if batch.names:
+            part = label_columns(model.label(batch.x, batch.ids), batch.names, model.schema)
+            for key, column in columns.items():
+                column.extend(part[key])
+    for file in source.rejected:
+        for key, column in columns.items():
+            column.append({"id": file, "trusted": False}.get(key))
+    if source.order is None:
+        return columns
+    places = {name: row for row, name in enumerate(columns["id"])}
+    return take_rows(columns, [places[name] for name in source.order])
+
+
+def finish_rows(
+    model: TrainedModel, columns: dict[str, list[Any]], rejected: dict[str, str], options: PredictOptions
+) -> RowPrediction:
+    """The rows in the order that is wanted, and with the trust that keeps a precision."""
+    if options.sort == "uncertainty":  # rows without a label need a human most, so they come first
+        values = [math.inf if value is None else value for value in columns["uncertainty"]]
+        columns = take_rows(columns, sorted(range(len(values)), key=lambda row: -values[row]))
+    if options.precision is None:
+        return RowPrediction(columns, rejected)
+    known = [value for value in columns["probability"] if value is not None]
+    target = threshold_for_precision(known, None, options.precision, model.progress)
+    trusted = [value is not None and value >= target.threshold for value in columns["probability"]]
+    return RowPrediction({**columns, "trusted": trusted}, rejected, target)
+
+
+def take_rows(columns: dict[str, list[Any]], rows: list[int]) -> dict[str, list[Any]]:
+    """These rows of a table, in this order."""
+    return {name: [column[row] for row in rows] for name, column in columns.items()}
+
+
+def first_reasons(rejected: dict[str, str]) -> str:
+    """Why the first files could not be read."""
+    return "; ".join(f"{name}: {reason}" for name, reason in list(rejected.items())[:MOST_REASONS])
+
+
+def write_label_maps(
+    model: TrainedModel, source: str, output: str, options: PredictOptions, reading: SourceOptions, show: Show
+) -> PredictionSummary:
+    """Maps of all pictures in a folder, and their table; nothing is written where no picture can be read."""
+    pictures = model.inputs.open_pictures(source, reading)
+    folder = LabelMapFolder(output, pictures.inputs.table)
+    model, target = with_precision(model, pictures, options, show)
+    trusted, written = 0.0, 0
+    (samples,) = pictures.samples()
+    with pictures.inputs.reader:
+        parts = label_pictures(model, pictures, samples, options)
+        first = next(parts, None)
+        none = f"{source}: no picture can be read: {first_reasons(pictures.rejected)}"
+        require(first is not None, none, InputDataError)
+        assert first is not None
+        for line in write_maps(folder, chain([first], parts), samples.sizes, model.schema, samples.names):
+            written, trusted = written + 1, trusted + line["trusted"]
+            show("labelling pictures", written, pictures.total)
+    return PredictionSummary(written, trusted / written, pictures.rejected, target, folder.stale)
+
+
+def predict_label_maps(
+    model: TrainedModel, source: PictureSource, options: PredictOptions, show: Show = show_nothing
+) -> Iterator[tuple[str, LabelMap]]:
+    """The name and the maps of each picture that can be read, one by one, in the order of their ids."""
+    model, _ = with_precision(model, source, options, show)
+    with source.inputs.reader:
+        for samples in source.samples():
+            for part in label_pictures(model, source, samples, options):
+                row = int(part.rows[0])
+                height, width = (int(size) for size in samples.sizes[row])
+                yield samples.names[row], label_map(part.enlarged(0, (height, width)), row, model.schema)
+
+
+def with_precision(
+    model: TrainedModel, source: PictureSource, options: PredictOptions, show: Show
+) -> tuple[TrainedModel, PrecisionTarget | None]:
+    """The model that trusts the sites which keep the precision, by a first pass over all pictures."""
+    if options.precision is None:
+        return model, None
+    counts, done = torch.zeros(CONFIDENCE_STEPS + 1, dtype=torch.int64), 0
+    with source.inputs.reader:
+        for samples in source.samples():
+            for part in label_pictures(model, replace(source, rejected={}), samples, options):
+                steps = (part.distribution.mean.amax(1).double() * CONFIDENCE_STEPS).floor().long()
+                counts += torch.bincount(steps, minlength=CONFIDENCE_STEPS + 1)
+                done += 1
+                show("looking at pictures", done, source.total)
+    values = [step / CONFIDENCE_STEPS for step in range(CONFIDENCE_STEPS + 1)]
+    target = threshold_for_precision(values, counts.tolist(), options.precision, model.progress)
+    selector = ConfidenceThreshold(min(target.threshold, 1.0)) if target.labels else SelectNone()
+    return replace(model, method=replace(model.method, selector=selector)), target
+
+
+def label_pictures(
+    model: TrainedModel, source: PictureSource, samples: MapFiles | MapArrays, options: PredictOptions
+) -> Iterator[LabelBatch]:
+    """The labels of the pictures that can be read, one by one; why others cannot goes to `source.rejected`."""
+    for part in label_at_scales(model, source.inputs, samples, options.scales, options.flip):
+        late = late_refusals(samples)
+        source.rejected.update(late)
+        if samples.names[int(part.rows[0])] not in late:
+            yield part
