@@ -13,22 +13,27 @@ None of them is ours to ship: `root`, else the variable EMBASIS_DATA, else `../s
 
 from __future__ import annotations
 
-import os
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from embasis.data.datasets.digit_sets import digit_problem
 from embasis.data.datasets.domain_sets import OFFICE_CALTECH_CLASSES, SURF, find_data_folder
-from embasis.data.images.files import Scan
+from embasis.data.images.files import Scan, describe_other_kinds, escape_name, read_part
 from embasis.data.images.folders import ImageOptions, describe_repeats, require_budget, top_folder
 from embasis.data.images.samples import ImageSide, build_image_problem
-from embasis.data.images.scan import VISDA_CLASSES, has_members, keep_listed, scan_folder, scan_tar
+from embasis.data.images.scan import has_members, iter_tar_members, scan_folder, scan_tar
 from embasis.errors import ConfigError, InputDataError, known, lookup, quoted, require
-from embasis.types import Problem
+from embasis.types import PathLike, Problem, RejectedFile
 
-PathLike = str | os.PathLike[str]
 TABLE_METRIC = {"visda17": "mean_class_accuracy"}
 """What published tables of a set report where it is not plain accuracy."""
+VISDA_LIST = "image_list.txt"
+VISDA_CLASSES = (
+    "aeroplane", "bicycle", "bus", "car", "horse", "knife",
+    "motorcycle", "person", "plant", "skateboard", "train", "truck",
+)  # fmt: skip
+"""In the order of their numbers in VISDA_LIST, which has a line for each image: its path and that number."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +155,7 @@ def _domain_side(kind: ImageSet, root: Path, domain: str) -> ImageSide:
     """One domain with the class of each image; the classes must be those of the set."""
     place, scan = _find_domain(kind, root, domain)
     if kind is VISDA17:
-        scan = keep_listed(scan, place, domain)
+        scan = _keep_listed(scan, place, domain)
     loose = {file.name: "lies in no class folder" for file in scan.files if "/" not in file.name}
     side = ImageSide(scan).without(loose, "scan")
     side = replace(side, labels=tuple(top_folder(file) for file in side.scan.files))
@@ -185,3 +190,46 @@ def _find_domain(kind: ImageSet, root: Path, domain: str) -> tuple[Path, Scan]:
 def _has_a_class(folder: Path, below: str, kind: ImageSet) -> bool:
     """Whether a folder has the domain; sets share names of domains, so one class of this set must be there."""
     return any((folder / below / name).is_dir() for name in kind.classes)
+
+
+def _keep_listed(scan: Scan, place: Path, domain: str) -> Scan:
+    """The images that the list of the domain names; others are counted in a note, missing ones are rejected."""
+    names = _parse_visda_list(_read_visda_list(place, domain), f"{place}: {domain}/{VISDA_LIST}")
+    present = {file.name for file in scan.files} | {item.name for item in scan.rejected}
+    missing = tuple(RejectedFile(name, f"in {VISDA_LIST}, but not there", "scan") for name in sorted(names - present))
+    kept = tuple(file for file in scan.files if file.name in names)
+    extra = len(scan.files) - len(kept)
+    require(kept, f"{place}: no image of {domain}/{VISDA_LIST} is there")
+    notes = [note for note in scan.notes if not note.endswith(describe_other_kinds(Counter({".txt": 1})))]
+    if extra:
+        files = "1 image is" if extra == 1 else f"{extra:,} images are"
+        notes.append(f"{place}: {files} not in {domain}/{VISDA_LIST} and not used")
+    return replace(scan, files=kept, rejected=(*scan.rejected, *missing), notes=tuple(notes), seen=-1)
+
+
+def _parse_visda_list(text: bytes, what: str) -> set[str]:
+    """The listed paths; each number must be that of the class in the path."""
+    names = set()
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            path, _, mark = line.strip().rpartition(b" ")
+            name = escape_name(path.strip())
+            is_intact = mark.isdigit() and name.partition("/")[0] in VISDA_CLASSES[int(mark) :][:1]
+            rule = "must be <class>/<file> and the number of the class"
+            require(is_intact, f"{what}: line {number} {rule}, got {quoted(escape_name(line[:200]))}")
+            names.add(name)
+    require(names, f"{what}: no lines")
+    return names
+
+
+def _read_visda_list(place: Path, domain: str) -> bytes:
+    """The bytes of the list, from a folder or from a tar."""
+    try:
+        if place.is_dir():
+            return read_part(str(place / domain / VISDA_LIST))
+        for member, parts in iter_tar_members(place):
+            if parts[-2:] == [domain, VISDA_LIST] and member.isreg():
+                return read_part(str(place.resolve()), member.offset_data, member.size)
+    except OSError as error:
+        raise InputDataError(f"visda17: {domain}/{VISDA_LIST} in {place} cannot be read: {error.strerror}") from error
+    raise InputDataError(f"visda17: no file {domain}/{VISDA_LIST} in {place}; it says which images belong to the set")

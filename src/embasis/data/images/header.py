@@ -43,7 +43,7 @@ SUFFIXES = frozenset(
 """Endings of files of those formats, in lower case."""
 LARGEST_PIXELS = 64 * 2**20
 """Width × height of the largest image that is read."""
-LARGEST_TEXT = f"{LARGEST_PIXELS // 2**20} Mpx"
+LARGEST_SIZE = f"{LARGEST_PIXELS // 2**20} Mpx"
 MOST_READS, MOST_PASSES = 300_000, 4
 """How often Pillow may read from a file, and how often all of it: a 256 MiB PNG in chunks of 8 KiB takes 130,000."""
 MOST_CHUNKS = 100_000
@@ -60,51 +60,23 @@ _MODE_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2}
 _TIFF_BITS, _TIFF_TILE_WIDTH, _TIFF_TILE_HEIGHT = 258, 322, 323
 
 _READ_FORMATS = (
-    (rb"\xff\xd8\xff", "JPEG"),
-    (rb"\x89PNG\r\n\x1a\n", "PNG"),
-    (rb"BM", "BMP"),
-    (rb"RIFF....WEBP", "WEBP"),
-    (rb"II[*+]\x00|MM\x00[*+]", "TIFF"),
-    (rb"GIF8[79]a", "GIF"),
-    (rb"P[1-6][\s#]", "PPM"),
-)
-# Named for the message alone; a file that matches none of these is refused as well.
+    (rb"\xff\xd8\xff", "JPEG"), (rb"\x89PNG\r\n\x1a\n", "PNG"), (rb"BM", "BMP"), (rb"RIFF....WEBP", "WEBP"),
+    (rb"II[*+]\x00|MM\x00[*+]", "TIFF"), (rb"GIF8[79]a", "GIF"), (rb"P[1-6][\s#]", "PPM"),
+)  # fmt: skip
+# Named for the message alone; a file that matches none of these is rejected as well.
 _OTHER_FORMATS = (
-    (rb"8BPS", "PSD"),
-    (rb"%!PS|\xc5\xd0\xd3\xc6", "EPS"),
-    (rb"%PDF-", "PDF"),
-    (rb"SIMPLE  =", "FITS"),
-    (rb"\x00\x00\x00\x0cjP  |\xff\x4f\xff\x51", "JPEG2000"),
-    (rb"\x00\x00\x01\x00", "ICO"),
-    (rb"\x00\x00\x02\x00[^\x00]", "CUR"),
-    (rb"icns", "ICNS"),
-    (rb"DDS ", "DDS"),
-    (rb"\x01\xda", "SGI"),
-    (rb"\x0a[\x00-\x05]\x01", "PCX"),
-    (rb"\xb1\x68\xde\x3a", "DCX"),
-    (rb"\x59\xa6\x6a\x95", "SUN"),
-    (rb"qoif", "QOI"),
-    (rb"gimp xcf", "XCF"),
-    (rb"....ftyp(avif|avis)", "AVIF"),
-    (rb"....ftyp(heic|heix|hevc|mif1|msf1)", "HEIF"),
-    (rb"....ftyp", "MP4"),
-    (rb"\xff\x0a|\x00\x00\x00\x0cJXL ", "JPEG XL"),
-    (rb"\x89HDF", "HDF5"),
-    (rb"GRIB", "GRIB"),
-    (rb"BUFR", "BUFR"),
-    (rb"BLP[12]", "BLP"),
-    (rb"FTEX|FTC\x00", "FTEX"),
-    (rb"\xd7\xcd\xc6\x9a|\x01\x00\x00\x00.{36} EMF", "WMF"),
-    (rb"P[Ff]\s", "PFM"),
-    (rb"P7\s", "PAM"),
-    (rb"/\* XPM \*/", "XPM"),
-    (rb"\s*#define", "XBM"),
-    (rb"(?i)\s*(<\?xml[^>]*>\s*)?<svg", "SVG"),
-    (rb"(?i)\s*<(!doctype\s+html|html)", "HTML"),
-    (rb"\xd0\xcf\x11\xe0", "FPX"),
-    (rb"PK\x03\x04", "ZIP"),
+    (rb"8BPS", "PSD"), (rb"%!PS|\xc5\xd0\xd3\xc6", "EPS"), (rb"%PDF-", "PDF"), (rb"SIMPLE  =", "FITS"),
+    (rb"\x00\x00\x00\x0cjP  |\xff\x4f\xff\x51", "JPEG2000"), (rb"\x00\x00\x01\x00", "ICO"),
+    (rb"\x00\x00\x02\x00[^\x00]", "CUR"), (rb"icns", "ICNS"), (rb"DDS ", "DDS"), (rb"\x01\xda", "SGI"),
+    (rb"\x0a[\x00-\x05]\x01", "PCX"), (rb"\xb1\x68\xde\x3a", "DCX"), (rb"\x59\xa6\x6a\x95", "SUN"), (rb"qoif", "QOI"),
+    (rb"gimp xcf", "XCF"), (rb"....ftyp(avif|avis)", "AVIF"), (rb"....ftyp(heic|heix|hevc|mif1|msf1)", "HEIF"),
+    (rb"....ftyp", "MP4"), (rb"\xff\x0a|\x00\x00\x00\x0cJXL ", "JPEG XL"), (rb"\x89HDF", "HDF5"), (rb"GRIB", "GRIB"),
+    (rb"BUFR", "BUFR"), (rb"BLP[12]", "BLP"), (rb"FTEX|FTC\x00", "FTEX"),
+    (rb"\xd7\xcd\xc6\x9a|\x01\x00\x00\x00.{36} EMF", "WMF"), (rb"P[Ff]\s", "PFM"), (rb"P7\s", "PAM"),
+    (rb"/\* XPM \*/", "XPM"), (rb"\s*#define", "XBM"), (rb"(?i)\s*(<\?xml[^>]*>\s*)?<svg", "SVG"),
+    (rb"(?i)\s*<(!doctype\s+html|html)", "HTML"), (rb"\xd0\xcf\x11\xe0", "FPX"), (rb"PK\x03\x04", "ZIP"),
     (rb"\x1f\x8b", "GZIP"),
-)
+)  # fmt: skip
 _PILLOW_LOCK = threading.Lock()
 
 
@@ -136,7 +108,7 @@ def check_size(header: Header, data: bytes | None = None) -> Header:
     if width < 1 or height < 1:
         raise UnreadableImage(f"damaged {kind}: {width}×{height} pixels")
     if width * height > LARGEST_PIXELS:
-        raise UnreadableImage(f"{width}×{height} exceeds {LARGEST_TEXT}")
+        raise UnreadableImage(f"{width}×{height} exceeds {LARGEST_SIZE}")
     if data is not None and len(data) <= SMALL_FILE:
         scans = data.count(b"\xff\xda") if kind in ("JPEG", "TIFF") else 0
         _check_cost(header, FIXED_COST.get(kind, 0) * width * height, scans)
@@ -263,7 +235,7 @@ def open_image(data: bytes, kind: str) -> Iterator[Image.Image]:
     """
     from PIL import Image
 
-    check_size(Header(kind, *_stored_size(data, kind)), data)  # a bomb is refused before a plug-in is started
+    check_size(Header(kind, *_stored_size(data, kind)), data)  # a bomb is rejected before a plug-in is started
     with _PILLOW_LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -301,7 +273,7 @@ def _damage_reason(error: Exception, kind: str) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, Image.DecompressionBombError):
         pixels = re.search(r"\d+", text)
-        return f"{int(pixels[0]) if pixels else 0:,} pixels exceed {LARGEST_TEXT}"
+        return f"{int(pixels[0]) if pixels else 0:,} pixels exceed {LARGEST_SIZE}"
     if isinstance(error, MemoryError):
         return f"the {kind} needs more memory than there is"
     if re.search("truncated|EOF|not enough image data|unexpected end", text, re.IGNORECASE):

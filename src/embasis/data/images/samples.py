@@ -17,16 +17,7 @@ from embasis.data.problem import Side
 from embasis.data.workers.reader import Reader
 from embasis.errors import require
 from embasis.randomness import derive
-from embasis.types import (
-    AugmentKey,
-    CropTarget,
-    LabelSchema,
-    Preparation,
-    Problem,
-    RejectedFile,
-    RowSamples,
-    View,
-)
+from embasis.types import AugmentKey, CropTarget, LabelSchema, Preparation, Problem, RejectedFile, RowSamples, View
 
 SIDE_NAMES = ("labelled", "unlabelled", "test")
 
@@ -61,11 +52,8 @@ class ImageSide:
         stays = bytearray(file.name not in reasons for file in self.scan.files)
         gone = (file.name for file in self.scan.files if file.name in reasons)
         rejected = [RejectedFile(name, reasons[name], phase, kind=kind) for name in gone]
-        scan = replace(
-            self.scan,
-            files=tuple(compress(self.scan.files, stays)),
-            rejected=(*self.scan.rejected, *rejected),
-        )
+        files = tuple(compress(self.scan.files, stays))
+        scan = replace(self.scan, files=files, rejected=(*self.scan.rejected, *rejected))
         return replace(self, scan=scan, labels=None if self.labels is None else tuple(compress(self.labels, stays)))
 
 
@@ -124,9 +112,8 @@ class Images(RowSamples):
         rows: list[list[int]] = [batch.tolist() for batch in batches]
         draws = None
         if draw is not None and self.strength != "none":
-            draws = [
-                [derive(draw[0], "augmentation", *draw[1:], self.files[row].id) for row in batch] for batch in rows
-            ]
+            seeds = (draw[0], "augmentation", *draw[1:])
+            draws = [[derive(*seeds, self.files[row].id) for row in batch] for batch in rows]
         batches_read = self.reader.batches(self.files, rows, self.preparation, draws, self.strength)
         for numbers, (pixels, rejected) in zip(rows, batches_read, strict=True):
             record_rejected(self.rejected, [self.files[row].name for row in numbers], rejected)
@@ -158,11 +145,11 @@ def build_image_problem(
     images = Images.of(unlabelled.scan.files, None)
     by_id = torch.argsort(torch.tensor([file.id for file in unlabelled.scan.files], dtype=torch.int64))
     return Problem(
-        labelled=Images.of(labelled.scan.files, _class_numbers(labelled, names)),
+        labelled=Images.of(labelled.scan.files, _number_labels(labelled, names)),
         unlabelled=images,
         schema=LabelSchema(tuple(names)),
-        test=None if test is None else Images.of(test.scan.files, _class_numbers(test, names)),
-        hidden_labels=None if unlabelled.labels is None else _class_numbers(unlabelled, names)[by_id],
+        test=None if test is None else Images.of(test.scan.files, _number_labels(test, names)),
+        hidden_labels=None if unlabelled.labels is None else _number_labels(unlabelled, names)[by_id],
         row_names=tuple(images.names),
         rejected=tuple(replace(item, side=name) for name, side in sides.items() for item in side.scan.rejected),
         files_seen={name: side.seen for name, side in sides.items()},
@@ -170,7 +157,7 @@ def build_image_problem(
     )
 
 
-def _class_numbers(side: ImageSide, names: Sequence[str]) -> Tensor:
+def _number_labels(side: ImageSide, names: Sequence[str]) -> Tensor:
     """Class numbers; −1 for labels that are unknown or no class."""
     number = {name: index for index, name in enumerate(names)}
     return torch.tensor([number.get(label, -1) for label in side.labels or ()], dtype=torch.int64)

@@ -8,8 +8,7 @@
 | file with an image's ending | read once: hash and header; rejected with the reason when it is none |
 
 A list is a .csv or .parquet file with a column `path` and maybe one of labels. Paths are relative to the folder of the
-list, or absolute; `\\xNN` stands for a byte that is not UTF-8. VisDA-2017 has a list of its own, `image_list.txt`: one
-line for each image, its path and the number of its class.
+list, or absolute; `\\xNN` stands for a byte that is not UTF-8.
 """
 
 from __future__ import annotations
@@ -18,9 +17,7 @@ import errno
 import os
 import stat
 import tarfile
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from embasis.data.class_labels import decode_text, label_names, listed
@@ -31,12 +28,9 @@ from embasis.data.images.files import (
     Collector,
     Scan,
     describe_os_error,
-    describe_other_kinds,
-    escape_name,
     is_hidden,
     path_name,
     printable_path,
-    read_part,
     unescape_name,
 )
 from embasis.data.tables.formats import (
@@ -47,18 +41,13 @@ from embasis.data.tables.formats import (
     read_csv_rows,
 )
 from embasis.data.tables.read import require_different
-from embasis.errors import InputDataError, ResourceError, quoted, require
-from embasis.types import PathLike, RejectedFile
+from embasis.errors import InputDataError, ResourceError, require
+from embasis.types import PathLike
 
+NO_SUCH_FILE = "no such file"
 PATH_COLUMN = "path"
 ListRow = tuple[str, str | None, object]
 """Where it stands ("line 3"), the path as written, the label as written."""
-VISDA_LIST = "image_list.txt"
-VISDA_CLASSES = (
-    "aeroplane", "bicycle", "bus", "car", "horse", "knife",
-    "motorcycle", "person", "plant", "skateboard", "train", "truck",
-)  # fmt: skip
-"""In the official order of their numbers."""
 
 
 def scan_folder(root: PathLike, *, follow_links: bool = False) -> Scan:
@@ -84,17 +73,11 @@ def scan_folder(root: PathLike, *, follow_links: bool = False) -> Scan:
 def scan_file(path: PathLike) -> Scan:
     """One image that was named by its path, which is its name, too; or why it cannot be read. A link is followed."""
     text = os.fspath(path)
-    collector, name = Collector(text, seen=1), path_name(text)
-    real = os.path.realpath(text)
-    try:
-        if stat.S_ISREG(os.stat(real).st_mode):
-            collector.examine(name, real)
-        else:
-            collector.reject(name, NOT_REGULAR, "refused")
-    except (FileNotFoundError, NotADirectoryError):
-        collector.reject(name, "no such file")
-    except OSError as error:
-        collector.reject(name, LEADS_NOWHERE if error.errno == errno.ELOOP else describe_os_error(error))
+    collector, real = Collector(text, seen=1), os.path.realpath(text)
+    if reason := _why_unopenable(real, follow_links=True):
+        collector.reject(path_name(text), reason, "refused" if reason == NOT_REGULAR else "quarantined")
+    else:
+        collector.examine(path_name(text), real)
     return collector.scan(empty=True)
 
 
@@ -181,7 +164,7 @@ def scan_tar(path: PathLike, under: str = "") -> Scan:
     """The images in an uncompressed tar below the folder `under`, where they lie; names are relative to it."""
     collector = Collector("/".join([os.fspath(path), under.strip("/")]).rstrip("/"))
     real, shown = os.path.realpath(path), printable_path(path)
-    for member, parts in _iter_members(path, under):
+    for member, parts in iter_tar_members(path, under):
         _enter_member(collector, real, member, parts)
     names = {file.name for file in collector.files}
     require(len(names) == len(collector.files), f"{shown}: holds two files of one name; make the archive anew")
@@ -190,10 +173,10 @@ def scan_tar(path: PathLike, under: str = "") -> Scan:
 
 def has_members(path: PathLike, under: str) -> bool:
     """Whether an uncompressed tar has anything below the folder `under`."""
-    return any(True for _ in _iter_members(path, under))
+    return any(True for _ in iter_tar_members(path, under))
 
 
-def _iter_members(path: PathLike, under: str = "") -> Iterator[tuple[tarfile.TarInfo, list[str]]]:
+def iter_tar_members(path: PathLike, under: str = "") -> Iterator[tuple[tarfile.TarInfo, list[str]]]:
     """Members of an uncompressed tar below a folder, with the parts of their path relative to it."""
     top = [part for part in under.split("/") if part]
     try:
@@ -281,10 +264,9 @@ def _collect_listed(path: Path, label: str, follow_links: bool) -> tuple[Collect
         target = targets[written] if written in targets else targets.setdefault(written, _resolve_path(path, written))
         if target in met:
             collector.reject(written, f"is listed twice, again in {where}", "refused")
-        elif reason := _path_problem(target, where, follow_links):
-            collector.reject(
-                written, reason, "refused" if reason in (IS_LINK, LEADS_NOWHERE, NOT_REGULAR) else "quarantined"
-            )
+        elif reason := _why_unopenable(target, follow_links):
+            kind = "refused" if reason in (IS_LINK, LEADS_NOWHERE, NOT_REGULAR) else "quarantined"
+            collector.reject(written, f"{reason} ({where})" if reason == NO_SUCH_FILE else reason, kind)
         else:
             collector.examine(written, os.path.realpath(target) if follow_links else target)
             labels[written] = mark
@@ -293,12 +275,12 @@ def _collect_listed(path: Path, label: str, follow_links: bool) -> tuple[Collect
     return collector, labels
 
 
-def _path_problem(target: str, where: str, follow_links: bool) -> str:
-    """Why a listed path cannot be open_parquet, or nothing."""
+def _why_unopenable(target: str, follow_links: bool) -> str:
+    """Why there is no regular file at a path, or nothing."""
     try:
         mode = (os.stat if follow_links else os.lstat)(target).st_mode
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        return f"no such file ({where})"
+        return NO_SUCH_FILE
     except OSError as error:
         return LEADS_NOWHERE if error.errno == errno.ELOOP else describe_os_error(error)
     if stat.S_ISLNK(mode):
@@ -332,46 +314,3 @@ def _parquet_rows(path: Path, label: str) -> Iterator[ListRow]:
     for row, written in enumerate(columns[PATH_COLUMN]):
         mark = columns[label][row] if label in columns else None
         yield f"row {row + 1}", written and decode_text(written, str(path), row), mark
-
-
-def keep_listed(scan: Scan, place: Path, domain: str) -> Scan:
-    """The images that the list of the domain names; others are counted in a note, missing ones are refused."""
-    names = _parse_visda_list(_read_visda_list(place, domain), f"{place}: {domain}/{VISDA_LIST}")
-    present = {file.name for file in scan.files} | {item.name for item in scan.rejected}
-    missing = tuple(RejectedFile(name, f"in {VISDA_LIST}, but not there", "scan") for name in sorted(names - present))
-    kept = tuple(file for file in scan.files if file.name in names)
-    extra = len(scan.files) - len(kept)
-    require(kept, f"{place}: no image of {domain}/{VISDA_LIST} is there")
-    notes = [note for note in scan.notes if not note.endswith(describe_other_kinds(Counter({".txt": 1})))]
-    if extra:
-        files = "1 image is" if extra == 1 else f"{extra:,} images are"
-        notes.append(f"{place}: {files} not in {domain}/{VISDA_LIST} and not used")
-    return replace(scan, files=kept, rejected=(*scan.rejected, *missing), notes=tuple(notes), seen=-1)
-
-
-def _parse_visda_list(text: bytes, what: str) -> set[str]:
-    """The listed paths; each number must be that of the class in the path."""
-    names = set()
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            path, _, mark = line.strip().rpartition(b" ")
-            name = escape_name(path.strip())
-            is_intact = mark.isdigit() and name.partition("/")[0] in VISDA_CLASSES[int(mark) :][:1]
-            rule = "must be <class>/<file> and the number of the class"
-            require(is_intact, f"{what}: line {number} {rule}, got {quoted(escape_name(line[:200]))}")
-            names.add(name)
-    require(names, f"{what}: no lines")
-    return names
-
-
-def _read_visda_list(place: Path, domain: str) -> bytes:
-    """The bytes of the list, from a folder or from a tar."""
-    try:
-        if place.is_dir():
-            return read_part(str(place / domain / VISDA_LIST))
-        for member, parts in _iter_members(place):
-            if parts[-2:] == [domain, VISDA_LIST] and member.isreg():
-                return read_part(str(place.resolve()), member.offset_data, member.size)
-    except OSError as error:
-        raise InputDataError(f"visda17: {domain}/{VISDA_LIST} in {place} cannot be read: {error.strerror}") from error
-    raise InputDataError(f"visda17: no file {domain}/{VISDA_LIST} in {place}; it says which images belong to the set")

@@ -76,7 +76,10 @@ def random_view(image: Tensor, preparation: Preparation, strength: str, draw: to
     part = image[:, top : top + height, left : left + width]
     view = _resize_image(part, preparation.size, preparation.size, preparation.interpolation)
     view = view.flip(-1) if u[4] < 0.5 else view
-    return (_change_colours(view, ranges, u[5:]) if ranges.colour else view).contiguous()
+    if ranges.colour:
+        brightness, contrast, saturation = (1 + ranges.colour * (2 * value - 1) for value in u[5:8])
+        view = change_colours(view, brightness, contrast, 0.0 if u[8] < ranges.grey else saturation)
+    return view.contiguous()
 
 
 def crop_box(rows: int, columns: int, least: float, u: list[float]) -> tuple[int, int, int, int]:
@@ -88,12 +91,10 @@ def crop_box(rows: int, columns: int, least: float, u: list[float]) -> tuple[int
     return int(u[2] * (rows - high + 1)), int(u[3] * (columns - wide + 1)), high, wide
 
 
-def _change_colours(view: Tensor, ranges: Strength, u: list[float]) -> Tensor:
+def change_colours(view: Tensor, b: float, c: float, s: float) -> Tensor:
     """Brightness b, contrast c about the mean grey and saturation s: a = b·c·s, d = b·c·(1 − s), t = b·(1 − c)·mean."""
-    b, c, s = (1 + ranges.colour * (2 * value - 1) for value in u[:3])
-    s = 0.0 if u[3] < ranges.grey else s
     view = view.contiguous()
-    sums = view.sum((1, 2), dtype=torch.int64).tolist()
+    sums = view.sum(2, dtype=torch.int32).sum(1, dtype=torch.int64).tolist()
     mean = sum(weight * total for weight, total in zip(LUMA, sums, strict=True)) / view[0].numel()
     x = view.float()
     grey = x[0] * LUMA[0] + x[1] * LUMA[1] + x[2] * LUMA[2]

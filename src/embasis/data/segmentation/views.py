@@ -32,6 +32,7 @@ from torch.nn import functional as F  # noqa: N812 — its usual name
 
 from embasis.data.images.decode import decode, orient
 from embasis.data.images.header import UnreadableImage
+from embasis.data.images.transforms import change_colours
 from embasis.data.segmentation.labels import IGNORED, BadMap, decode_classes
 from embasis.data.workers.process import Json, describe_failure, read_checked, request_for
 from embasis.types import ClassTable, MapPlan, MapPreparation
@@ -43,7 +44,6 @@ PADDING = 128
 """The grey of pixels beyond the picture, and of pictures that could not be read."""
 NUDGE = 2.0**-10
 """Of a pixel: places are float32, and those between two pixels belong to the second, whatever they are rounded to."""
-LUMA = (0.299, 0.587, 0.114)
 VIEW_DRAWS = 12
 """Random numbers of a training view: all are drawn for each, so that no setting changes what others draw.
 
@@ -253,15 +253,9 @@ def _site_coordinates(count: int, stride: int, side: int, span: Span) -> Tensor:
 
 
 def jitter_colours(view: Tensor, colour: float, u: list[float]) -> Tensor:
-    """Brightness b, contrast c about the mean grey, saturation s: v → b·c·s·v + b·c·(1 − s)·grey + b·(1 − c)·mean."""
-    b, c, s = (1 + colour * (2 * value - 1) for value in u)
-    view = view.contiguous()
-    sums = view.sum(2, dtype=torch.int32).sum(1, dtype=torch.int64).tolist()
-    mean = sum(weight * total for weight, total in zip(LUMA, sums, strict=True)) / view[0].numel()
-    x = view.float()
-    grey = x[0] * LUMA[0] + x[1] * LUMA[1] + x[2] * LUMA[2]
-    x.mul_(b * c * s).add_(grey.mul_(b * c * (1 - s)).add_(b * (1 - c) * mean))
-    return x.round_().clamp_(0, 255).byte()
+    """Brightness, contrast and saturation changed by factors of 1 ± colour."""
+    brightness, contrast, saturation = (1 + colour * (2 * value - 1) for value in u)
+    return change_colours(view, brightness, contrast, saturation)
 
 
 def blur(view: Tensor, passes: int) -> Tensor:

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import numpy as np
 
@@ -111,6 +111,15 @@ class WorkerTimeout(Exception):  # noqa: N818 — as above
     """No answer in time."""
 
 
+def _pipes(process: subprocess.Popen[bytes] | None) -> tuple[IO[bytes], IO[bytes], IO[bytes]]:
+    """Requests, answers and standard error of a worker that was started."""
+    assert process is not None
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    return process.stdin, process.stdout, process.stderr
+
+
 class WorkerProcess:
     """One worker process: the pipes to it and its start and end; used by one thread, except for `close`."""
 
@@ -157,19 +166,17 @@ class WorkerProcess:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         # Room for some images, so that worker and thread wake each other less often; where the system allows it.
         with suppress(OSError, AttributeError):
-            assert process.stdout is not None
-            fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+            fcntl.fcntl(_pipes(process)[1].fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         return process
 
     def send(self, job: ReadJob, items: list[RowRequest]) -> None:
         """Send a request; the answers come one by one."""
         request = {**job.common, "seconds": job.seconds, "files": [item.request for item in items]}
-        assert self._process is not None
-        assert self._process.stdin is not None
+        requests, _, _ = _pipes(self._process)
         try:
             rest = memoryview(json.dumps(request).encode("ascii") + b"\n")
             while rest:
-                rest = rest[self._process.stdin.write(rest) or 0 :]
+                rest = rest[requests.write(rest) or 0 :]
         except OSError:
             raise WorkerDied(self._describe_end()) from None
 
@@ -200,11 +207,7 @@ class WorkerProcess:
 
     def _fill(self, target: memoryview, seconds: float) -> None:
         """Read exactly this many bytes; the worker's standard error is drained meanwhile."""
-        process = self._process
-        assert process is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        out, err = process.stdout.fileno(), process.stderr.fileno()
+        _, out, err = (pipe.fileno() for pipe in _pipes(self._process))
         poll = select.poll()
         poll.register(out, select.POLLIN)
         poll.register(err, select.POLLIN)
@@ -248,13 +251,12 @@ class WorkerProcess:
             return ""
         process.kill()
         process.wait()
-        assert process.stderr is not None
+        pipes = _pipes(process)
         with suppress(OSError):
-            os.set_blocking(process.stderr.fileno(), False)
-            self._drain_stderr(process.stderr.fileno())
-        for pipe in (process.stdin, process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()
+            os.set_blocking(pipes[2].fileno(), False)
+            self._drain_stderr(pipes[2].fileno())
+        for pipe in pipes:
+            pipe.close()
         text, self._stderr = self._stderr.decode("utf-8", "replace"), b""
         last = [line.strip() for line in text.splitlines() if line.strip()][-1:]
         return "".join(f"; it said: {line[:300]}" for line in last)

@@ -29,8 +29,8 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import NamedTuple
 
 import numpy as np
@@ -123,26 +123,12 @@ def _bytes_of_row(tensor: Tensor, place: int) -> np.ndarray[tuple[int, ...], np.
     return tensor[place].flatten().numpy().view(np.uint8)
 
 
-class Chunk:
-    """A few rows of a batch, read by one worker."""
+class Chunk(NamedTuple):
+    """A few rows of a batch, read by one worker; what it rejects is known once all are read."""
 
-    def __init__(self, job: ReadJob, items: list[RowRequest]) -> None:
-        self.job, self.items = job, items
-        self.rejected: list[tuple[RowRequest, str]] = []
-        self.error: BaseException | None = None
-        self._done = threading.Event()
-
-    def finish(self, error: BaseException | None = None) -> None:
-        """Nothing more will be read."""
-        self.error = error
-        self._done.set()
-
-    def wait(self) -> list[tuple[RowRequest, str]]:
-        """The rejected items, once all are read."""
-        self._done.wait()
-        if self.error is not None:
-            raise self.error
-        return self.rejected
+    job: ReadJob
+    items: list[RowRequest]
+    rejected: Future[list[tuple[RowRequest, str]]]
 
 
 class Pool:
@@ -190,18 +176,16 @@ def _serve_chunks(worker: WorkerProcess, chunks: queue.SimpleQueue[Chunk | None]
     """The life of a worker's thread."""
     while (chunk := chunks.get()) is not None:
         try:
-            if not chunk.job.cancelled:
-                _read_chunk(worker, chunk)
-            chunk.finish()
+            chunk.rejected.set_result(_read_chunk(worker, chunk.job, chunk.items))
         except BaseException as error:  # it belongs to whoever waits for the chunk
             worker.stop()
-            chunk.finish(error)
+            chunk.rejected.set_exception(error)
     worker.stop()
 
 
-def _read_chunk(worker: WorkerProcess, chunk: Chunk) -> None:
-    """All rows of a chunk, with as many worker processes as it takes."""
-    waiting, job = chunk.items, chunk.job
+def _read_chunk(worker: WorkerProcess, job: ReadJob, waiting: list[RowRequest]) -> list[tuple[RowRequest, str]]:
+    """Read all rows of a chunk, with as many worker processes as it takes; those that are rejected, and why."""
+    rejected: list[tuple[RowRequest, str]] = []
     while waiting and not job.cancelled:
         done = 0
         try:
@@ -211,16 +195,17 @@ def _read_chunk(worker: WorkerProcess, chunk: Chunk) -> None:
                 reason = worker.receive(item, job.seconds)
                 done += 1
                 if reason is not None:
-                    chunk.rejected.append((item, reason))
+                    rejected.append((item, reason))
         except WorkerTimeout:
             worker.stop()
-            chunk.rejected.append((waiting[done], f"took over {job.seconds:g} s to decode"))
+            rejected.append((waiting[done], f"took over {job.seconds:g} s to decode"))
             done += 1
         except WorkerDied as death:
             _record_death(worker, job, waiting[done].row, str(death))
-            chunk.rejected.append((waiting[done], f"the decoder {death} on it"))
+            rejected.append((waiting[done], f"the decoder {death} on it"))
             done += 1
         waiting = waiting[done:]
+    return rejected
 
 
 def _record_death(worker: WorkerProcess, job: ReadJob, row: Row, how: str) -> None:
@@ -338,13 +323,13 @@ class Reader:
                     if (batch := next(batches, None)) is None:
                         break
                     starts = range(0, len(batch.items), CHUNK_ROWS)
-                    chunks = [Chunk(job, batch.items[start : start + CHUNK_ROWS]) for start in starts]
+                    chunks = [Chunk(job, batch.items[start : start + CHUNK_ROWS], Future()) for start in starts]
                     self._started_pool().put(chunks)
                     window.append((batch, chunks))
                 if not window:
                     return
                 batch, chunks = window.popleft()
-                for item, reason in (rejected for chunk in chunks for rejected in chunk.wait()):
+                for item, reason in (rejected for chunk in chunks for rejected in chunk.rejected.result()):
                     self._reject(batch, item, reason)
                 yield batch.result()
         finally:
@@ -370,7 +355,5 @@ class Reader:
     def __enter__(self) -> Reader:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
