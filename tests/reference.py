@@ -753,7 +753,7 @@ def swap_priors(probability, trained, here, power):
     return np.array(rows)
 
 
-# recalibration by a witness
+# recalibration by reference labels
 
 
 def nearest_labels(x, bank, label):

@@ -238,6 +238,7 @@ OLD = {
     "name": "em_basis", "per_class": 2, "keep": 0.3, "step": 0.05, "cap": 0.5, "weight": 1.0, "iterations": 10,
     "start": "stage1", "carry": True, "affinity": 0.5, "joint": False, "evidence": 0.0, "head": "linear", "sigma": 0.3,
     "draws": 8, "uncertainty": "between_sum", "labels": "draw", "temper": True, "centring": "domain",
+    "recalibration": "witness",
 }  # fmt: skip
 
 
@@ -254,6 +255,7 @@ def test_the_config_of_a_run_of_version_0_1_0_makes_the_same_method(tmp_path: Pa
         rank_by="between",
     )
     assert built.method.selector == ClassBalanced(0.3, 0.05, 0.5, labels="draw")
+    assert built.method.recalibration == "reference"
     again = load(written(tmp_path, json.dumps(built.resolved), "config.json"))
     assert build(toy(), again).resolved == built.resolved
 
@@ -395,7 +397,7 @@ def test_a_plan_out_of_its_range_is_refused_in_one_sentence(settings: dict[str, 
         (lambda: METHODS["em_basis"](2, unlabelled_weight=-1.0), "unlabelled_weight must be at least 0, got -1.0"),
         (
             lambda: METHODS["em_basis"](2, recalibration="magic"),
-            "recalibration must be one of witness, weighted, none, got 'magic'",
+            "recalibration must be one of reference, weighted, none, got 'magic'",
         ),
         (lambda: EMBasisLabeller(2, rank_by="sum"), "rank_by must be one of gini, between, got 'sum'"),
     ],

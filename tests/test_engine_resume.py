@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from embasis.engine import train
+from embasis.engine.calibration import REFERENCE
 from embasis.engine.self_train import train_rounds
 from embasis.engine.state import TrainState, flatten, unflatten
 from embasis.errors import CorruptError
@@ -138,15 +139,15 @@ def test_dropping_what_training_reads_gives_other_weights(spoil: Callable[[Train
 
 
 def drop_basis(progress: TrainState) -> None:
-    progress.labeller = {name: value for name, value in progress.labeller.items() if name.startswith("witness")}
+    progress.labeller = {name: value for name, value in progress.labeller.items() if name in REFERENCE}
 
 
-def drop_witness(progress: TrainState) -> None:
-    progress.labeller = {name: value for name, value in progress.labeller.items() if not name.startswith("witness")}
+def drop_reference_labels(progress: TrainState) -> None:
+    progress.labeller = {name: value for name, value in progress.labeller.items() if name not in REFERENCE}
 
 
-def test_a_witness_that_is_heard_too_late_gives_another_end() -> None:
-    assert not go_on(in_round("adam", 1)[0], fresh("adam"), drop_witness).same(undisturbed("adam")[-1])
+def test_reference_labels_that_are_computed_too_late_give_another_end() -> None:
+    assert not go_on(in_round("adam", 1)[0], fresh("adam"), drop_reference_labels).same(undisturbed("adam")[-1])
 
 
 @pytest.mark.parametrize("name", ["carry", "stage1"])

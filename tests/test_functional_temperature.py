@@ -1,4 +1,4 @@
-"""Recalibration by a witness: the power that makes probabilities hold, and what it leaves alone."""
+"""Recalibration by reference labels: the inverse temperature that makes probabilities hold, what it leaves alone."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def test_the_nearest_label_equals_its_slow_twin(seed: int, n: int, m: int, d: in
 @pytest.mark.parametrize("sharpness", [0.3, 1.0, 4.0])
 def test_the_power_is_the_one_of_its_slow_twin(seed: int, sharpness: float) -> None:
     mean = (sharpness * normal(seed, 40, 4)).softmax(1)
-    witness = torch.randint(4, (40,), generator=torch.Generator().manual_seed(seed))
-    witness[:25] = mean[:25].argmax(1)
-    assert fit_temperature(mean, witness) == pytest.approx(reference.fit_temperature(mean, witness), rel=5e-3)
+    known = torch.randint(4, (40,), generator=torch.Generator().manual_seed(seed))
+    known[:25] = mean[:25].argmax(1)
+    assert fit_temperature(mean, known) == pytest.approx(reference.fit_temperature(mean, known), rel=5e-3)
 
 
 def test_labels_that_are_too_sure_become_as_sure_as_they_are_right() -> None:
@@ -51,7 +51,7 @@ def test_labels_that_are_too_sure_become_as_sure_as_they_are_right() -> None:
     assert float(confidence.mean()) == pytest.approx(float((label == true).double().mean()), abs=0.01)
 
 
-def test_a_witness_that_is_always_of_one_mind_or_never_stays_within_bounds() -> None:
+def test_reference_labels_that_always_agree_or_never_keep_it_within_bounds() -> None:
     assert fit_temperature(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([1, 0])) == LOWEST
     flat = torch.tensor([[0.501, 0.499]]).expand(10_000, 2)
     assert fit_temperature(flat, torch.zeros(10_000, dtype=torch.int64)) == HIGHEST

@@ -9,6 +9,7 @@ import torch
 
 from embasis.config import Config
 from embasis.data.datasets.synthetic_digits import blobs
+from embasis.engine.calibration import REFERENCE_LABELS
 from embasis.engine.sampling import draw_in_shares
 from embasis.engine.self_train import train_rounds
 from embasis.engine.state import TrainState
@@ -46,10 +47,10 @@ def test_labels_say_how_often_they_are_right() -> None:
     assert "power" not in plain[-1].facts
 
 
-def test_the_witness_is_heard_once_before_self_training() -> None:
+def test_reference_labels_are_computed_once_before_self_training() -> None:
     made = built(problem())
     seen = [
-        event.state.labeller["witness"].clone()
+        event.state.labeller[REFERENCE_LABELS].clone()
         for event in train_rounds(made.problem, made.network, made.method, made.plan)
         if event.record is not None
     ]
@@ -81,7 +82,7 @@ def test_too_few_rows_are_left_as_they_are() -> None:
 def test_an_unknown_recalibration_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         built(problem(), recalibration="magic")
-    assert str(caught.value) == "recalibration must be one of witness, weighted, none, got 'magic'"
+    assert str(caught.value) == "recalibration must be one of reference, weighted, none, got 'magic'"
 
 
 def test_a_draw_has_the_shares_of_its_side() -> None:
@@ -135,7 +136,7 @@ def test_an_estimate_without_support_is_doubted() -> None:
     progress.labeller = {**progress.labeller, "support": against}
     text = "the estimate is not supported: only 40% of the labels that sure agree with their nearest labelled example"
     assert caveats(progress, 0.95, 0.95, expected) == [text]
-    progress.labeller = {**progress.labeller, "witness": torch.zeros(30, dtype=torch.int64)}
+    progress.labeller = {**progress.labeller, REFERENCE_LABELS: torch.zeros(30, dtype=torch.int64)}
     assert caveats(progress, 0.95, 0.95, expected)[0] == "the run could check its probabilities on 30 labels only"
     text = "the run did not recalibrate its labels, so their probabilities are likely to be too high"
     assert caveats(finished(recalibration="none"), 0.9, 0.95, expected) == [text]

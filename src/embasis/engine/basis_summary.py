@@ -8,8 +8,8 @@
 | share | k | Σ_n w_n z_nk / Σ_n w_n |
 | nearest | k m | ids of the rows with the largest kernel values, the nearest first |
 
-It is a look at features that a round holds anyway, so it costs one product of them with the basis and no pass over the
-data.
+It is computed from features that a round holds anyway, so it costs one product of them with the basis and no pass over
+the data.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class BasisSummary:
 def summarise_basis(
     labeller: Labeller, chunks: Sequence[Features], state: State, many_sites: bool
 ) -> BasisSummary | None:
-    """None where the labeller has no basis, or there is nothing to look at."""
+    """None where the labeller has no basis, or there are no sites."""
     p = labeller.component_probability(state)
     if p is None or not any(len(chunk) for chunk in chunks):
         return None

@@ -73,7 +73,7 @@ def numbers_of_sites(rows: Tensor, sites: int) -> Tensor:
 
 
 def forward(network: nn.Module, inputs: Tensor, side: int) -> Output:
-    """What the network says of rows of one side; a module of the user's own does not know sides."""
+    """Features and logits of rows of one side; a module of the user's own does not know sides."""
     output: Output = network(inputs, side) if isinstance(network, Network) else network(inputs)
     return output
 
@@ -92,7 +92,7 @@ def move_labels(pseudo: PseudoLabels, device: torch.device) -> PseudoLabels:
 
 
 def autocast(network: nn.Module, plan: Plan) -> AbstractContextManager[object]:
-    """Products in bfloat16 where that is asked for, or the device has it; float32 otherwise."""
+    """Products in bfloat16 where the plan wants that, or "auto" and the device has it; float32 otherwise."""
     device = device_of(network).type
     if plan.precision == "bfloat16" or (plan.precision == "auto" and device == "cuda" and has_bfloat16()):
         return torch.autocast(device, torch.bfloat16)

@@ -51,7 +51,7 @@ FITTED = (INVERSE_TEMPERATURE, TEMPERATURE, EXPECTED_ACCURACY, SUPPORT)
 ROWS, PICTURES, PLACES = 4096, 64, 256
 """The most rows with reference labels; pictures, where rows have many sites; sites of a picture."""
 BANK = 16_384
-"""The most labelled sites that are looked through."""
+"""The most labelled sites that reference labels are taken from."""
 LEAST_REFERENCE = 20
 """With fewer reference labels nothing is calibrated."""
 
@@ -98,10 +98,10 @@ def calibrate(setup: TrainSetup, network: nn.Module, fitted: State, before: Stat
     if len(truth) < LEAST_REFERENCE:
         return state
     mean = torch.cat([label_chunk(labeller, part, state).mean for part in sites])
-    found = temperature_state(fit_temperature(mean, truth))
-    confidence, label = apply_temperature(mean, mean, mean, float(found[INVERSE_TEMPERATURE]))[0].max(1)
+    fitted_temperature = temperature_state(fit_temperature(mean, truth))
+    confidence, label = apply_temperature(mean, mean, mean, float(fitted_temperature[INVERSE_TEMPERATURE]))[0].max(1)
     bins = calibration.reliability_bins(confidence, label == truth)
-    return {**state, **found, EXPECTED_ACCURACY: confidence.double().mean(), SUPPORT: bins}
+    return {**state, **fitted_temperature, EXPECTED_ACCURACY: confidence.double().mean(), SUPPORT: bins}
 
 
 def reference_labels(
@@ -170,23 +170,23 @@ def chunks_of(setup: TrainSetup, network: nn.Module, unlabelled: FeatureSample, 
 def sample_sites(chunks: Iterator[Features], plan: Plan) -> tuple[list[Features], Tensor]:
     """The sites that get reference labels, at most PLACES of each row: those of the smallest keys; and which of all
     they are."""
-    found, places, start = list[Features](), list[Tensor](), 0
+    taken, places, start = list[Features](), list[Tensor](), 0
     for part in chunks:
         size = len(part) // (len(part.rows) if part.rows is not None and part.grid else len(part))
         keys = uniforms(part.ids, plan.seed, "witness places").split(size)
         first = [torch.argsort(key, stable=True)[:PLACES].sort().values for key in keys]
         here = torch.cat([number * size + sites for number, sites in enumerate(first)])
-        found.append(take_features(part, here))
+        taken.append(take_features(part, here))
         places.append(start + here)
         start += len(part)
-    return found, torch.cat(places)
+    return taken, torch.cat(places)
 
 
 def take_sites(chunks: Iterator[Features], places: Tensor) -> list[Features]:
     """The sites at these places among all."""
-    found, start = list[Features](), 0
+    taken, start = list[Features](), 0
     for part in chunks:
         here = places[(places >= start) & (places < start + len(part))] - start
-        found.append(take_features(part, here))
+        taken.append(take_features(part, here))
         start += len(part)
-    return found
+    return taken

@@ -2,7 +2,7 @@
 
 | status | when |
 | --- | --- |
-| collapsed | one class swallows the unlabelled side although the labelled side does not look like that, and the
+| collapsed | one class swallows the unlabelled side although it does not do so on the labelled side, and the
   label-free score has fallen; or that score has fallen below half of the best |
 | no_change | nothing was trusted, so that another round would change nothing |
 | ok | otherwise |
@@ -20,7 +20,7 @@ from embasis.types import SELECTION_SCORE, Method
 
 @dataclass(frozen=True)
 class RoundStatus:
-    """How a round has ended, and what is said of it."""
+    """How a round has ended, and sentences for its record."""
 
     name: str = "ok"
     notes: tuple[str, ...] = ()

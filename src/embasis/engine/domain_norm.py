@@ -34,8 +34,8 @@ def init_domain_norm(network: nn.Module, problem: Problem, plan: Plan) -> None:
     scales.centre[0], scales.scale[0] = mean, deviation
     scales.centre[1], scales.scale[1] = mean, deviation
     if len(problem.unlabelled) and not problem.same_domain:
-        found = sample_features(network, problem.unlabelled, plan, False, 0, balanced=False)
-        scales.centre[1], scales.scale[1] = statistics(found.chunks)
+        unlabelled = sample_features(network, problem.unlabelled, plan, False, 0, balanced=False)
+        scales.centre[1], scales.scale[1] = statistics(unlabelled.chunks)
 
 
 def match_domains(

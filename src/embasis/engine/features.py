@@ -62,16 +62,12 @@ def extract(
     size = rows_at_once(samples)
     outputs = forward_batches(network, samples, plan, chosen.split(size), size, 0 if labelled else 1)
     while len(chosen):
-        found = gather_sites(outputs, chosen, samples.ids[chosen], least=1 if samples.has_mixed_shapes else CHUNK_ROWS)
-        chosen = chosen[len(found) // math.prod(found.grid) :]
-        broken = int((~torch.isfinite(found.scores)).any(1).sum())
-        count = len(found.scores)
+        least = 1 if samples.has_mixed_shapes else CHUNK_ROWS
+        chunk = gather_sites(outputs, chosen, samples.ids[chosen], least)
+        chosen = chosen[len(chunk) // math.prod(chunk.grid) :]
+        broken, count = int((~torch.isfinite(chunk.scores)).any(1).sum()), len(chunk.scores)
         require(not broken, f"the network's scores are not finite for {broken} of {count} rows", NumericalError)
-        yield (
-            keep_labelled(found)
-            if labelled
-            else Features(found.x, found.scores, torch.full_like(found.y, -1), found.ids, found.rows, found.grid)
-        )
+        yield keep_labelled(chunk) if labelled else replace(chunk, y=torch.full_like(chunk.y, -1))
 
 
 @torch.no_grad()

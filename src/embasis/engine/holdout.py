@@ -35,7 +35,7 @@ from embasis.randomness import uniforms
 from embasis.types import AugmentKey, CropTarget, Features, Fine, GroundTruth, Plan, Problem, Samples, View, fine_of
 
 WEIGHED_SITES = 2048
-"""The most sites of a side that are looked at."""
+"""The most sites of a side that the classifier of sides is fitted on."""
 FOLDS = 3
 LEAST_WEIGHED = 20
 """With fewer sites on a side all weights are 1."""
@@ -66,8 +66,8 @@ class Subset:
     @property
     def fine(self) -> Fine | None:
         """Those of the rows."""
-        found = fine_of(self.samples)
-        return None if found is None else found.take(self.rows)
+        fine = fine_of(self.samples)
+        return None if fine is None else fine.take(self.rows)
 
     @property
     def truth(self) -> GroundTruth:
@@ -192,7 +192,7 @@ def cross_fit_weights(sides: list[tuple[Tensor, Tensor]]) -> Tensor:
     """(n) weights of the first side's sites; each side is its features and the keys that part it into folds."""
     (x, key), (other, other_key) = sides
     folds, other_folds = fold_of(key), fold_of(other_key)
-    best, found = torch.inf, torch.ones(len(x), dtype=torch.float64)
+    best_loss, best_weight = torch.inf, torch.ones(len(x), dtype=torch.float64)
     for penalty in PENALTIES:
         loss, weight = 0.0, torch.empty(len(x), dtype=torch.float64)
         for fold in range(FOLDS):
@@ -201,9 +201,9 @@ def cross_fit_weights(sides: list[tuple[Tensor, Tensor]]) -> Tensor:
             weight[here] = importance(x[here] @ fitted[0] + fitted[1], int((~here).sum()), int((~there).sum()))
             count = int(here.sum()) + int(there.sum())
             loss += count * float(side_loss(*stack_sides(x[here], other[there]), *fitted))
-        if loss < best:
-            best, found = loss, weight
-    return found
+        if loss < best_loss:
+            best_loss, best_weight = loss, weight
+    return best_weight
 
 
 def fold_of(key: Tensor) -> Tensor:

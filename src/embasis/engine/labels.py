@@ -134,7 +134,7 @@ class RowLabels:
 
 @dataclass(frozen=True, eq=False)
 class MapLabels:
-    """The labels of rows with grids of sites; selected when they are asked for."""
+    """The labels of rows with grids of sites; selected when they are read."""
 
     packed_rows: Sequence[PackedLabels]
     ids: Tensor

@@ -1,11 +1,11 @@
-"""A look at a side that fits in memory: all of its sites, or a sample of them in which every class has its part.
+"""Features of a side that fit in memory: of all its sites, or of a sample in which every class has its part.
 
 | symbol | meaning |
 | --- | --- |
 | limit | the most sites that are held (plan.max_sites; 0 = no limit) |
 | quota | the most sites of one class: limit / C |
 | key | a number in [0, 1) for each site, a hash of its id: the sites of the smallest keys are the sample |
-| weight | how many of the sites that were looked at each one of the sample stands for: seen / kept of its class |
+| weight | how many of the extracted sites each one of the sample stands for: seen / kept of its class |
 
 The class of a site is its label on the labelled side and the network's on the other one. The smallest keys of two parts
 together are the smallest of all, so the sample is the same whatever the parts.
@@ -24,7 +24,7 @@ from embasis.randomness import permutation, uniforms
 from embasis.types import Features, Plan, Samples
 
 LEAST_ROWS = 256
-"""Where rows have many sites each, at least so many rows are looked at."""
+"""Where rows have many sites each, features of at least so many rows are extracted."""
 CHUNK_SITES = 4096
 """Sites of a chunk of a sample."""
 
@@ -58,7 +58,7 @@ def sample_features(
 
 
 def draw_rows(samples: Samples, plan: Plan, round_number: int) -> Tensor | None:
-    """Numbers of the rows that are looked at; None = all, if their sites are few."""
+    """Numbers of the rows whose features are extracted; None = all, if their sites are few."""
     sites = sites_of_a_row(samples)
     if not plan.max_sites or len(samples) * sites <= plan.max_sites:
         return None
@@ -87,7 +87,7 @@ def classes_of_sites(chunk: Features, balanced: bool) -> Tensor:
 
 
 def weigh_sample(sample: Features, seen: Tensor) -> Features:
-    """The sample with its weights; `seen`: (C) sites of each class that were looked at."""
+    """The sample with its weights; `seen`: (C) sites of each class that were extracted."""
     label = classes_of_sites(sample, True)
     kept = torch.bincount(label, minlength=len(seen)).clamp_min(1)
     return replace(sample, weight=(seen / kept)[label])

@@ -1,4 +1,4 @@
-"""Scores of a round by which it can be chosen: what can be said of a model without a single true label of the target.
+"""Scores of a round by which it can be chosen: figures of a model that need no true label of the unlabelled side.
 
 | score | meaning; higher is better |
 | --- | --- |

@@ -55,18 +55,36 @@ from embasis.types import LabelStore, Method, Plan, Problem, RoundRecord
 
 @dataclass(frozen=True)
 class TrainingEvent:
-    """A pause: the run as it stands, and the record, labels and basis if a round has just ended."""
+    """A pause after a step of training or after a round.
+
+    Parameters
+    ----------
+    state : the run as it stands
+    record, labels, basis : of a round that has just ended; None after a step
+    is_kept : of a round that has just ended: whether it would be kept if it were the last one
+    """
 
     state: TrainState
     record: RoundRecord | None = None
     labels: RoundLabels | None = None
     basis: BasisSummary | None = None
     is_kept: bool = True
-    """Of a round that has just ended: whether it would be kept if it were the last one."""
 
 
 def self_train(problem: Problem, network: nn.Module, method: Method, plan: Plan) -> Iterator[RoundRecord]:
-    """One record for the source model (round 0) and one for each round of self-training; `network` is trained."""
+    """Train a source model, then self-train it round by round.
+
+    Parameters
+    ----------
+    problem : labelled rows, unlabelled rows and the classes
+    network : any module that maps a batch of inputs to an `Output` of features and logits; it is trained in place
+    method : how rows are labelled, which labels are trusted and how they are trained on; `METHODS[name](classes)`
+    plan : rounds, epochs, optimiser, seed and the like
+
+    Yields
+    ------
+    RoundRecord : one for the source model (round 0) and one for each round of self-training
+    """
     for event in train_rounds(problem, network, method, plan):
         if event.record is not None:
             yield event.record
@@ -80,10 +98,20 @@ def train_rounds(
     state: TrainState | None = None,
     store: LabelStore | None = None,
 ) -> Iterator[TrainingEvent]:
-    """The whole run from `state` (or the start) on, with a pause after every step and every round.
+    """As `self_train`, with a pause after every step and every round.
 
-    `store` keeps the labels of rows with many sites between rounds; without one they are kept in memory. Labelled rows
-    that the plan holds out are labelled and scored, and take no part in anything else."""
+    Labelled rows that the plan holds out are labelled and scored, and take no part in anything else.
+
+    Parameters
+    ----------
+    problem, network, method, plan : as for `self_train`
+    state : where a run that was stopped goes on; None = from the start
+    store : keeps the labels of rows with many sites between rounds; None = in memory
+
+    Yields
+    ------
+    TrainingEvent : the run as it stands, and the record of a round that has just ended
+    """
     training, held_out = split_holdout(problem, plan)
     setup = TrainSetup(training, held_out, method, plan, store or MemoryLabelStore())
     state = state or begin(network, method, plan)

@@ -25,33 +25,33 @@ LBFGS_STEPS = 20
 """Inner iterations of one L-BFGS step."""
 
 
-def train_round(problem: Problem, method: Method, plan: Plan, progress: TrainState) -> Iterator[None]:
+def train_round(problem: Problem, method: Method, plan: Plan, state: TrainState) -> Iterator[None]:
     """The rest of the current round, from the cursor on; pauses after every step with the cursor moved."""
-    epochs = plan.epochs if progress.round else plan.source_epochs
-    rate = plan.lr if progress.round else plan.source_lr
-    optimiser = make_optimiser(progress.network, plan, rate)
+    epochs = plan.epochs if state.round else plan.source_epochs
+    rate = plan.lr if state.round else plan.source_lr
+    optimiser = make_optimiser(state.network, plan, rate)
     rate = optimiser.defaults["lr"]
-    if progress.restored_optimiser is not None:
-        optimiser.load_state_dict({**optimiser.state_dict(), "state": progress.restored_optimiser})
-        progress.restored_optimiser = None
-    progress.optimiser = optimiser
-    progress.network.train()
-    while progress.epoch < epochs:
-        pairs = rows_of_epoch(problem, method, plan, progress)
-        batches = batches_of(problem, plan, progress, pairs[progress.step :])
-        while progress.step < len(pairs):
-            done = (progress.epoch * len(pairs) + progress.step) / (epochs * len(pairs))
+    if state.restored_optimiser is not None:
+        optimiser.load_state_dict({**optimiser.state_dict(), "state": state.restored_optimiser})
+        state.restored_optimiser = None
+    state.optimiser = optimiser
+    state.network.train()
+    while state.epoch < epochs:
+        pairs = rows_of_epoch(problem, method, plan, state)
+        batches = batches_of(problem, plan, state, pairs[state.step :])
+        while state.step < len(pairs):
+            done = (state.epoch * len(pairs) + state.step) / (epochs * len(pairs))
             for group in optimiser.param_groups if plan.lr_power else ():
                 group["lr"] = rate * (1 - done) ** plan.lr_power
             try:
-                progress.loss_sum += take_step(method, plan, progress, optimiser, next(batches))
+                state.loss_sum += take_step(method, plan, state, optimiser, next(batches))
             except NumericalError as error:
-                raise NumericalError(f"{error}; {samples_of(problem, pairs[progress.step])}") from error
-            progress.loss_count += 1
-            progress.step += 1
-            if progress.step < len(pairs):
+                raise NumericalError(f"{error}; {samples_of(problem, pairs[state.step])}") from error
+            state.loss_count += 1
+            state.step += 1
+            if state.step < len(pairs):
                 yield
-        progress.epoch, progress.step = progress.epoch + 1, 0
+        state.epoch, state.step = state.epoch + 1, 0
         yield
 
 
@@ -67,10 +67,10 @@ def make_optimiser(network: nn.Module, plan: Plan, lr: float) -> torch.optim.Opt
     )
 
 
-def rows_of_epoch(problem: Problem, method: Method, plan: Plan, progress: TrainState) -> list[tuple[Tensor, Tensor]]:
+def rows_of_epoch(problem: Problem, method: Method, plan: Plan, state: TrainState) -> list[tuple[Tensor, Tensor]]:
     """Row numbers of both sides for each step; the shorter side is gone through again."""
-    labelled, pseudo = len(problem.labelled), progress.pseudo
-    if progress.round == 0 or pseudo is None:
+    labelled, pseudo = len(problem.labelled), state.pseudo
+    if state.round == 0 or pseudo is None:
         others = torch.empty(0, dtype=torch.int64)
     elif method.loss.uses_all_rows:
         others = torch.arange(len(problem.unlabelled))
@@ -78,7 +78,7 @@ def rows_of_epoch(problem: Problem, method: Method, plan: Plan, progress: TrainS
         others = pseudo.useful
     if plan.batch_size == 0:
         return [(torch.arange(labelled), others)]
-    key = (progress.round, progress.epoch)
+    key = (state.round, state.epoch)
     left = permutation(labelled, plan.seed, "labelled rows", *key)
     right = others[permutation(len(others), plan.seed, "unlabelled rows", *key)]
     steps = max(-(-labelled // plan.batch_size), -(-len(others) // plan.batch_size))
@@ -104,11 +104,11 @@ def samples_of(problem: Problem, rows: tuple[Tensor, Tensor]) -> str:
 
 
 def batches_of(
-    problem: Problem, plan: Plan, progress: TrainState, pairs: list[tuple[Tensor, Tensor]]
+    problem: Problem, plan: Plan, state: TrainState, pairs: list[tuple[Tensor, Tensor]]
 ) -> Iterator[TrainingBatch]:
     """What each step sees, read ahead where the data are files."""
-    draw, device, pseudo = (plan.seed, progress.round, progress.epoch), device_of(progress.network), progress.pseudo
-    rare = class_sampling_weights(problem, progress)
+    draw, device, pseudo = (plan.seed, state.round, state.epoch), device_of(state.network), state.pseudo
+    rare = class_sampling_weights(problem, state)
     batches = [rows for _, rows in pairs if len(rows)]
     left = problem.labelled.stream([rows for rows, _ in pairs], draw, CropTarget(rare))
     right = problem.unlabelled.stream(batches, draw, aim_at(pseudo, batches, rare, draw))
@@ -132,12 +132,12 @@ def augment_view(view: View, ids: Tensor, plan: Plan, draw: AugmentKey, side: st
     return augment.warp(x, torch.stack(u, 1), plan.augment)
 
 
-def class_sampling_weights(problem: Problem, progress: TrainState) -> Tensor:
+def class_sampling_weights(problem: Problem, state: TrainState) -> Tensor:
     """(C) how much training wants to see each class: 1 / √ of how often the last round labelled it.
 
     Before the first round that is how often the labelled side has it. A class that is hardly there counts as a
     hundredth of an equal part, so that one site does not outweigh everything."""
-    last = progress.records[-1].class_counts if progress.records else None
+    last = state.records[-1].class_counts if state.records else None
     counts = problem.labelled.counts(len(problem.schema)) if last is None else torch.tensor(last)
     share = counts.double() / counts.sum().clamp_min(1)
     return share.clamp_min(0.01 / len(share)).rsqrt().float()
@@ -147,23 +147,23 @@ def aim_at(pseudo: TrainingTargets | None, batches: list[Tensor], rare: Tensor, 
     """Where the unlabelled rows show rare classes, if their labels say where that is."""
     if pseudo is None:
         return None
-    places = [pseudo.crop_targets(rows, rare, draw) for rows in batches]
-    found = [place for place in places if place is not None]
-    return CropTarget(rare, found) if found else None
+    targets = [pseudo.crop_targets(rows, rare, draw) for rows in batches]
+    places = [place for place in targets if place is not None]
+    return CropTarget(rare, places) if places else None
 
 
 def take_step(
-    method: Method, plan: Plan, progress: TrainState, optimiser: torch.optim.Optimizer, batch: TrainingBatch
+    method: Method, plan: Plan, state: TrainState, optimiser: torch.optim.Optimizer, batch: TrainingBatch
 ) -> float:
     """One step of the optimiser; the loss before it. A loss or gradient that is not finite ends the run."""
-    network, cursor = progress.network, (progress.round, progress.epoch, progress.step)
+    network, cursor = state.network, (state.round, state.epoch, state.step)
 
     def closure() -> Tensor:
         optimiser.zero_grad()
         loss = torch.zeros(())
         with seeded(plan.seed, "step", *cursor):
             for number, part in enumerate(batch.parts(plan.accumulate_steps, method.loss)):
-                value = loss_of(network, method, plan, part, first_stage=progress.round == 0)
+                value = loss_of(network, method, plan, part, first_stage=state.round == 0)
                 if number == 0:
                     value = value + plan.weight_decay / 2 * weight_norm(network)
                 torch.autograd.backward(value)

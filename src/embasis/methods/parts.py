@@ -30,6 +30,8 @@ LEGACY_SETTINGS = {
     "per_class": "components_per_class",
 }
 """Old name → new name, of all methods that have it."""
+LEGACY_VALUES = {("recalibration", "witness"): "reference"}
+"""(Setting, old value) → the word for the same today."""
 START, HEAD, SELECTOR = "labeller.start", "labeller.head", "selector"
 MOVED_SETTINGS: Mapping[str, tuple[str, Any]] = {
     "perplexity": ("labeller.mixture.perplexity", 0.0),
@@ -110,7 +112,7 @@ def new_value(part: Any, name: str, value: Any, path: str) -> Any:
 
 def upgrade_settings(method: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """A [method] table with today's settings, and the changes of parts that its old ones stand for."""
-    renamed = {LEGACY_SETTINGS.get(key, key): value for key, value in method.items()}
+    renamed = {LEGACY_SETTINGS.get(key, key): legacy_value(key, value) for key, value in method.items()}
     if method.get("name", "em_basis") != "em_basis":
         return renamed, {}
     moved = {key: renamed.pop(key) for key in MOVED_SETTINGS if key in renamed}
@@ -127,6 +129,11 @@ def upgrade_settings(method: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
         elif is_used(path, changed):
             changes[path] = value
     return renamed, changes
+
+
+def legacy_value(key: str, value: Any) -> Any:
+    """The value of a setting by today's word."""
+    return LEGACY_VALUES.get((key, value), value) if isinstance(value, str) else value
 
 
 def is_used(path: str, changed: Mapping[str, Any]) -> bool:

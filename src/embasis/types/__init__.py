@@ -23,11 +23,7 @@ from embasis.types.methods import (
     Selector,
 )
 from embasis.types.problem import Arrays, Fine, Problem, RowSamples, Samples, fine_of
-from embasis.types.record_json import record_from_json, record_to_json
-from embasis.types.records import (
-    Evaluation,
-    RoundRecord,
-)
+from embasis.types.records import Evaluation, RoundRecord, record_from_json, record_to_json
 from embasis.types.values import (
     AugmentKey,
     EMStats,

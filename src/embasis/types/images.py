@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from embasis.errors import ConfigError, quoted, require
+from embasis.errors import ConfigError, check_choice, require
 
 DEPTHS = ("auto", "frozen", "partial", "full")
 HEADS = ("linear", "mlp")
@@ -30,8 +30,6 @@ class ImagePlan:
 
     def __post_init__(self) -> None:
         for name, allowed in (("depth", DEPTHS), ("head", HEADS), ("augment", AUGMENTATIONS)):
-            value = getattr(self, name)
-            rule = f"images.{name} must be one of {', '.join(allowed)}, got {quoted(value)}"
-            require(value in allowed, rule, ConfigError)
+            check_choice(self, name, allowed, "images.")
         require(self.stages >= 1, f"images.stages must be at least 1, got {self.stages}", ConfigError)
         require(0 <= self.workers <= 64, f"images.workers must be in 0..64, got {self.workers}", ConfigError)

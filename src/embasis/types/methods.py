@@ -8,17 +8,21 @@ from typing import Protocol
 
 from torch import Tensor
 
-from embasis.errors import ConfigError, quoted, require
+from embasis.errors import ConfigError, check_choice, check_not_negative, require
 from embasis.types.values import Features, LabelDistribution, Output, PseudoLabels, State, Stream
 
 
 class Labeller(Protocol):
-    """Fit on the stream, apply on the batch. `fit` and `label` are all that a method must have; a labeller with a basis
-    overrides the rest, so that its components can be shown."""
+    """Gives each site a label distribution: fit on the stream, apply on the batch.
+
+    `fit` and `label` are all that a method must have; a labeller with a basis overrides the rest, so that its
+    components can be shown."""
 
     def fit(self, stream: Stream, start: State, seed: int, round_number: int) -> State:
-        """What is learned from all sites; `start` is the last round's state, with Stage I's basis as `proposal` or
-        with the trusted labels of each class that this round trained on as `taught`."""
+        """What is learned from all sites of both sides.
+
+        `start` is the state that the last round returned, with Stage I's basis in round 0 and with the selected labels
+        of each class that this round has trained on (methods/em_basis/state.py: `start_of_round`)."""
 
     def label(self, features: Features, state: State) -> LabelDistribution:
         """The label distribution of these sites."""
@@ -46,7 +50,7 @@ class Labeller(Protocol):
 
 
 class Selector(Protocol):
-    """Fit on the stream, apply on the batch."""
+    """Chooses the labels that the next round trains on, and their weights: fit on the stream, apply on the batch."""
 
     def fit(self, stream: Sequence[LabelDistribution], round_number: int) -> State:
         """Thresholds from all sites."""
@@ -73,7 +77,13 @@ class RoundLoss(Protocol):
 
 @dataclass(frozen=True)
 class BasisTerms:
-    """Stage I: how many components the attention block proposes and the weights of its three terms."""
+    """Stage I: how many components the attention block proposes and the weights of its three terms (eq. 3 to 6).
+
+    Parameters
+    ----------
+    components : K
+    orthogonal, reconstruction, affinity : weights of the terms of eq. 3, 5 and 6
+    """
 
     components: int
     orthogonal: float = 1.0
@@ -83,16 +93,25 @@ class BasisTerms:
 
 @dataclass(frozen=True, eq=False)
 class Method:
-    """A self-training method: three parts. Another composition is made by `dataclasses.replace` of a part."""
+    """A self-training method: three parts. Another composition is made by `dataclasses.replace` of a part.
+
+    Parameters
+    ----------
+    name : the recipe's name
+    labeller : gives each site a label distribution
+    selector : chooses the labels that the next round trains on
+    loss : what a step of retraining makes of them
+    rounds : at most so many, whatever the plan says; None = as many as the plan says
+    recalibration : "reference", "weighted" or "none": what the labels' probabilities are made to hold for
+        (engine/calibration.py)
+    """
 
     name: str
     labeller: Labeller
     selector: Selector
     loss: RoundLoss
     rounds: int | None = None
-    """At most so many rounds, whatever the plan says."""
     recalibration: str = "none"
-    """"witness", "weighted": the labels' probabilities are made to hold (engine/calibration.py)."""
 
     @property
     def basis(self) -> BasisTerms | None:
@@ -102,10 +121,28 @@ class Method:
 
 @dataclass(frozen=True)
 class Plan:
-    """How training runs. `batch_size = 0` means all rows in one batch (what lbfgs needs).
+    """How training runs.
 
-    `accumulate_steps` cuts each batch into so many parts that go through the network one after the other: the same step
-    in less memory. `precision` is that of the network's products; everything else is float32 or better."""
+    Parameters
+    ----------
+    rounds : rounds of self-training after the source model
+    source_epochs, epochs : passes over the labelled rows in round 0; passes over the longer side in a later round
+    batch_size : rows of each side in a step; 0 = all rows in one batch (what lbfgs needs)
+    optimiser : "adam", "sgd" or "lbfgs"
+    source_lr, lr : learning rate of round 0, and of later rounds
+    lr_power : the rate falls as (1 − t)^lr_power, t = the part of the round that is done; 0 = it stays
+    momentum : of sgd
+    weight_decay : weight of half the squared norm of all weights in the loss
+    augment : training sees pictures in arrays turned, scaled, sheared and shifted by so much (functional/augment.py)
+    collapse_share : a class with a larger share of the labels than this may be a collapse (engine/collapse.py)
+    holdout : share of the labelled rows that no training sees, so that their labels can be checked (engine/holdout.py)
+    keep_round : which round's model is kept at the end: the "last" one, or the best one by a score (engine/scores.py)
+    max_sites : the most sites of a side that are held in memory at once, for the basis to be fitted on; 0 = all
+    accumulate_steps : parts of a batch that go through the network one after the other: the same step in less memory
+    precision : of the network's products: "float32", "bfloat16", "auto" = bfloat16 on a GPU that has it, else float32
+    device : "cpu", "cuda", "auto" = the GPU if there is one, for networks of images
+    seed : of everything that is drawn
+    """
 
     rounds: int = 6
     source_epochs: int = 30
@@ -115,57 +152,40 @@ class Plan:
     source_lr: float = 1e-3
     lr: float = 1e-3
     lr_power: float = 0.0
-    """The rate falls as (1 − t)^lr_power, t = the part of the round that is done; 0 = it stays."""
     momentum: float = 0.9
     weight_decay: float = 1e-4
     augment: float = 0.0
-    """Training sees pictures in arrays turned, scaled, sheared and shifted by so much (functional/augment.py)."""
     collapse_share: float = 0.95
     holdout: float = 0.0
-    """The share of the labelled rows that no training sees: what is said of them is checked (engine/holdout.py)."""
     keep_round: str = "last"
-    """Which round's model is kept at the end: the last one, or the best one by a score (engine/scores.py)."""
     max_sites: int = 131_072
-    """The most sites of a side that are held in memory at once, for the basis to be fitted on; 0 = all."""
     accumulate_steps: int = 1
     precision: str = "auto"
-    """"auto" = bfloat16 on a GPU that has it, else float32."""
     device: str = "auto"
-    """"auto" = the GPU if there is one, for networks of images."""
     seed: int = 0
 
     def __post_init__(self) -> None:
         def check(rule: bool, text: str) -> None:
             require(rule, text, ConfigError)
 
-        for name in ("rounds", "source_epochs", "epochs", "batch_size", "max_sites"):
-            check(getattr(self, name) >= 0, f"plan.{name} must be at least 0, got {getattr(self, name)}")
+        check_not_negative(self, "rounds", "source_epochs", "epochs", "batch_size", "max_sites", prefix="plan.")
         for name in ("source_lr", "lr"):
             check(getattr(self, name) > 0, f"plan.{name} must be positive, got {getattr(self, name)}")
-        check(
-            self.optimiser in OPTIMISERS,
-            f"plan.optimiser must be one of {', '.join(OPTIMISERS)}, got {quoted(self.optimiser)}",
-        )
+        check_choice(self, "optimiser", OPTIMISERS, "plan.")
         check(self.accumulate_steps >= 1, f"plan.accumulate_steps must be at least 1, got {self.accumulate_steps}")
-        check(
-            self.precision in TRAINING_PRECISIONS,
-            f"plan.precision must be one of {', '.join(TRAINING_PRECISIONS)}, got {quoted(self.precision)}",
-        )
-        check(self.device in DEVICES, f"plan.device must be one of {', '.join(DEVICES)}, got {quoted(self.device)}")
-        check(self.lr_power >= 0, f"plan.lr_power must be at least 0, got {self.lr_power}")
+        check_choice(self, "precision", TRAINING_PRECISIONS, "plan.")
+        check_choice(self, "device", DEVICES, "plan.")
+        check_not_negative(self, "lr_power", prefix="plan.")
         check(0 <= self.augment <= 3, f"plan.augment must be in [0, 3], got {self.augment}")
         check(
             self.max_sites == 0 or self.max_sites >= 1024,
             f"plan.max_sites must be 0 (no limit) or at least 1024, got {self.max_sites}",
         )
         check(0 <= self.momentum < 1, f"plan.momentum must be in [0, 1), got {self.momentum}")
-        check(self.weight_decay >= 0, f"plan.weight_decay must be at least 0, got {self.weight_decay}")
+        check_not_negative(self, "weight_decay", prefix="plan.")
         check(0 < self.collapse_share <= 1, f"plan.collapse_share must be in (0, 1], got {self.collapse_share}")
         check(0 <= self.holdout <= 0.5, f"plan.holdout must be in [0, 0.5], got {self.holdout}")
-        check(
-            self.keep_round in CHOICES,
-            f"plan.keep_round must be one of {', '.join(CHOICES)}, got {quoted(self.keep_round)}",
-        )
+        check_choice(self, "keep_round", CHOICES, "plan.")
         held_out = f"plan.keep_round = {self.keep_round} needs plan.holdout > 0 (labelled rows to check by)"
         check(self.keep_round not in HELD_OUT_SCORES or self.holdout > 0, f"{held_out}, got {self.holdout}")
         check(

@@ -145,28 +145,36 @@ def fine_of(samples: Samples) -> Fine | None:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Labelled rows here, unlabelled rows there, the classes, and what only `evaluate` may see."""
+    """Labelled rows here, unlabelled rows there, the classes, and what only `evaluate` may see.
+
+    Parameters
+    ----------
+    labelled : rows with a class each, or with a map of classes
+    unlabelled : rows of the other place; their labels are −1
+    schema : the classes by name
+    test : rows with labels, for evaluation only
+    hidden_labels : true labels of the unlabelled rows, for evaluation only; training never reads them
+    same_domain : both sides come from one place, so they share their statistics
+    columns : names of the features, where the data have names
+    row_names : names of the unlabelled rows (paths of images), where they have names; tables then call the rows so
+    rejected : what the data sets held and could not be used: the quarantine ledger
+    files_seen : files that were met on each side, where they were counted: the ledger must account for each
+    notes : what was done for the user that the user should know of
+    corrected : rows of the labelled side that a person has labelled on the unlabelled one
+    """
 
     labelled: Samples
     unlabelled: Samples
     schema: LabelSchema
     test: Samples | None = None
     hidden_labels: GroundTruth | None = None
-    """True labels of the unlabelled rows, for evaluation only; training never reads them."""
     same_domain: bool = False
-    """Both sides come from one place, so they share their statistics."""
     columns: tuple[str, ...] | None = None
-    """Names of the features, where the data have names."""
     row_names: tuple[str, ...] | None = None
-    """Names of the unlabelled rows (paths of images), where they have names; tables then call the rows so."""
     rejected: tuple[RejectedFile, ...] = ()
-    """What the data sets held and could not be used: the quarantine ledger."""
     files_seen: Mapping[str, int] | None = None
-    """Files that were met on each side, where they were counted: the ledger must account for each."""
     notes: tuple[str, ...] = ()
-    """What was done for the user that the user should know of."""
     corrected: int = 0
-    """Rows of the labelled side that a person has labelled on the unlabelled one."""
 
     def __post_init__(self) -> None:
         labels, classes = self.labelled.labels, len(self.schema)
@@ -179,12 +187,7 @@ class Problem:
         )
         named = self.row_names is None or len(self.row_names) == len(self.unlabelled)
         require(named, f"row_names must be {len(self.unlabelled)} names, got {len(self.row_names or ())}")
-        if self.hidden_labels is not None:
-            shape = (
-                tuple(self.hidden_labels.shape)
-                if isinstance(self.hidden_labels, Tensor)
-                else (len(self.hidden_labels),)
-            )
-            require(
-                shape == (len(self.unlabelled),), f"hidden must be {len(self.unlabelled)} labels, got shape {shape}"
-            )
+        hidden, count = self.hidden_labels, len(self.unlabelled)
+        if hidden is not None:
+            shape = tuple(hidden.shape) if isinstance(hidden, Tensor) else (len(hidden),)
+            require(shape == (count,), f"hidden must be {count} labels, got shape {shape}")

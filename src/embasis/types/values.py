@@ -19,7 +19,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from embasis.errors import ConfigError, quoted, require
+from embasis.errors import ConfigError, check_choice, require
 from embasis.types.maps import PackedLabels, View
 
 PathLike = str | os.PathLike[str]
@@ -29,7 +29,13 @@ State = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class LabelSchema:
-    """The classes by name; a class number is a position in `names`."""
+    """The classes by name; a class number is a position in `names`.
+
+    Parameters
+    ----------
+    names : of the classes, each once
+    ignore : the number that stands for no class
+    """
 
     names: tuple[str, ...]
     ignore: int = -1
@@ -58,9 +64,7 @@ class Preparation:
     def __post_init__(self) -> None:
         require(self.size >= 1, f"size must be at least 1, got {self.size}", ConfigError)
         require(0 < self.crop <= 1, f"crop must be in (0, 1], got {self.crop}", ConfigError)
-        known = ("bicubic", "bilinear")
-        rule = f"interpolation must be one of {', '.join(known)}, got {quoted(self.interpolation)}"
-        require(self.interpolation in known, rule, ConfigError)
+        check_choice(self, "interpolation", ("bicubic", "bilinear"))
 
 
 @dataclass(frozen=True)
@@ -136,13 +140,20 @@ class EMStats:
 
 @dataclass(frozen=True, eq=False)
 class LabelDistribution:
-    """The label of each site as a distribution: mean, and its variance in two parts, all (N, C)."""
+    """The label of each site as a distribution: its mean, and its variance in two parts.
+
+    Parameters
+    ----------
+    mean : (N, C) class probabilities; rows sum to one
+    between : (N, C) variance by which the components of a basis disagree
+    within : (N, C) variance within each component; between + within = mean (1 − mean)
+    uncertainty : (N) the one number by which sites are ranked (decision 0004)
+    """
 
     mean: Tensor
     between: Tensor
     within: Tensor
     uncertainty: Tensor
-    """(N) the one number by which sites are ranked; see docs/decisions/0004."""
 
     @cached_property
     def label(self) -> Tensor:
@@ -176,10 +187,10 @@ class LabelDistribution:
 def first_largest(rows: Tensor) -> Tensor:
     """argmax over the first of two dimensions of fewer than 256 rows, class by class: ten times as fast for maps."""
     best, count = rows.amax(0), len(rows)
-    found = torch.zeros(rows.shape[1], dtype=torch.uint8)
+    rank = torch.zeros(rows.shape[1], dtype=torch.uint8)
     for number, row in enumerate(rows):
-        torch.maximum(found, torch.eq(row, best).view(torch.uint8).mul_(count - number), out=found)
-    return count - found.long()
+        torch.maximum(rank, torch.eq(row, best).view(torch.uint8).mul_(count - number), out=rank)
+    return count - rank.long()
 
 
 class TrainingTargets(Protocol):
@@ -205,7 +216,14 @@ class TrainingTargets(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class PseudoLabels:
-    """Dense over sites: label (N), weight (N), soft target (N, C) or None; −1 and 0 where nothing is trusted."""
+    """What the next round trains on, of all sites.
+
+    Parameters
+    ----------
+    label : (N) class number; −1 where nothing is trusted
+    weight : (N) weight in the loss; 0 where nothing is trusted, positive elsewhere
+    target : (N, C) soft labels in place of the hard ones; None = hard ones
+    """
 
     label: Tensor
     weight: Tensor

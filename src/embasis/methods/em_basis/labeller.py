@@ -36,7 +36,7 @@ from embasis.methods.em_basis.features import (
 from embasis.methods.em_basis.fusion import Fusion
 from embasis.methods.em_basis.head import CountHead, FittedHead, HeadData, LinearHead
 from embasis.methods.em_basis.mixture import Mixture
-from embasis.methods.em_basis.start import ClassMeans, StageOne, WarmStart
+from embasis.methods.em_basis.start import ClassMeans, Start
 from embasis.methods.em_basis.state import EMBasisState, read_counts, read_previous, read_proposal
 from embasis.resources import require_memory
 from embasis.types import BasisTerms, Features, LabelDistribution, Labeller, State, Stream
@@ -64,7 +64,7 @@ class EMBasisLabeller(Labeller):
     """
 
     classes: int
-    start: ClassMeans | StageOne | WarmStart = field(default_factory=ClassMeans)
+    start: Start = field(default_factory=ClassMeans)
     mixture: Mixture = field(default_factory=Mixture)
     head: LinearHead | CountHead = field(default_factory=LinearHead)
     fusion: Fusion | None = None

@@ -12,7 +12,7 @@ from embasis.methods.losses import PseudoLabelLoss
 from embasis.methods.selectors import ClassBalanced
 from embasis.types import Method
 
-RECALIBRATIONS = ("witness", "weighted", "none")
+RECALIBRATIONS = ("reference", "weighted", "none")
 LATENT_SIGMA, LATENT_DRAWS = 0.3, 8
 """Spread and number M of the paper's latent draws. It prints Σ = I and no M: on features of unit length that drowns
 every difference of the basis, so σ² is near the I/λ of the E step with λ = 10."""
@@ -57,7 +57,7 @@ def em_basis(
     components_per_class: int = 0,
     sharpness: float = 0.0,
     iterations: int = 10,
-    recalibration: str = "witness",
+    recalibration: str = "reference",
     keep_first: float = 0.2,
     keep_step: float = 0.1,
     keep_max: float = 0.0,
@@ -70,7 +70,8 @@ def em_basis(
     components_per_class : 0 = three, more with many rows
     sharpness : the λ of the E step; 0 = by the data, so that a site spreads over one class's components
     iterations : E and M steps of a round
-    recalibration : "witness", "weighted" or "none": what makes the labels' probabilities hold
+    recalibration : what the labels' probabilities are made to hold for: "reference" = the label of the nearest labelled
+        site before self-training, "weighted" = held-out labelled rows (needs plan.holdout), "none" = they stay
     keep_first, keep_step, keep_max : share of each predicted class that is selected: first, more a round, at most;
         keep_max = 0: at most the share that is expected to be right
     unlabelled_weight : weight of pseudo-labels in training, where true labels have 1

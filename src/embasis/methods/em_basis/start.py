@@ -2,15 +2,16 @@
 
 | part | the first basis is |
 | --- | --- |
-| ClassMeans | centres of each labelled class, found by k-means |
+| ClassMeans | centres of each labelled class, by k-means |
 | StageOne | the weights of a block that is trained beside the source network (the paper's eq. 3 to 6) |
 | WarmStart | the last round's basis; in the first round that of another part |
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -27,33 +28,37 @@ FIRST_COMPONENTS = 3
 """Components of each class that Stage I proposes by default."""
 
 
-class Start(Protocol):
+class Start(ABC):
     """Where the first basis of a round comes from."""
 
-    @property
-    def repeats(self) -> bool:
-        """Whether the same sites give the same basis in every round."""
+    repeats: ClassVar[bool] = False
+    """Whether the same sites give the same basis in every round; else a round begins where the last one ended."""
 
     def stage_one(self, classes: int) -> BasisTerms | None:
-        """The block that source training is to have; None = none."""
+        """The block that source training is to have; None = it knows nothing of a basis."""
+        return None
 
+    @abstractmethod
     def components_per_class_for(self, rows: int, classes: int) -> int:
-        """Components of each class for so many rows; an InputDataError where more are asked for than there are rows."""
+        """Components of each class for so many rows; an InputDataError for fewer rows than components."""
 
+    @abstractmethod
     def first_basis(
         self, data: PreparedSites, previous: EMBasisState | None, proposal: Tensor | None, per_class: int
     ) -> FirstBasis:
-        """The basis that EM begins with."""
+        """The basis that EM begins with: `previous` is the last round's state, `proposal` Stage I's block."""
 
     def as_stage_one(self, classes: int) -> StageOne:
-        """Stage I in place of this part, with as many components where that is known."""
+        """Stage I in place of this part."""
+        return StageOne()
 
     def as_warm_start(self) -> WarmStart:
         """This part for the first round alone."""
+        return WarmStart(self)
 
 
 @dataclass(frozen=True)
-class ClassMeans:
+class ClassMeans(Start):
     """μ(0): the means of the labelled classes, each cut in several by k-means without a draw (decision 0018).
 
     Parameters
@@ -62,21 +67,13 @@ class ClassMeans:
     """
 
     components_per_class: int = 0
+    repeats: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_not_negative(self, "components_per_class")
 
-    @property
-    def repeats(self) -> bool:
-        """It depends on the labelled sites alone."""
-        return True
-
-    def stage_one(self, classes: int) -> BasisTerms | None:
-        """None: source training knows nothing of a basis."""
-        return None
-
     def components_per_class_for(self, rows: int, classes: int) -> int:
-        """As asked for, or as the rows allow."""
+        """The setting, or as many as the rows allow."""
         most, wanted = rows // classes, self.components_per_class
         require(
             wanted <= most or wanted == 0,
@@ -97,13 +94,9 @@ class ClassMeans:
         """Stage I with as many components."""
         return StageOne(self.components_per_class * classes)
 
-    def as_warm_start(self) -> WarmStart:
-        """Class means in the first round alone."""
-        return WarmStart(self)
-
 
 @dataclass(frozen=True)
-class StageOne:
+class StageOne(Start):
     """μ(0) of the first round: the basis-extraction network of the paper's Stage I; then the last round's basis.
 
     Its block W (K, d) is trained on the labelled side beside the network, with Z = X Wᵀ (eq. 3 to 6):
@@ -126,18 +119,13 @@ class StageOne:
     def __post_init__(self) -> None:
         check_not_negative(self, "components", "orthogonal", "reconstruction", "affinity")
 
-    @property
-    def repeats(self) -> bool:
-        """A later round begins where the last one ended."""
-        return False
-
     def stage_one(self, classes: int) -> BasisTerms | None:
         """The block, and the weights of its terms."""
         components = self.components or FIRST_COMPONENTS * classes
         return BasisTerms(components, self.orthogonal, self.reconstruction, self.affinity)
 
     def components_per_class_for(self, rows: int, classes: int) -> int:
-        """As asked for, or as class means would have: by this the sharpness is set."""
+        """By the setting, or as class means would have: the sharpness follows from it."""
         wanted = self.components
         require(wanted <= rows, f"components = {wanted}, but there are only {rows} rows")
         return max(1, wanted // classes) if wanted else ClassMeans().components_per_class_for(rows, classes)
@@ -152,17 +140,9 @@ class StageOne:
             return previous.basis, None
         return ClassMeans().first_basis(data, None, None, per_class)
 
-    def as_stage_one(self, classes: int) -> StageOne:
-        """Stage I with its own settings."""
-        return StageOne()
-
-    def as_warm_start(self) -> WarmStart:
-        """Stage I in the first round alone, as it is anyway."""
-        return WarmStart(self)
-
 
 @dataclass(frozen=True)
-class WarmStart:
+class WarmStart(Start):
     """Each round's EM begins with the last round's basis.
 
     Parameters
@@ -170,12 +150,7 @@ class WarmStart:
     first : the start of the first round
     """
 
-    first: ClassMeans | StageOne = field(default_factory=ClassMeans)
-
-    @property
-    def repeats(self) -> bool:
-        """A later round begins where the last one ended."""
-        return False
+    first: Start = field(default_factory=ClassMeans)
 
     def stage_one(self, classes: int) -> BasisTerms | None:
         """That of the first round."""
@@ -192,10 +167,6 @@ class WarmStart:
         if previous is not None and proposal is None:
             return previous.basis, None
         return self.first.first_basis(data, previous, proposal, per_class)
-
-    def as_stage_one(self, classes: int) -> StageOne:
-        """Stage I with its own settings."""
-        return StageOne()
 
     def as_warm_start(self) -> WarmStart:
         """It is one."""
