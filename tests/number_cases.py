@@ -104,7 +104,9 @@ def exact_scores(x: Tensor, mu: Tensor, sharpness: float, kernel: str) -> Tensor
 
 def exact_moments(z: Tensor, p: Tensor, q: Tensor | None) -> tuple[Tensor, Tensor]:
     """mean and total variance, through the joint distribution of component and class."""
-    joint = z.double().unsqueeze(2) * p.double().clamp_min(moments.LEAST_PROBABILITY if q is not None else 0).unsqueeze(0)
+    joint = z.double().unsqueeze(2) * p.double().clamp_min(moments.LEAST_PROBABILITY if q is not None else 0).unsqueeze(
+        0
+    )
     if q is not None:
         joint = joint * q.double().clamp_min(moments.LEAST_PROBABILITY).unsqueeze(1)
     mean = joint.sum(1)
