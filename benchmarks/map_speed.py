@@ -40,7 +40,8 @@ from embasis.engine.state import TrainSetup, TrainState
 from embasis.inputs.map_inputs import plain_table, table_of_maps
 from embasis.runs.map_output import write_maps
 from embasis.runs.parts import RunParts, build
-from embasis.storage import DiskLabelStore, LabelMapFolder
+from embasis.storage.label_map_folder import LabelMapFolder
+from embasis.storage.label_store import DiskLabelStore
 from embasis.types import LabelSchema, Problem
 
 CLASSES = 19

@@ -12,7 +12,7 @@ import pytest
 
 from cli_tables import refused
 from embasis.errors import ResourceError
-from embasis.storage import FeatureCache, cache_folder
+from embasis.storage.feature_cache import FeatureCache, cache_folder
 from forked import Zygote
 from image_runs import WORDS, begun, counting, settings, sides
 

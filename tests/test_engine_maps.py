@@ -41,7 +41,7 @@ from embasis.engine.train import aim_at, class_sampling_weights
 from embasis.errors import CorruptError
 from embasis.functional.metrics import class_counts
 from embasis.methods.selectors import ClassBalanced
-from embasis.networks.network import Network
+from embasis.networks.network import Network, SiteGrid
 from embasis.storage.label_store import DiskLabelStore
 from embasis.types import Features, LabelDistribution, Labeller, Plan, Problem, PseudoLabels, State, View
 from map_runs import (
@@ -658,7 +658,7 @@ class Pointwise(nn.Module):
 
 @pytest.mark.parametrize("shape", [(64, 64), (64, 96), (100, 72), (256, 68), (68, 132)])
 def test_stitched_windows_of_a_network_that_sees_one_site_are_the_whole(shape: tuple[int, int]) -> None:
-    network = Network(Pointwise(), 5, 3, stride=4, multiple=4).eval()
+    network = Network(Pointwise(), 5, 3, grid=SiteGrid(4, 4)).eval()
     nn.init.normal_(network.classifier.weight)
     x = torch.randint(0, 256, (2, 3, *shape), dtype=torch.uint8)
     with torch.no_grad():

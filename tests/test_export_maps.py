@@ -20,7 +20,8 @@ from embasis.data.workers.reader import Reader
 from embasis.report.summary import input_summary
 from embasis.runs.checkpoint_schema import read_run_view
 from embasis.runs.export import Finished, labelled_pictures
-from embasis.storage import LabelMapFolder, SealedFiles, encode_table, read_newest, read_stored_table
+from embasis.storage import SealedFiles, encode_table, read_newest, read_stored_table
+from embasis.storage.label_map_folder import LabelMapFolder
 from embasis.types import ClassTable
 from image_trees import plant, refusal
 from map_folder_runs import IDS, NAMES, WORDS, pair, quick, scene, sides

@@ -17,7 +17,8 @@ import torch
 
 from embasis import storage
 from embasis.errors import CorruptError, EmbasisWarning, InputDataError, ResourceError
-from embasis.storage import FeatureCache, atomic, cache_folder
+from embasis.storage import atomic
+from embasis.storage.feature_cache import FeatureCache, cache_folder
 from storage_runs import do_not_wait, temps
 from test_storage_faults import Faulty
 

@@ -13,7 +13,8 @@ import pytest
 
 from cli_tables import ENVIRONMENT, PROGRAM, embasis
 from embasis.inputs.image_inputs import ImageInputs
-from embasis.storage import FeatureCache, read_newest
+from embasis.storage import read_newest
+from embasis.storage.feature_cache import FeatureCache
 from folder_runs import digests, signal_at
 from image_runs import CLASSES, WORDS, picture, sides
 from image_trees import plant

@@ -110,14 +110,14 @@ def test_the_log_names_no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_log_that_cannot_be_written_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     assert embasis(*TINY, "-o", tmp_path / "whole").exit_code == 0
     real, disk = logs.atomic.disk, Faulty(1, 28, forever=True, kinds=(kind,))
-    write = logs.RunLog.write
+    write = logs.LogFile.write
 
-    def full(self: logs.RunLog, text: str) -> None:
+    def full(self: logs.LogFile, text: str) -> None:
         monkeypatch.setattr(atomic, "disk", disk)
         write(self, text)
         monkeypatch.setattr(atomic, "disk", real)
 
-    monkeypatch.setattr(logs.RunLog, "write", full)
+    monkeypatch.setattr(logs.LogFile, "write", full)
     result = embasis(*TINY, "-o", tmp_path / "run")
     assert (result.exit_code, result.stderr) == (0, "")
     assert disk.fired
@@ -166,7 +166,7 @@ def test_a_refusal_leaves_the_folder_with_its_log_as_it_was(tmp_path: Path) -> N
 
 
 def test_times_in_the_log_follow_the_steady_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = logs.RunLog(tmp_path, datetime(2026, 1, 1, tzinfo=UTC))
+    log = logs.LogFile(tmp_path, datetime(2026, 1, 1, tzinfo=UTC))
     log.write("first")
     monkeypatch.setattr("time.monotonic", lambda zero=log._zero: zero + 61.5)
     log.write("second\nthird")

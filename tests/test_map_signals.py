@@ -18,7 +18,8 @@ from embasis import storage
 from embasis.engine import labels
 from embasis.engine import round as round_module
 from embasis.runs import run as folder
-from embasis.storage import DiskLabelStore, RunFolder, atomic, read_newest
+from embasis.storage import RunFolder, atomic, read_newest
+from embasis.storage.label_store import DiskLabelStore
 from folder_runs import digests, signal_at
 from map_folder_runs import command, fitted, quick, sides
 

@@ -29,7 +29,8 @@ from embasis.errors import (
     RunLockedError,
     UntrustedError,
 )
-from embasis.storage import DiskLabelStore, RunFolder, atomic, label_store
+from embasis.storage import RunFolder, atomic, label_store
+from embasis.storage.label_store import DiskLabelStore
 from embasis.types import PackedLabels
 from storage_runs import Faulty, do_not_wait, run_with, sealed, temps, tree
 
@@ -162,7 +163,7 @@ def test_a_store_takes_at_most_4_bytes_a_pixel(tmp_path: Path, stride: int, most
 
 PEAK = """
 import resource, sys, torch
-from embasis.storage import DiskLabelStore
+from embasis.storage.label_store import DiskLabelStore
 from embasis.types import PackedLabels
 
 torch.set_num_threads(1)

@@ -21,20 +21,16 @@ from embasis import storage
 from embasis.data.images.files import escape_name
 from embasis.data.segmentation.labels import decode_classes
 from embasis.errors import ConfigError, InputDataError, ResourceError, RunLockedError, UntrustedError
-from embasis.storage import (
-    LabelMapFolder,
-    RunFolder,
-    atomic,
+from embasis.storage import RunFolder, atomic, read_stored_table, write_output
+from embasis.storage.label_map_folder import LabelMapFolder, make_map_names
+from embasis.storage.png import (
+    choose_written_ids,
     encode_grey_png,
     encode_label_png,
     encode_rgb_png,
-    make_map_names,
     quantise_confidence,
     quantise_variance,
-    read_stored_table,
-    write_output,
 )
-from embasis.storage.png import choose_written_ids
 from embasis.types import ClassTable
 from storage_runs import Faulty, do_not_wait, temps, tree
 

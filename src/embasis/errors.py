@@ -11,11 +11,11 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-Entry = TypeVar("Entry")
+TableEntry = TypeVar("TableEntry")
 LONGEST_QUOTE = 80
 """Characters of a value that a message shows."""
 LONGEST_TEXT, LONGEST_WORD = 1500, 300
-"""Characters of what others say (click, the system), and of one word (a path, say) of a message."""
+"""Characters of a text of others (click, the system), and of one word (a path, say) of a message."""
 LONGEST_SENTENCE = 10_000
 """Characters of a message of ours: room for a list of all settings."""
 _JOINERS = "\u200c\u200d"  # Persian and Indic words, and emoji, need them
@@ -28,7 +28,7 @@ class EmbasisError(Exception):
     exit_code = 1
 
     def __init__(self, message: str = "") -> None:
-        words = re.sub(rf"\S{{{LONGEST_WORD + 1},}}", lambda found: shortened(found[0], LONGEST_WORD), message)
+        words = re.sub(rf"\S{{{LONGEST_WORD + 1},}}", lambda word: shortened(word[0], LONGEST_WORD), message)
         super().__init__(shortened(words, LONGEST_SENTENCE))
 
 
@@ -94,7 +94,7 @@ class PeerFailure(EmbasisError):  # noqa: N818 — the name is part of the contr
 
 
 class Interrupted(EmbasisError):  # noqa: N818 — nothing went wrong
-    """The user or the machine asked us to stop; the run is saved."""
+    """A signal of the user or the machine stopped the run; it is saved."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -124,7 +124,7 @@ def check_choice(settings: object, name: str, allowed: Iterable[str], prefix: st
     require(value in words, f"{prefix}{name} must be one of {', '.join(words)}, got {quoted(value)}", ConfigError)
 
 
-def lookup(table: Mapping[str, Entry], name: str, kind: str) -> Entry:
+def lookup(table: Mapping[str, TableEntry], name: str, kind: str) -> TableEntry:
     """`table[name]`, or a ConfigError that lists what is known."""
     if name not in table:
         raise ConfigError(f"unknown {kind} {quoted(name)}; known: {known(table)}")

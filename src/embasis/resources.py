@@ -1,4 +1,4 @@
-"""What the machine has: memory and disk, asked before long work, so that it is refused at once and not after hours.
+"""What the machine has: memory, disk and threads, so that work which cannot fit is refused at once, not after hours.
 
 What is needed is always a lower bound: work that would fit is never refused.
 """
@@ -26,8 +26,8 @@ MORE_THREADS = "let other programs of yours end, or raise the limit (ulimit -u)"
 
 def lacks_memory(error: BaseException) -> bool:
     """Whether an error says that memory was not there: Python's, torch's for the CPU and for a GPU, the loader's."""
-    said = isinstance(error, RuntimeError | ImportError) and _MEMORY_ERROR.search(str(error))
-    return isinstance(error, MemoryError) or bool(said)
+    matches = isinstance(error, RuntimeError | ImportError) and _MEMORY_ERROR.search(str(error))
+    return isinstance(error, MemoryError) or bool(matches)
 
 
 def lacks_threads(error: BaseException) -> bool:
@@ -48,14 +48,14 @@ def explain_memory_errors(what: str, hint: str) -> Iterator[None]:
 
 def free_memory() -> int:
     """Bytes that this process may still take: of the machine, of its control group, of its own limit."""
-    found = [_read_proc_field("/proc/meminfo", "MemAvailable:")]
+    limits = [_read_proc_field("/proc/meminfo", "MemAvailable:")]
     with suppress(OSError, ValueError):
-        limit, used = ((CONTROL_GROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
-        found.append(int(limit) - int(used))  # "max" is no number: there is no limit
-    limit_here = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if limit_here != resource.RLIM_INFINITY:
-        found.append(limit_here - _read_proc_field("/proc/self/status", "VmSize:"))
-    return max(0, min(found))
+        most, used = ((CONTROL_GROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        limits.append(int(most) - int(used))  # "max" is no number: there is no limit
+    address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if address_space != resource.RLIM_INFINITY:
+        limits.append(address_space - _read_proc_field("/proc/self/status", "VmSize:"))
+    return max(0, min(limits))
 
 
 def _read_proc_field(path: str, name: str) -> int:
@@ -67,16 +67,13 @@ def _read_proc_field(path: str, name: str) -> int:
 
 def require_memory(need: int, what: str, hint: str) -> None:
     """Refuse work that cannot fit into memory."""
-    there = free_memory() if need > 2**20 else need
-    require(
-        need <= there,
-        f"{what} needs {format_bytes(need)} of memory, {format_bytes(there)} is there; {hint}",
-        ResourceError,
-    )
+    free = free_memory() if need > 2**20 else need
+    text = f"{what} needs {format_bytes(need)} of memory, {format_bytes(free)} is there; {hint}"
+    require(need <= free, text, ResourceError)
 
 
 def find_existing(folder: Path) -> Path:
-    """The folder, or the first one above it that is there and that we may look at."""
+    """The folder, or the first one above it that is there and that this user may enter."""
     place = folder.absolute()
     while not os.path.exists(place) and place != place.parent:
         place = place.parent
@@ -86,16 +83,16 @@ def find_existing(folder: Path) -> Path:
 def require_writable(folder: Path, hint: str) -> None:
     """Refuse work whose results may not be written: the folder, which may be yet to be made, is closed to this user."""
     place = find_existing(folder)
-    open_ = os.access(place, os.W_OK | os.X_OK) or not place.is_dir()
-    require(open_, f"cannot write {folder}: this user may not write in {place}; {hint}", ResourceError)
+    may_write = os.access(place, os.W_OK | os.X_OK) or not place.is_dir()
+    require(may_write, f"cannot write {folder}: this user may not write in {place}; {hint}", ResourceError)
 
 
 def require_disk(folder: Path, need: int, what: str, hint: str) -> None:
     """Refuse work that cannot fit on the disk of a folder, which may be yet to be made."""
     place = find_existing(folder)
-    there = shutil.disk_usage(place).free
-    text = f"{what} needs {format_bytes(need)} of disk, {format_bytes(there)} is free in {folder}; {hint}"
-    require(need <= there, text, ResourceError)
+    free = shutil.disk_usage(place).free
+    text = f"{what} needs {format_bytes(need)} of disk, {format_bytes(free)} is free in {folder}; {hint}"
+    require(need <= free, text, ResourceError)
 
 
 def require_threads() -> None:
@@ -106,21 +103,21 @@ def require_threads() -> None:
     """
     if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
         return
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    need = 8 + 2 * (int(asked) if asked.isdecimal() else os.cpu_count() or 1)
-    leave, begun, before = threading.Event(), list[threading.Thread](), threading.stack_size(PROBE_STACK_BYTES)
+    setting = os.environ.get("OMP_NUM_THREADS", "")
+    need = 8 + 2 * (int(setting) if setting.isdecimal() else os.cpu_count() or 1)
+    release, threads, before = threading.Event(), list[threading.Thread](), threading.stack_size(PROBE_STACK_BYTES)
     try:
         for _ in range(need):
-            thread = threading.Thread(target=leave.wait, daemon=True)
+            thread = threading.Thread(target=release.wait, daemon=True)
             thread.start()
-            begun.append(thread)
+            threads.append(thread)
     except RuntimeError as error:
-        there = f"{need} threads are needed, {len(begun)} can be started"
-        raise ResourceError(f"{there}; {MORE_THREADS}") from error
+        text = f"{need} threads are needed, {len(threads)} can be started"
+        raise ResourceError(f"{text}; {MORE_THREADS}") from error
     finally:
-        leave.set()
+        release.set()
         threading.stack_size(before)
-        for thread in begun:
+        for thread in threads:
             thread.join()
 
 

@@ -1,10 +1,10 @@
-"""SIGINT, SIGTERM and SIGHUP, from the first import of a command to its last word.
+"""SIGINT, SIGTERM and SIGHUP, from the first import of a command to its last line.
 
 | when | the first signal | the next one |
 | --- | --- | --- |
 | a command runs | Ctrl-C unwinds it: one line, code 130; SIGTERM and SIGHUP end the process | ends the process |
 | a run is under way (`Stop`) | sets `code`; the step ends, the run is saved | leaves at once, with that code |
-| its last line is being said | – | ends the process |
+| its last line is being printed | – | ends the process |
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def exit_on_interrupt(number: int, _: object) -> NoReturn:
 
 
 def exit_in_finaliser(usual: Any) -> Any:
-    """An end that is asked for inside a finaliser is swallowed by Python; then the process ends without unwinding."""
+    """Python swallows a SystemExit that is raised inside a finaliser; then the process ends without unwinding."""
 
     def hook(unraisable: Any) -> None:
         if issubclass(unraisable.exc_type, SystemExit):
@@ -59,20 +59,20 @@ class Stop:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and the shell's & want it so
-                    self._before[number] = signal.signal(number, self._note)
+                    self._before[number] = signal.signal(number, self._record)
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
-            # After a signal that was heard the next one ends the process: one line is enough.
+            # After a signal that stopped the run the next one ends the process: one line is enough.
             signal.signal(number, signal.SIG_DFL if self.code and handler is exit_on_interrupt else handler)
 
     def before_training(self) -> None:
-        """Asked at every step of the way to the first one: until then there is nothing to save, and nothing to lose."""
+        """Raise Interrupted if a signal came; for the steps before training, which have nothing to save."""
         if self.code:
             raise Interrupted("interrupted before training; the same command goes on", self.code)
 
-    def _note(self, number: int, _: object) -> None:
+    def _record(self, number: int, _: object) -> None:
         if self.code:
             os._exit(self.code)
         self.code = 130 if number == signal.SIGINT else 143

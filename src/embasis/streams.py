@@ -4,7 +4,7 @@
 | --- | --- |
 | a closed descriptor (`2>&-`) | /dev/null takes its place, before a file of data can get its number |
 | a reader who has gone away (`| head`) | the command goes on in silence, and ends as it would have |
-| an output that takes no more (a full disk) | the command goes on, says so at its end; the code is 5 if it would be 0 |
+| an output that takes no more (a full disk) | the command goes on; its last line says so; code 5 if it would be 0 |
 | an error output that takes no more | the command ends as it would have |
 """
 
@@ -27,7 +27,7 @@ class SteadyOutput(io.RawIOBase):
 
     def __init__(self, number: int, name: str) -> None:
         self.number, self.name = number, name
-        self.gone: OSError | None = None
+        self.failure: OSError | None = None
         """Why the rest is dropped."""
 
     def fileno(self) -> int:
@@ -44,13 +44,13 @@ class SteadyOutput(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         """The bytes, or the beginning of them: whoever calls this goes on with the rest."""
-        while self.gone is None:
+        while self.failure is None:
             try:
                 return os.write(self.number, data)
             except BlockingIOError:
-                select.select([], [self.number], [])  # a pipe that must not be waited for, as some programs hand on
+                select.select([], [self.number], [])  # a pipe in non-blocking mode, as some programs pass on
             except OSError as error:
-                self.gone = error
+                self.failure = error
         return len(data)
 
 
@@ -60,8 +60,8 @@ def fill_closed_descriptors() -> None:
         try:
             os.fstat(number)
         except OSError:
-            found = os.open(os.devnull, mode)  # the lowest free number, which is this one
-            os.set_inheritable(found, True)
+            null = os.open(os.devnull, mode)  # the lowest free number, which is this one
+            os.set_inheritable(null, True)
 
 
 def open_steady(number: int, name: str, before: TextIO | None) -> tuple[TextIO, SteadyOutput]:
@@ -78,7 +78,7 @@ def open_steady(number: int, name: str, before: TextIO | None) -> tuple[TextIO, 
 
 @contextmanager
 def standard_streams() -> Iterator[None]:
-    """While a command runs, printing never fails; what did not arrive is said when it ends, and is in its exit code."""
+    """While a command runs, printing never fails; if text did not arrive, the last line and the exit code say so."""
     fill_closed_descriptors()
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115 — it is open as long as the process is
@@ -88,8 +88,8 @@ def standard_streams() -> Iterator[None]:
         yield
     except SystemExit as end:
         sys.stdout.flush()
-        if out.gone is None or isinstance(out.gone, BrokenPipeError):
+        if out.failure is None or isinstance(out.failure, BrokenPipeError):
             raise
-        why = f"cannot write to standard output: {out.gone.strerror}"
-        print(f"embasis: {why}; only printed text is missing; send it to another place", file=sys.stderr)
+        reason = f"cannot write to standard output: {out.failure.strerror}"
+        print(f"embasis: {reason}; only printed text is missing; send it to another place", file=sys.stderr)
         raise SystemExit(end.code or LOST_OUTPUT_CODE) from None

@@ -11,8 +11,8 @@ from torch import Tensor
 from embasis.config import Config
 from embasis.errors import ResourceError
 from embasis.networks.backbone import Backbone
-from embasis.storage import FeatureCache, cache_folder, require_cache_usable
 from embasis.storage.feature_cache import CACHE_ADVICE as CACHE_HINT
+from embasis.storage.feature_cache import FeatureCache, cache_folder, require_cache_usable
 from embasis.types import RowSamples
 
 STEM_BATCH = 16

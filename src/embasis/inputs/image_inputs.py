@@ -65,8 +65,9 @@ from embasis.networks.network import Network
 from embasis.randomness import seeded
 from embasis.report.collect import PixelReader
 from embasis.resources import require_disk, require_memory, require_writable
-from embasis.storage import FeatureCache, SealedFiles
+from embasis.storage import SealedFiles
 from embasis.storage.feature_cache import CACHE_ADVICE as CACHE_HINT
+from embasis.storage.feature_cache import FeatureCache
 from embasis.types import Arrays, ImagePlan, Plan, Problem, RejectedFile
 
 DEFAULT_BACKBONE = "efficientnet_lite0"

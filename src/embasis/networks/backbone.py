@@ -8,7 +8,7 @@
 
 Tail and whole share the weights' memory: training them changes the backbone's `state()` too, and costs no second set of
 weights. `identity` is that of the weights at birth. All of it is computed in the channels-last layout, and in a stem
-batch norm is folded into the convolution before it: see FOLDED for what that brings.
+batch norm is folded into the convolution before it: see COMPUTED_AS for what that brings.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Extractor(nn.Module):
         """Features (B, d), or maps (B, c, h, w) when this is a stem before a tail."""
         x = x if self.pixels is None else self.pixels(x)
         compute: Any = self.network.forward_features if self.maps else self.network
-        found: Tensor = compute(x.contiguous(memory_format=torch.channels_last))
-        return found
+        features: Tensor = compute(x.contiguous(memory_format=torch.channels_last))
+        return features
 
     def train(self, mode: bool = True) -> Extractor:
         """Only the flag of this wrapper; what it wraps stays in eval mode."""
@@ -142,7 +142,7 @@ class Backbone:
         return stem, tail
 
 
-def make_backbone(
+def wrap_network(
     name: str, network: nn.Module, preparation: Preparation, pixels: PixelScaling, layout: str = "", whole: bool = False
 ) -> Backbone:
     """The backbone of a network that maps scaled pixels to features (B, d); `whole`: never cut it."""
@@ -196,8 +196,8 @@ def fold_norms(stem: Extractor, size: int) -> Extractor:
     for module in list(quick.network.modules()):
         fold_children(module)
     with torch.no_grad():
-        found, expected = quick(make_noise(size)), stem(make_noise(size))
-    return quick if bool((found - expected).abs().max() <= 1e-4 * expected.abs().max()) else stem
+        got, expected = quick(make_noise(size)), stem(make_noise(size))
+    return quick if bool((got - expected).abs().max() <= 1e-4 * expected.abs().max()) else stem
 
 
 def fold_children(module: nn.Module) -> None:
@@ -217,10 +217,10 @@ def is_cut_exact(whole: nn.Module, stem: nn.Module, tail: nn.Module, size: int) 
     try:
         with torch.no_grad():
             maps, expected = stem(x), whole(x)
-            found = tail(maps)
+            got = tail(maps)
     except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, AssertionError):
         return False  # the layout is another one than its names say
-    close = found.shape == expected.shape and (found - expected).abs().max() <= 1e-5 * expected.abs().max()
+    close = got.shape == expected.shape and (got - expected).abs().max() <= 1e-5 * expected.abs().max()
     return maps.ndim == 4 and bool(close)
 
 
@@ -234,20 +234,20 @@ def measure_width(name: str, network: nn.Module, size: int) -> int:
     """d, found by trying one image."""
     try:
         with torch.no_grad():
-            found = network(make_noise(size))
+            features = network(make_noise(size))
     except (RuntimeError, TypeError, ValueError, AssertionError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ConfigError(f"{name} cannot take images of {size}×{size} pixels: {reason}") from error
-    shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-    fits = isinstance(found, Tensor) and found.ndim == 2 and len(found) == 1
+    shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+    fits = isinstance(features, Tensor) and features.ndim == 2 and len(features) == 1
     require(fits, f"{name} must return features (B, d), got {shape} for one image", ConfigError)
-    return int(found.shape[1])
+    return int(features.shape[1])
 
 
 def hash_weights(text: str, network: nn.Module) -> str:
     """sha256 over a text and all weights with their names, types and shapes."""
-    found = hashlib.sha256(re.sub(r" at 0x[0-9a-f]+", "", text).encode())
+    digest = hashlib.sha256(re.sub(r" at 0x[0-9a-f]+", "", text).encode())
     for name, tensor in network.state_dict().items():
-        found.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return found.hexdigest()
+        digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()

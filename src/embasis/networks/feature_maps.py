@@ -9,7 +9,7 @@ A stride can be traded for dilation: the strided convolution steps by one pixel,
 far, f being the product of the strides that are gone. With symmetric padding the old map is the new one at every f-th
 pixel, old[i] = new[f i]; with the padding "same" of TensorFlow, that of EfficientNet-Lite, it is old[i] = new[f i + f −
 1], because that pads an even side at its end alone. Both hold up to the border where sides are multiples of the old
-stride. What looks at whole maps, such as squeeze-and-excitation, sees f² times as many pixels and is only alike.
+stride. What sums over whole maps, such as squeeze-and-excitation, has f² times as many pixels and is only alike.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from embasis.networks.backbone import Backbone, PixelScaling, fold_children, mak
 PROBE_SIDE = 64
 """Pixels of the picture by which strides and widths are found."""
 NETWORK_FAULTS = (RuntimeError, TypeError, ValueError, AttributeError, IndexError, AssertionError)
-"""What a network raises that cannot do what it is asked for."""
+"""What a network raises that cannot compute such maps."""
 
 
 class FeatureMaps(nn.Module):
@@ -37,8 +37,8 @@ class FeatureMaps(nn.Module):
     def __init__(self, network: nn.Module, pixels: PixelScaling, chosen: Sequence[int]) -> None:
         super().__init__()
         self.pixels, self.network, self.chosen = pixels, network, list(chosen)
-        found = measure_maps(network, self.chosen)
-        self.strides, self.widths = [stride for stride, _ in found], [width for _, width in found]
+        forms = measure_maps(network, self.chosen)
+        self.strides, self.widths = [stride for stride, _ in forms], [width for _, width in forms]
         self.train(False)
 
     def forward(self, x: Tensor) -> list[Tensor]:
@@ -54,8 +54,8 @@ class FeatureMaps(nn.Module):
 
 def take_pyramid(backbone: Backbone, stages: int, finest: int) -> FeatureMaps:
     """One map for each stride from `finest` on; the last `stages` stages can be trained, −1: everything."""
-    network, found = copy_measured(backbone)
-    strides = [stride for stride, _ in found]
+    network, forms = copy_measured(backbone)
+    strides = [stride for stride, _ in forms]
     rule = f"{backbone.name} has maps of strides {', '.join(map(str, sorted(set(strides))))}, got stride {finest}"
     require(finest in strides, rule, ConfigError)
     chosen = [at for at, stride in enumerate(strides) if stride >= finest and stride not in strides[at + 1 :]]
@@ -64,8 +64,8 @@ def take_pyramid(backbone: Backbone, stages: int, finest: int) -> FeatureMaps:
 
 def take_last_map(backbone: Backbone, stages: int, stride: int) -> FeatureMaps:
     """The last map alone, at a stride not larger than its own: strides beyond it become dilations."""
-    network, found = copy_measured(backbone)
-    old = found[-1][0]
+    network, forms = copy_measured(backbone)
+    old = forms[-1][0]
     rule = f"stride must be a power of two and at most {old}, that of the last map of {backbone.name}, got {stride}"
     require(stride >= 1 and stride & (stride - 1) == 0 and stride <= old, rule, ConfigError)
     if stride < old:
@@ -73,18 +73,18 @@ def take_last_map(backbone: Backbone, stages: int, stride: int) -> FeatureMaps:
         reached = measure_strides(network)
         refused = f"{backbone.name} cannot be computed at stride {stride}: its strides cannot be traded for dilation"
         require(reached and reached[-1] == stride, f"{refused}; use stride {old} or another backbone", ConfigError)
-    return make_feature_maps(backbone, network, stages, [len(found) - 1])
+    return make_feature_maps(backbone, network, stages, [len(forms) - 1])
 
 
 def copy_measured(backbone: Backbone) -> tuple[nn.Module, list[tuple[int, int]]]:
     """A copy of the backbone's network, with (stride, width) of each of its maps."""
     network = copy.deepcopy(backbone.network)
     try:
-        found = measure_maps(network)
+        forms = measure_maps(network)
     except NETWORK_FAULTS as error:
         reason = "what it computes on its way are no maps that any size of picture has"
         raise ConfigError(f"{backbone.name} cannot be used for label maps: {reason}; use a ResNet") from error
-    return network, found
+    return network, forms
 
 
 def make_feature_maps(backbone: Backbone, network: nn.Module, stages: int, chosen: Sequence[int]) -> FeatureMaps:
@@ -99,7 +99,7 @@ def make_feature_maps(backbone: Backbone, network: nn.Module, stages: int, chose
     fold_frozen(quick.network, free)
     with torch.no_grad():
         pairs = list(zip(quick(make_noise(PROBE_SIDE)), whole(make_noise(PROBE_SIDE)), strict=True))
-    alike = all(bool((found - wanted).abs().max() <= 1e-4 * wanted.abs().max()) for found, wanted in pairs)
+    alike = all(bool((got - expected).abs().max() <= 1e-4 * expected.abs().max()) for got, expected in pairs)
     return quick if alike else whole
 
 
@@ -162,9 +162,10 @@ def measure_maps(network: nn.Module, chosen: Sequence[int] | None = None) -> lis
     """(stride, width) of each map, found by trying one picture."""
     with torch.no_grad():
         maps = compute_maps(network, make_noise(PROBE_SIDE).float() / 255, chosen)
-    if any(found.ndim != 4 or PROBE_SIDE % found.shape[-1] for found in maps):
-        raise ValueError([tuple(found.shape) for found in maps])
-    return [(PROBE_SIDE // found.shape[-1], found.shape[1]) for found in maps]
+    shapes = [tuple(values.shape) for values in maps]
+    if any(len(shape) != 4 or PROBE_SIDE % shape[-1] for shape in shapes):
+        raise ValueError(shapes)
+    return [(PROBE_SIDE // shape[-1], shape[1]) for shape in shapes]
 
 
 def measure_strides(network: nn.Module) -> list[int]:

@@ -6,6 +6,8 @@ used as it is.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
@@ -35,11 +37,21 @@ class DomainNorm(nn.Module):
         return (rows - self.centre[side]) / self.scale[side]
 
 
+@dataclass(frozen=True)
+class SiteGrid:
+    """A picture (B, 3, H, W) becomes a grid of sites (H / stride, W / stride); H and W are multiples of `multiple`."""
+
+    stride: int = 1
+    multiple: int = 1
+
+
+ONE_SITE = SiteGrid()
+
+
 class Network(nn.Module):
     """features = extractor(x); logits = classifier(features), site by site; `side`: whose domain the rows are of.
 
-    With a `head`, logits = head(features) in place of the classifier: it sees neighbours, grids (B, d, h, w). A picture
-    (B, 3, H, W) becomes a grid (H / stride, W / stride), where H and W are multiples of `multiple`.
+    With a `head`, logits = head(features) in place of the classifier: it sees neighbours, grids (B, d, h, w).
     """
 
     classifier: nn.Linear
@@ -53,8 +65,7 @@ class Network(nn.Module):
         by_domain: bool = False,
         *,
         head: nn.Module | None = None,
-        stride: int = 1,
-        multiple: int = 1,
+        grid: SiteGrid = ONE_SITE,
     ) -> None:
         super().__init__()
         assert head is None or not by_domain, "a head sees grids, scales by domain are of rows"
@@ -64,7 +75,7 @@ class Network(nn.Module):
         self.domains = DomainNorm(features) if by_domain else None
         self.basis: BasisBlock | None = None
         self.head = head
-        self.features, self.stride, self.multiple = features, stride, multiple
+        self.features, self.stride, self.multiple = features, grid.stride, grid.multiple
         self.window = 0
 
     def forward(self, x: Tensor, side: int = 1) -> Output:
@@ -77,7 +88,7 @@ class Network(nn.Module):
         return Output(features, logits.unflatten(0, rows.shape[:-1]).movedim(-1, 1))
 
     def classify_features(self, rows: Tensor, side: int) -> Tensor:
-        """Logits (N, C) of rows of features (N, d); a network with a head judges grids alone."""
+        """Logits (N, C) of rows of features (N, d); a network with a head classifies grids alone."""
         if self.domains is not None:
             rows = self.domains(rows.float(), side)
         return times(rows, self.classifier.weight.T) + self.classifier.bias

@@ -11,9 +11,9 @@ from typing import Any
 from torch import nn
 
 from embasis.errors import ConfigError, IncompatibleError, quoted, require
-from embasis.networks.backbone import Backbone, Extractor, PixelScaling, make_backbone
+from embasis.networks.backbone import Backbone, Extractor, PixelScaling, wrap_network
 from embasis.types import Preparation
-from embasis.weights import files as sources
+from embasis.weights import files as weight_files
 
 __all__ = ["Backbone", "Extractor", "custom_backbone", "efficientnet_lite0", "timm"]
 
@@ -23,13 +23,13 @@ def efficientnet_lite0(*, size: int = 0, weights: str = "") -> Backbone:
 
     Its input is RGB / 127.5 − 1, that is mean = std = 0.5. `size` 0 is its own, 224; `weights` is a safetensors file.
     """
-    given = sources.read_weights(weights) if weights else None
+    given = weight_files.read_weights(weights) if weights else None
     network = import_timm().create_model("tf_efficientnet_lite0", pretrained=False, num_classes=0)
     if given is None:
-        tensors = sources.lite0_tensors()[:-2]
+        tensors = weight_files.lite0_tensors()[:-2]
         network.load_state_dict(dict(zip(network.state_dict(), tensors, strict=True)))
     else:
-        sources.load_weights(network, given, classifier_names(network), weights, "efficientnet_lite0")
+        weight_files.load_weights(network, given, classifier_names(network), weights, "efficientnet_lite0")
     return wrap_timm("efficientnet_lite0", network, size)
 
 
@@ -43,11 +43,11 @@ def timm(
     the first 1×1 convolution of a block; in the other layout such weights silently lose about 10 points.
     """
     name, config = f"timm:{model}", find_timm_config(model)
-    given = sources.read_weights(weights) if weights else None
-    file = sources.fetch_weights(name, config) if pretrained and given is None else None
+    given = weight_files.read_weights(weights) if weights else None
+    file = weight_files.fetch_weights(name, config) if pretrained and given is None else None
     network = create_timm_model(model, name, file)
     if given is not None:
-        sources.load_weights(network, given, classifier_names(network), weights, name)
+        weight_files.load_weights(network, given, classifier_names(network), weights, name)
     if stride_first:
         move_strides(network, name)
     return wrap_timm(name, network, size)
@@ -63,7 +63,7 @@ def custom_backbone(
     """
     kind = type(module)
     layout = f"{kind.__module__}.{kind.__qualname__}"
-    made = make_backbone("own module", copy.deepcopy(module), preparation, PixelScaling(mean, std), layout, whole=True)
+    made = wrap_network("own module", copy.deepcopy(module), preparation, PixelScaling(mean, std), layout, whole=True)
     rule = f"own module: features must be {made.features}, what the module returns for one image, got {features}"
     require(made.features == features, rule, ConfigError)
     return made
@@ -72,7 +72,7 @@ def custom_backbone(
 def import_timm() -> Any:
     """timm, or one sentence that says what to do."""
     try:
-        import timm as found
+        import timm as library
     except Exception as error:  # torchvision beside a torch it was not built for fails in many ways
         reason = str(error).strip().split("\n")[0]
         raise ConfigError(
@@ -80,22 +80,22 @@ def import_timm() -> Any:
             'pip install "embasis[images]", and where torchvision was built for CUDA but torch was not, also '
             "pip install ./tools/torchvision-cpu-hook from the source of embasis"
         ) from error
-    return found
+    return library
 
 
 def find_timm_config(model: str) -> dict[str, Any]:
     """What timm knows of a model: where its weights are, its size, its classifier."""
-    found = import_timm()
+    library = import_timm()
     base, _, tag = model.partition(".")
-    if not found.is_model(base):
-        close = difflib.get_close_matches(model, found.list_models(), n=5, cutoff=0.6)
-        close = close or found.list_models(f"*{base}*")[:5]
+    if not library.is_model(base):
+        close = difflib.get_close_matches(model, library.list_models(), n=5, cutoff=0.6)
+        close = close or library.list_models(f"*{base}*")[:5]
         hint = f"close: {', '.join(close)}" if close else "timm.list_models() names all"
         raise ConfigError(f"unknown timm model {quoted(model)}; {hint}")
     try:
-        config = found.get_pretrained_cfg(model)
+        config = library.get_pretrained_cfg(model)
     except RuntimeError as error:
-        tags = ", ".join(found.list_pretrained(f"{base}.*")) or "none"
+        tags = ", ".join(library.list_pretrained(f"{base}.*")) or "none"
         raise ConfigError(f"unknown weights {quoted(tag)} of timm model {quoted(base)}; known: {tags}") from error
     return config.to_dict() if config else {}
 
@@ -115,8 +115,8 @@ def create_timm_model(model: str, name: str, file: str | None) -> nn.Module:
 
 def classifier_names(network: nn.Module) -> tuple[str, ...]:
     """The names of a timm model's classifiers."""
-    found = network.pretrained_cfg.get("classifier") or ()  # type: ignore[union-attr, operator]
-    return (found,) if isinstance(found, str) else tuple(found)
+    names = network.pretrained_cfg.get("classifier") or ()  # type: ignore[union-attr, operator]
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def wrap_timm(name: str, network: nn.Module, size: int) -> Backbone:
@@ -129,7 +129,7 @@ def wrap_timm(name: str, network: nn.Module, size: int) -> Backbone:
         side = preparation.size
         require(allowed, f"{name} takes images of {side}×{side} pixels only, got size {size}", ConfigError)
         preparation = replace(preparation, size=size)
-    return make_backbone(name, network, preparation, PixelScaling(data["mean"], data["std"]))
+    return wrap_network(name, network, preparation, PixelScaling(data["mean"], data["std"]))
 
 
 def read_preparation(name: str, data: Mapping[str, Any]) -> Preparation:

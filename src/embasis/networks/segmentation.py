@@ -6,7 +6,7 @@
 | features | (B, d, h, w) | h = H / network.stride |
 | logits | (B, C, h, w) | |
 
-No layer uses statistics of the batch: what is said of a picture does not depend on those beside it.
+No layer uses statistics of the batch: the labels of a picture do not depend on those beside it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.nn.functional import interpolate
 from embasis.errors import ConfigError, require
 from embasis.networks.backbone import Backbone, PixelScaling
 from embasis.networks.feature_maps import FeatureMaps, take_last_map, take_pyramid
-from embasis.networks.network import Network
+from embasis.networks.network import Network, SiteGrid
 
 DILATION_RATES = (6, 12, 18, 24)
 """Of the four convolutions of DeepLab v2 at output stride 8."""
@@ -34,7 +34,7 @@ def deeplab_v2(backbone: Backbone, classes: int, *, stages: int = -1, stride: in
     taps = take_last_map(backbone, stages, stride)
     width = taps.widths[0]
     head = DilatedHead(width, classes, [max(1, round(rate * 8 / stride)) for rate in DILATION_RATES])
-    return use_channels_last(Network(LastMap(taps), width, classes, head=head, stride=stride, multiple=stride))
+    return use_channels_last(Network(LastMap(taps), width, classes, head=head, grid=SiteGrid(stride, stride)))
 
 
 def fast_segment(backbone: Backbone, classes: int, *, stages: int = 2, width: int = 96, stride: int = 8) -> Network:
@@ -42,7 +42,7 @@ def fast_segment(backbone: Backbone, classes: int, *, stages: int = 2, width: in
     require(width >= 8 and width % 8 == 0, f"width must be a multiple of 8, got {width}", ConfigError)
     taps = take_pyramid(backbone, stages, stride)
     body, coarsest = AddedMaps(taps, width), taps.strides[-1]
-    return use_channels_last(Network(body, width, classes, by_domain=True, stride=stride, multiple=coarsest))
+    return use_channels_last(Network(body, width, classes, by_domain=True, grid=SiteGrid(stride, coarsest)))
 
 
 def small_fcn(shape: tuple[int, ...], classes: int, *, width: int = 64) -> Network:
@@ -53,11 +53,11 @@ def small_fcn(shape: tuple[int, ...], classes: int, *, width: int = 64) -> Netwo
         min(shape[1:]) >= 16, f"small_fcn needs sides of at least 16 pixels, got {shape[1]}×{shape[2]}", ConfigError
     )
     require(width >= 16 and width % 4 == 0, f"width must be a multiple of 4, at least 16, got {width}", ConfigError)
-    return Network(SmallExtractor(width), width, classes, stride=4, multiple=4)  # its norms are slow with channels last
+    return Network(SmallExtractor(width), width, classes, grid=SiteGrid(4, 4))  # its norms are slow with channels last
 
 
 class LastMap(nn.Module):
-    """The only map of its taps."""
+    """The only one of some feature maps."""
 
     def __init__(self, taps: FeatureMaps) -> None:
         super().__init__()
@@ -65,8 +65,8 @@ class LastMap(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, d, h, w)."""
-        found: Tensor = self.taps(x)[0]
-        return found
+        last: Tensor = self.taps(x)[0]
+        return last
 
 
 class DilatedHead(nn.Module):
@@ -90,12 +90,12 @@ class AddedMaps(nn.Module):
     def __init__(self, taps: FeatureMaps, width: int) -> None:
         super().__init__()
         self.taps = taps
-        self.sides = nn.ModuleList(nn.Conv2d(found, width, 1) for found in taps.widths)
+        self.sides = nn.ModuleList(nn.Conv2d(channels, width, 1) for channels in taps.widths)
         self.blocks = nn.Sequential(ResidualBlock(width), ResidualBlock(width))
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, width, h, w)."""
-        maps = [side(found) for side, found in zip(self.sides, self.taps(x), strict=True)]
+        maps = [side(values) for side, values in zip(self.sides, self.taps(x), strict=True)]
         total = maps[0]
         for coarse in maps[1:]:
             total = total + resize_like(coarse, total)
@@ -113,8 +113,8 @@ class ResidualBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Of the shape of x."""
-        found: Tensor = self.pointwise(self.depthwise(torch.relu(self.norm(x))))
-        return x + found
+        change: Tensor = self.pointwise(self.depthwise(torch.relu(self.norm(x))))
+        return x + change
 
 
 class SmallExtractor(nn.Module):
@@ -131,8 +131,8 @@ class SmallExtractor(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, width, H / 4, W / 4)."""
-        found: Tensor = self.steps(self.pixels(x))
-        return found
+        features: Tensor = self.steps(self.pixels(x))
+        return features
 
 
 def make_step(before: int, after: int, stride: int, dilation: int) -> nn.Sequential:

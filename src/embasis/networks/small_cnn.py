@@ -1,4 +1,4 @@
-"""Networks for images: for now one small convolutional network, for tests and the embedded digits."""
+"""A small convolutional network for small images: tests and the embedded digits."""
 
 from __future__ import annotations
 

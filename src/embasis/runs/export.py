@@ -24,9 +24,10 @@ from embasis.errors import ConfigError, CorruptError, InputDataError, UntrustedE
 from embasis.report.collect import kept_round, labels_name
 from embasis.runs.checkpoint_schema import read_run
 from embasis.runs.predict import LABEL_COLUMNS
-from embasis.storage import SealedFiles, StoredMaps, encode_table, open_stored_maps, require_apart, write_output
+from embasis.storage import SealedFiles, encode_table, require_apart, write_output
 from embasis.storage.class_folder import ExportedImage, write_class_folder
 from embasis.storage.coco import Picture, encode_coco, find_regions
+from embasis.storage.label_map_folder import StoredMaps, open_stored_maps
 
 MAP_COLUMNS = ("id", "file", "width", "height")
 KIND_WORDS = {"table": "a table", "images": "images", "maps": "pictures with label maps"}

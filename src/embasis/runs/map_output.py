@@ -18,7 +18,8 @@ from torch import Tensor
 
 from embasis.engine.labels import LabelBatch
 from embasis.engine.pixels import PixelLabels
-from embasis.storage import LabelMapFolder, make_map_names, quantise_confidence, quantise_variance
+from embasis.storage.label_map_folder import LabelMapFolder, make_map_names
+from embasis.storage.png import quantise_confidence, quantise_variance
 from embasis.types import LabelSchema
 
 T = TypeVar("T")

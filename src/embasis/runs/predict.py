@@ -29,7 +29,8 @@ from embasis.runs.map_output import LabelMap, label_map, write_maps
 from embasis.runs.model import TrainedModel, label_columns
 from embasis.runs.precision import PrecisionTarget, check_precision, threshold_for_precision
 from embasis.runs.test_time_views import check_scales, label_at_scales
-from embasis.storage import LabelMapFolder, encode_table, write_output
+from embasis.storage import encode_table, write_output
+from embasis.storage.label_map_folder import LabelMapFolder
 
 SORT_ORDERS = ("uncertainty",)
 CONFIDENCE_STEPS = 2**14

@@ -6,42 +6,23 @@ manifest.json are sealed: they hold the hash of their own content. `.embasis-tmp
 beside its target; the next process with the lock removes left-overs. Beside them lie the label distributions of rounds
 on pictures, `sites/round-003/` (see label_store.py), and the maps for people, `labels/round-003/` (see
 label_map_folder.py). What a run hands out is sealed: manifest.json has the size and sha256 of each such file.
+
+Here are the parts that need neither torch nor numpy to be imported; png.py, coco.py, label_store.py,
+label_map_folder.py, class_folder.py and feature_cache.py are imported by name.
 """
 
 from embasis.storage.atomic import Disk, read_json, read_jsonl, refuse_lost_link, require_apart, write_output
 from embasis.storage.checkpoints import Generation, SealedFiles, read_generation, read_newest, read_sealed
-from embasis.storage.feature_cache import FeatureCache, cache_folder, require_cache_usable
-from embasis.storage.label_map_folder import LabelMapFolder, StoredMaps, make_map_names, open_stored_maps
-from embasis.storage.label_store import DiskLabelStore
-from embasis.storage.png import (
-    encode_grey_png,
-    encode_label_png,
-    encode_rgb_png,
-    quantise_confidence,
-    quantise_variance,
-)
 from embasis.storage.run_folder import RunFolder
 from embasis.storage.tables import encode_table, escape_formula, read_stored_table, unescape_formula
 
 __all__ = [
     "Disk",
-    "DiskLabelStore",
-    "FeatureCache",
     "Generation",
-    "LabelMapFolder",
     "RunFolder",
     "SealedFiles",
-    "StoredMaps",
-    "cache_folder",
-    "encode_grey_png",
-    "encode_label_png",
-    "encode_rgb_png",
     "encode_table",
     "escape_formula",
-    "make_map_names",
-    "open_stored_maps",
-    "quantise_confidence",
-    "quantise_variance",
     "read_generation",
     "read_json",
     "read_jsonl",
@@ -50,7 +31,6 @@ __all__ = [
     "read_stored_table",
     "refuse_lost_link",
     "require_apart",
-    "require_cache_usable",
     "unescape_formula",
     "write_output",
 ]

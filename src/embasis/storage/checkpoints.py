@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from embasis.errors import CorruptError, EmbasisWarning, IncompatibleError, UntrustedError, quoted, require
 from embasis.storage.atomic import encode_json, hash_file, parse_json, read_bytes, refuse_link
-from embasis.storage.tables import parse_table
+from embasis.storage.tables import parse_stored_table
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,6 +29,8 @@ CHECKPOINT_SCHEMA = 1
 UNKNOWN_VERSION = "0+unknown"
 TENSORS, FACTS, MANIFEST = "tensors.safetensors", "facts.json", "manifest.json"
 LARGEST_MANIFEST = 1 << 26
+SITES_FOLDER = "sites"
+"""The folder of a run's label stores (label_store.py)."""
 SEALED_PATHS = ("labels", "basis", "gallery", "rows", "sites", "backbone.safetensors")
 """What a run seals beside its generations: these files, and all below these folders. Every other file of a run can be
 written again from the facts of its generation, and is never read."""
@@ -117,6 +119,12 @@ def is_checkpoint_part(path: Path) -> bool:
     return {*os.listdir(path)} <= {TENSORS, FACTS, MANIFEST}
 
 
+def is_label_store(path: Path) -> bool:
+    """A folder with nothing in it but what a label store (label_store.py) put there: what we may delete."""
+    own = re.compile(r"index\.json|grids\.bin|[0-9]{6}\.shard")
+    return path.is_dir() and not path.is_symlink() and all(map(own.fullmatch, os.listdir(path)))
+
+
 def installed_version() -> str:
     """The version of embasis; a copy that was never installed has none."""
     try:
@@ -134,16 +142,15 @@ def refuse_newer(schema: object, newest: int, writer: str, source: str) -> None:
 
 def load_generation(folder: Path, number: int) -> Generation:
     """A generation whose every byte is the published one; anything else is refused before it is interpreted."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load
+    import safetensors.torch
 
     home = generation_folder(folder, number)
     refuse_link(home)
     manifest = _read_manifest(home, number)
     data = _read_contents(home, manifest["files"])
     try:
-        tensors = dict(sorted(load(data[TENSORS]).items()))
-    except (SafetensorError, ValueError, LookupError, TypeError, RuntimeError) as error:
+        tensors = dict(sorted(safetensors.torch.load(data[TENSORS]).items()))
+    except (safetensors.SafetensorError, ValueError, LookupError, TypeError, RuntimeError) as error:
         raise CorruptError(f"{home / TENSORS}: {error}") from error
     facts = parse_json(data[FACTS], home / FACTS)
     count = manifest.get("tensors")
@@ -242,7 +249,7 @@ class SealedFiles:
 
     def table(self, name: str) -> dict[str, list[Any]]:
         """The columns of a table."""
-        return parse_table(self.read(name), self.path / name)
+        return parse_stored_table(self.read(name), self.path / name)
 
     def json(self, name: str, largest: int) -> Any:
         """The value in a JSON file of at most so many bytes."""

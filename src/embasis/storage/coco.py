@@ -16,12 +16,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
-    Numbers = np.ndarray[Any, np.dtype[np.int64]]
+RunPlaces = np.ndarray[Any, np.dtype[np.int64]]
 
 MOST_DIGITS = 13
 """Parts of 5 bits in 64."""
@@ -48,10 +47,8 @@ class Picture:
     regions: Sequence[Region]
 
 
-def find_regions(classes: Numbers) -> list[Region]:
+def find_regions(classes: RunPlaces) -> list[Region]:
     """The regions of all classes that occur, in their order; the runs of all are found at once."""
-    import numpy as np
-
     height = classes.shape[0]
     flat = classes.T.reshape(-1)
     cuts = np.flatnonzero(flat[1:] != flat[:-1]) + 1
@@ -65,17 +62,15 @@ def find_regions(classes: Numbers) -> list[Region]:
     return regions
 
 
-def count_runs(starts: Numbers, ends: Numbers, size: int) -> Numbers:
+def count_runs(starts: RunPlaces, ends: RunPlaces, size: int) -> RunPlaces:
     """The counts of runs [start, end) among `size` pixels."""
-    import numpy as np
-
     edges = np.empty(2 * len(starts), np.int64)
     edges[::2], edges[1::2] = starts, ends
     rest = [] if ends[-1] == size else [size]
     return np.diff(np.concatenate([edges, rest]), prepend=0).astype(np.int64)
 
 
-def enclose_runs(starts: Numbers, ends: Numbers, height: int) -> tuple[int, int, int, int]:
+def enclose_runs(starts: RunPlaces, ends: RunPlaces, height: int) -> tuple[int, int, int, int]:
     """The smallest box around the runs; one that goes on in the next column touches top and bottom."""
     last = ends - 1
     left, right = int(starts[0]) // height, int(last[-1]) // height
@@ -84,10 +79,8 @@ def enclose_runs(starts: Numbers, ends: Numbers, height: int) -> tuple[int, int,
     return left, top, right - left + 1, bottom - top + 1
 
 
-def encode_counts(counts: Numbers) -> str:
+def encode_counts(counts: RunPlaces) -> str:
     """Counts as text."""
-    import numpy as np
-
     rest = counts.copy()
     rest[3:] -= counts[1:-2]
     parts = np.zeros((len(rest), MOST_DIGITS), np.uint8)

@@ -17,14 +17,16 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save
+from torch import Tensor
 
 from embasis.errors import CorruptError, EmbasisWarning, ResourceError, require
 from embasis.storage import atomic
 from embasis.storage.atomic import explain_write_errors, hash_file
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 DIGEST_BYTES = 16
 SHARD_NAME = re.compile(r"([0-9a-f]{64})\.shard")
@@ -115,9 +117,6 @@ class FeatureCache:
 
     def add(self, digests: Sequence[bytes], rows: Tensor) -> None:
         """A new shard with these rows, on the disk when this returns."""
-        import torch
-        from safetensors.torch import save
-
         require(len(digests) == len(rows), f"cache: {len(digests)} digests for {len(rows)} rows")
         if not digests:
             return
@@ -134,9 +133,6 @@ class FeatureCache:
 
     def rows(self, digests: Sequence[bytes]) -> Tensor:
         """The rows of these images, in this order, float32."""
-        import numpy as np
-        import torch
-
         require(len(digests) > 0, "cache: no rows are asked for")
         missing = sum(digest not in self._where for digest in digests)
         require(not missing, f"cache {self.path}: {missing} of {len(digests)} rows are not there", CorruptError)
@@ -150,8 +146,6 @@ class FeatureCache:
 
     def _fill(self, out: Any, path: Path, wanted: list[tuple[int, Shard, int]]) -> None:
         """Rows of one shard into their places."""
-        import numpy as np
-
         try:
             handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:

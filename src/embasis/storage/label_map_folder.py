@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
 from embasis.errors import CheckpointError, ConfigError, CorruptError, UntrustedError, quoted, require
 from embasis.storage import atomic
 from embasis.storage.atomic import (
@@ -38,14 +40,12 @@ from embasis.storage.checkpoints import (
     sha256,
 )
 from embasis.storage.png import choose_written_ids, encode_grey_png, encode_label_png
-from embasis.storage.tables import encode_table, parse_table
+from embasis.storage.tables import encode_table, parse_stored_table
+from embasis.types import ClassTable
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from embasis.storage.run_folder import RunFolder
     from embasis.storage.tables import Column
-    from embasis.types import ClassTable
 
 MAP_MARKER, MAP_DIGESTS, MAPS_KIND = "maps.json", "maps.sha256", "embasis maps"
 MAP_KINDS = ("labels", "confidence", "variance", "trusted")
@@ -260,7 +260,7 @@ class StoredMaps:
 
     def table(self) -> dict[str, list[Any]]:
         """The line of each picture."""
-        return parse_table(self.read("maps.parquet"), self.home / "maps.parquet")
+        return parse_stored_table(self.read("maps.parquet"), self.home / "maps.parquet")
 
     def read(self, name: str) -> bytes:
         """A file of the folder, if its bytes are those that were written."""

@@ -25,29 +25,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
+import torch
+
 from embasis.errors import CorruptError, NumericalError, ResourceError, require
 from embasis.storage import atomic
 from embasis.storage.atomic import READ_FLAGS, explain_write_errors, hash_file, read_bytes, refuse_link, temp_path
-from embasis.storage.checkpoints import encode_sealed, installed_version, read_sealed, refuse_newer, sha256
+from embasis.storage.checkpoints import (
+    SITES_FOLDER,
+    encode_sealed,
+    installed_version,
+    is_label_store,
+    read_sealed,
+    refuse_newer,
+    sha256,
+)
+from embasis.types import PackedLabels
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from embasis.storage.run_folder import RunFolder
-    from embasis.types import PackedLabels
 
-    Column = np.ndarray[Any, np.dtype[np.int64]]
+RowPlaces = np.ndarray[Any, np.dtype[np.int64]]
 
 LABEL_STORE_SCHEMA = 1
-SITES_FOLDER = "sites"
-"""The folder of all stores in a run folder."""
 INDEX, GRIDS, MAGIC = "index.json", "grids.bin", b"embgrid\n"
 SHARD_BYTES = 2**24
 """A shard is at most that long, unless one row alone is longer."""
 MOST_CLASSES = 256
 MOST_SITES = 2**31
 """Of one row."""
-_STORE_FILES = re.compile(r"index\.json|grids\.bin|[0-9]{6}\.shard")
 
 
 class DiskLabelStore:
@@ -93,7 +99,7 @@ class DiskLabelStore:
             self._run.forget_files(f"{SITES_FOLDER}/", {self._index(number) for number in numbers})
         for name in sorted(os.listdir(self.path)) if self.path.is_dir() else ():
             match, home = re.fullmatch(r"round-([0-9]{3,})", name), self.path / name
-            if match and int(match[1]) not in numbers and is_store(home):
+            if match and int(match[1]) not in numbers and is_label_store(home):
                 with self._writing(home):
                     atomic.disk.delete(home)
 
@@ -112,7 +118,7 @@ class DiskLabelStore:
 
     def _remove(self, home: Path) -> None:
         if home.exists():
-            require(is_store(home), f"cannot write {home}: other files are there; move them away", ResourceError)
+            require(is_label_store(home), f"cannot write {home}: other files are there; move them away", ResourceError)
             atomic.disk.delete(home)
 
     def _fill(self, temp: Path, home: Path, number: int, parts: Iterator[PackedLabels]) -> None:
@@ -181,8 +187,6 @@ class _ShardWriter:
 
     def _check(self, part: PackedLabels) -> None:
         """Refuse what could not be read again as it is."""
-        import torch
-
         where = f"round {self.number}, row {part.row}"
         require(part.row == self.count, f"{where}: row {self.count} is due")
         sites, classes = math.prod(part.grid), part.mean.shape[-1]
@@ -209,22 +213,17 @@ def record_bytes(classes: int) -> int:
     return 3 * classes + 5
 
 
-def is_store(path: Path) -> bool:
-    """A folder with nothing in it but what a label store put there: what we may delete."""
-    return path.is_dir() and not path.is_symlink() and all(map(_STORE_FILES.fullmatch, os.listdir(path)))
-
-
 @dataclass(frozen=True, eq=False)
-class StoredLabels(Sequence["PackedLabels"]):
+class StoredLabels(Sequence[PackedLabels]):
     """The rows of one round; `store[i]` is row i, read from its shard now."""
 
     home: Path
     classes: int
-    grids: Column
+    grids: RowPlaces
     """(N, D)"""
-    shard: Column
+    shard: RowPlaces
     """(N): the shard of each row"""
-    offset: Column
+    offset: RowPlaces
     """(N): where its record begins there"""
 
     def __len__(self) -> int:
@@ -241,10 +240,6 @@ class StoredLabels(Sequence["PackedLabels"]):
         return self._row(rows) if isinstance(rows, int) else [self._row(number) for number in rows]
 
     def _row(self, row: int) -> PackedLabels:
-        import torch
-
-        from embasis.types import PackedLabels
-
         grid, c = tuple(self.grids[row].tolist()), self.classes
         sites = math.prod(grid)
         data = read_range(shard_path(self.home, int(self.shard[row])), int(self.offset[row]), sites * record_bytes(c))
@@ -277,8 +272,6 @@ def read_range(path: Path, offset: int, size: int) -> bytearray:
 
 def open_store(home: Path, number: int, checked: bool = False) -> StoredLabels:
     """The store in a folder; unless its shards were `checked` before, they are read once for that."""
-    import numpy as np
-
     index = _read_index(home, number)
     grids, shards = _read_grids(home, index), index["shards"]
     shard = np.repeat(np.arange(len(shards)), [entry["rows"] for entry in shards])
@@ -314,10 +307,8 @@ def _is_shard_entry(entry: object) -> bool:
     return type(entry["rows"]) is int and entry["rows"] >= 1 and type(entry["bytes"]) is int
 
 
-def _read_grids(home: Path, index: dict[str, Any]) -> Column:
+def _read_grids(home: Path, index: dict[str, Any]) -> RowPlaces:
     """The grid of each row; sizes are checked before anything is multiplied or allocated."""
-    import numpy as np
-
     path, shape = home / GRIDS, (index["rows"], index["dimensions"])
     size = len(MAGIC) + 4 * math.prod(shape)
     data = read_bytes(path, range(size, size + 1))

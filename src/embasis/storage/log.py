@@ -20,7 +20,7 @@ LOG_BYTES, LOG_LINE_CHARACTERS = 2**20, 2000
 """Bytes of the file, and characters of a line. A log that is full keeps the newest quarter of its lines."""
 
 
-class RunLog:
+class LogFile:
     """The log of one folder for one process. `began` is the time by the clock, from which a steady one counts."""
 
     def __init__(self, folder: Path, began: datetime) -> None:

@@ -19,17 +19,17 @@ import struct
 import zlib
 from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from embasis.data.segmentation.classes import choose_colours, unpack_colour
 from embasis.errors import require
+from embasis.types import ClassTable
 
-if TYPE_CHECKING:
-    import numpy as np
-    from torch import Tensor
-
-    from embasis.types import ClassTable
-
-    Lines = np.ndarray[Any, np.dtype[np.uint8]]
+Lines = np.ndarray[Any, np.dtype[np.uint8]]
 
 UNKNOWN_VALUE = 255
 """Of class maps in memory, and of written ones as a rule."""
@@ -40,8 +40,6 @@ _UP = 2
 
 def encode_label_png(classes: Tensor, table: ClassTable) -> bytes:
     """A class map, uint8 (H, W) with 255 = unknown, as a label map: the original ids in the colours of the classes."""
-    import numpy as np
-
     plane, count = _to_lines(classes, "label map"), len(table.names)
     raw = plane.tobytes()
     stray = raw.translate(None, bytes([*range(count), UNKNOWN_VALUE]))
@@ -63,8 +61,6 @@ def encode_grey_png(values: Tensor, flat: bool = False) -> bytes:
 
 def encode_rgb_png(picture: Tensor) -> bytes:
     """A picture, uint8 (3, H, W), in colour."""
-    import torch
-
     right = picture.ndim == 3 and picture.shape[0] == 3 and picture.dtype == torch.uint8 and picture.numel() > 0
     require(right, f"picture must be uint8 (3, H, W), got {_describe_tensor(picture)}")
     height, width = picture.shape[1:]
@@ -73,8 +69,6 @@ def encode_rgb_png(picture: Tensor) -> bytes:
 
 def quantise_confidence(probability: Tensor) -> Tensor:
     """round(255·p)."""
-    import torch
-
     return (probability * 255).round_().clamp_(0, 255).to(torch.int32).to(torch.uint8)  # at once is slow
 
 
@@ -100,8 +94,6 @@ def choose_written_ids(table: ClassTable) -> tuple[list[int], int]:
 @lru_cache(8)
 def make_palette(table: ClassTable) -> bytes:
     """256 colours: each class's at its id; for unknown pixels one that is ignored, or else that no class has."""
-    from embasis.data.segmentation.classes import choose_colours, unpack_colour
-
     colours = table.colours or choose_colours(len(table.names))
     ids, unknown = choose_written_ids(table)
     ignored = [unpack_colour(number) for number in table.ignore if number >= 0] if table.coded == "colours" else []
@@ -114,8 +106,6 @@ def encode_png(
     lines: Lines, size: tuple[int, int], kind: int, *, depth: int = 8, palette: bytes = b"", flat: bool = False
 ) -> bytes:
     """A PNG file; `lines` (H, bytes of a line), `size` (H, W)."""
-    import numpy as np
-
     height, width = size
     filtered = np.empty((height, lines.shape[1] + 1), np.uint8)
     filtered[:, 0] = _UP
@@ -135,8 +125,6 @@ def _chunk(name: bytes, content: bytes) -> bytes:
 
 def _to_lines(values: Tensor, what: str) -> Lines:
     """The values (H, W) as bytes."""
-    import torch
-
     right = values.ndim == 2 and values.dtype == torch.uint8 and values.numel() > 0
     require(right, f"{what} must be uint8 (H, W), got {_describe_tensor(values)}")
     lines: Lines = values.detach().cpu().contiguous().numpy()

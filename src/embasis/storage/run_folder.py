@@ -38,6 +38,7 @@ from embasis.storage.checkpoints import (
     FACTS,
     MANIFEST,
     SEALED_PATHS,
+    SITES_FOLDER,
     TENSORS,
     Generation,
     encode_sealed,
@@ -45,20 +46,21 @@ from embasis.storage.checkpoints import (
     generation_folder,
     installed_version,
     is_checkpoint_part,
+    is_label_store,
     list_generations,
     load_generation,
     make_seal,
     read_head,
     require_seal,
 )
-from embasis.storage.label_map_folder import LabelMapFolder
-from embasis.storage.label_store import SITES_FOLDER, DiskLabelStore, is_store
-from embasis.storage.log import LOG_NAME, RunLog
+from embasis.storage.log import LOG_NAME, LogFile
 from embasis.storage.tables import encode_table
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from embasis.storage.label_map_folder import LabelMapFolder
+    from embasis.storage.label_store import DiskLabelStore
     from embasis.storage.tables import Column
     from embasis.types import ClassTable
 
@@ -78,7 +80,7 @@ class RunFolder:
         self._last = 0
         self._files: dict[str, dict[str, Any]] = {}
         """Name → size and hash of each sealed file, as it was written last; every generation keeps a copy."""
-        self._log: RunLog | None = None
+        self._log: LogFile | None = None
 
     def describe_kept(self, which: str = "the last good ") -> str:
         """The end of a sentence about a failed write: which generation is still there."""
@@ -152,7 +154,7 @@ class RunFolder:
             message = f"run folder {self.path} is locked by {by}; wait for it or choose another folder"
             raise RunLockedError(message) from None
         self._lock, self.taken_over = handle, int(holder[1]) if holder else None
-        self._log = RunLog(self.path, since)
+        self._log = LogFile(self.path, since)
         _held.add(self)
 
     def _clean(self) -> None:
@@ -162,7 +164,7 @@ class RunFolder:
         walk = [Path(top, name) for top, subs, plain in os.walk(self.path) for name in subs + plain]
         leftovers = [path for path in walk if TEMP_NAME.fullmatch(path.name)]
         leftovers += [generation_folder(self.path, number) for number in numbers if head is not None and number > head]
-        for path in (path for path in leftovers if is_checkpoint_part(path) or is_store(path)):
+        for path in (path for path in leftovers if is_checkpoint_part(path) or is_label_store(path)):
             atomic.disk.delete(path)
             self.ignored += 1
         if not numbers and not os.path.lexists(self.path / "HEAD"):
@@ -271,10 +273,14 @@ class RunFolder:
 
     def label_store(self) -> DiskLabelStore:
         """Where the label distributions of the rounds lie."""
+        from embasis.storage.label_store import DiskLabelStore
+
         return DiskLabelStore(self)
 
     def maps(self, number: int, table: ClassTable) -> LabelMapFolder:
         """Where the label maps of a round go: labels/round-003."""
+        from embasis.storage.label_map_folder import LabelMapFolder
+
         return LabelMapFolder(self.path / f"labels/round-{number:03d}", table, self)
 
     def _put(self, name: str, data: bytes, sealed: bool = True) -> Path:

@@ -33,7 +33,7 @@ def unescape_formula(text: str) -> str:
     return text[1:] if re.match(f"'+{FORMULA_SIGNS}", text) else text
 
 
-def _format_cell(value: object) -> str:
+def _format_csv_cell(value: object) -> str:
     """Nothing for None, true and false, the shortest digits that give a number back."""
     if isinstance(value, str):
         text = escape_formula(value)
@@ -53,21 +53,20 @@ def encode_table(columns: Mapping[str, Column], suffix: str) -> bytes:
         for name, column in columns.items()
     }
     if suffix == ".csv":
-        rows = zip(*(map(_format_cell, column) for column in clean.values()), strict=True)
-        return encode_text("".join(f"{','.join(row)}\n" for row in [map(_format_cell, clean), *rows]))
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+        rows = zip(*(map(_format_csv_cell, column) for column in clean.values()), strict=True)
+        return encode_text("".join(f"{','.join(row)}\n" for row in [map(_format_csv_cell, clean), *rows]))
+    import pyarrow.parquet
 
-    pq.write_table(pa.table(clean), buffer := io.BytesIO(), compression="zstd")
+    pyarrow.parquet.write_table(pyarrow.table(clean), buffer := io.BytesIO(), compression="zstd")
     return buffer.getvalue()
 
 
 def read_stored_table(path: Path | str) -> dict[str, list[Any]]:
     """The columns of a table. Parquet keeps the types; cells of a CSV file come back as text, None as ''."""
-    return parse_table(read_bytes(Path(path)), path)
+    return parse_stored_table(read_bytes(Path(path)), path)
 
 
-def parse_table(data: bytes, path: Path | str) -> dict[str, list[Any]]:
+def parse_stored_table(data: bytes, path: Path | str) -> dict[str, list[Any]]:
     """The same of bytes that were read from that path."""
     suffix = Path(path).suffix
     require(suffix in (".csv", ".parquet"), f"a table must end in .csv or .parquet, got {quoted(suffix)}", ConfigError)
@@ -77,18 +76,17 @@ def parse_table(data: bytes, path: Path | str) -> dict[str, list[Any]]:
             require(rows and rest == ["end"], f"{path} is not a table: the end is cut off", CorruptError)
             columns = zip(*(list(map(unescape_formula, row or [""])) for row in rows), strict=True)
             return {name: cells for name, *cells in columns}
-        return _read_parquet(data)
+        return _parse_parquet(data)
     except (ValueError, OSError, LookupError, TypeError, RuntimeError, csv.Error) as error:
         raise CorruptError(f"{path} is not a table: {error}") from error
 
 
-def _read_parquet(data: bytes) -> dict[str, list[Any]]:
+def _parse_parquet(data: bytes) -> dict[str, list[Any]]:
     """The columns of a Parquet file, read by this thread alone.
 
     `pyarrow.parquet.read_table` reads in threads of arrow, which after a damaged file may abort the process as it
     ends."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    import pyarrow.parquet
 
-    with pq.ParquetFile(pa.BufferReader(data), pre_buffer=False) as file:
+    with pyarrow.parquet.ParquetFile(pyarrow.BufferReader(data), pre_buffer=False) as file:
         return dict(file.read(use_threads=False).to_pydict())

@@ -1,1 +1,1 @@
-"""The modules of embasis.weights."""
+"""Weights of pretrained networks: read as safetensors, or imported from PyTorch's files by a process in a sandbox."""

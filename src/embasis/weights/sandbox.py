@@ -1,4 +1,4 @@
-"""A process shuts itself in: no network, no other program, no file opened or changed, little memory, little time.
+"""A process enters a sandbox: no network, no other program, no file opened or changed, little memory, little time.
 
 Linux only. The kernel keeps these rules (a seccomp filter, a network namespace where that is allowed, resource limits),
 so they hold whatever code comes to run in the process afterwards.
@@ -16,9 +16,9 @@ from collections.abc import Sequence
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 4, 22, 38, 2
 ALLOW, REFUSE, KILL = 0x7FFF0000, 0x00050001, 0x80000000
-"""What a filter answers: go on, EPERM, the end of the process."""
+"""What a filter returns: go on, EPERM, the end of the process."""
 LOAD, JUMP_EQUAL, JUMP_FROM, RETURN = 0x20, 0x15, 0x35, 0x06
-"""Instructions: load a word, jump if equal, jump if not less, answer."""
+"""Instructions: load a word, jump if equal, jump if not less, return."""
 OTHER_CALLS = 0x40000000
 """x86_64 numbers from here on are a second table of the same calls."""
 REFUSED_CALLS = {

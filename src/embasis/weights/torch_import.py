@@ -1,9 +1,9 @@
-"""Weights from PyTorch's own files, which are pickles: looked through here, read by a process that is shut in.
+"""Weights from PyTorch's own files, which are pickles: checked here, read by a process in a sandbox.
 
 Here a file is only parsed, with nothing that could run it: a pickle that names anything but tensors, their storages and
-ordered dicts is refused. Of an archive only the parts that hold tensors are handed on, in a new archive, so that the
-reader cannot see other parts than were looked at. The process (`torch_import_worker.py`) has no network, opens no
-file, and answers with safetensors; what it answers is checked like any other foreign file.
+ordered dicts is refused. Of an archive only the parts that hold tensors go on, in a new archive, so that the worker
+gets no other parts than were checked. The worker (`torch_import_worker.py`) has no network, opens no file, and returns
+safetensors; what it returns is checked like any other foreign file.
 """
 
 from __future__ import annotations
@@ -51,28 +51,28 @@ BROKEN_ARCHIVE = (
 """What zipfile raises; the last one for an entry that lies 2⁶³ bytes on."""
 WORKER_MODULE = "embasis.weights.torch_import_worker"
 EXIT_REFUSED, EXIT_WRONG_KEY = 3, 2
-"""How the reader ends when it has said why not."""
+"""How the worker ends when its standard error has the reason."""
 
 
 def convert_torch_weights(path: str, key: str = "") -> tuple[bytes, int]:
     """The tensors of a PyTorch file, or of one entry of it, as the bytes of a safetensors file; and how many."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load, save
+    import safetensors.torch
 
     data = read_torch_file(path)
-    found = re.match(r"(\d+)\.(\d+)", version("torch"))
-    recent = found is not None and (int(found[1]), int(found[2])) >= OLDEST_TORCH
+    release = re.match(r"(\d+)\.(\d+)", version("torch"))
+    recent = release is not None and (int(release[1]), int(release[2])) >= OLDEST_TORCH
     require(recent, f"foreign weights are read with torch 2.10 or newer, this is {version('torch')}", ConfigError)
     answer = read_in_worker(path, filter_archive(path, data), key)
     try:
-        tensors = load(answer)
-    except (SafetensorError, ValueError, LookupError, TypeError, RuntimeError) as error:
+        tensors = safetensors.torch.load(answer)
+    except (safetensors.SafetensorError, ValueError, LookupError, TypeError, RuntimeError) as error:
         raise CorruptError(f"{path}: the reader's answer is no safetensors file: {error}") from error
     broken = [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
     counted = f"{len(broken)} of {len(tensors)} tensors hold NaN or inf"
     require(not broken, f"{path}: {counted}: {', '.join(broken[:3])}", CorruptError)
     facts = {"source_sha256": hashlib.sha256(data).hexdigest(), "source_bytes": str(len(data))}
-    return bytes(save(tensors, {"format": "pt", **facts, "imported_by": f"embasis {version('embasis')}"})), len(tensors)
+    facts |= {"format": "pt", "imported_by": f"embasis {version('embasis')}"}
+    return bytes(safetensors.torch.save(tensors, facts)), len(tensors)
 
 
 def read_torch_file(path: str) -> bytes:
@@ -149,7 +149,7 @@ def refuse_names(path: str, stream: io.BytesIO) -> None:
 
 
 def read_in_worker(path: str, archive: bytes, key: str) -> bytes:
-    """What the reader makes of an archive: safetensors."""
+    """The tensors of an archive as safetensors, made by the worker."""
     seconds = 60 + len(archive) // 10**7
     command = [sys.executable, "-P", "-m", WORKER_MODULE, str(len(archive)), str(seconds), key]
     kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
@@ -165,17 +165,17 @@ def read_in_worker(path: str, archive: bytes, key: str) -> bytes:
         )  # fmt: skip
         with open(answer, "rb", closefd=False) as file:
             file.seek(0)
-            found = file.read()
+            tensors = file.read()
     except subprocess.TimeoutExpired as error:
         raise ResourceError(f"{path}: not read within {4 * seconds} s") from error
     except OSError as error:
-        told = f"{path}: the process that reads it cannot be started: {error.strerror}"
-        raise ResourceError(f"{told}; {MORE_THREADS}") from error
+        message = f"{path}: the process that reads it cannot be started: {error.strerror}"
+        raise ResourceError(f"{message}; {MORE_THREADS}") from error
     finally:
         os.close(answer)
-    words = done.stderr[-2000:].decode(errors="replace").strip()
-    require(done.returncode != EXIT_WRONG_KEY, f"{path}: {words}", ConfigError)
-    require(done.returncode != EXIT_REFUSED, f"{path}: {words}", CorruptError)
-    last = words.rpartition("\n")[2] or f"it ended with {done.returncode}"
+    reason = done.stderr[-2000:].decode(errors="replace").strip()
+    require(done.returncode != EXIT_WRONG_KEY, f"{path}: {reason}", ConfigError)
+    require(done.returncode != EXIT_REFUSED, f"{path}: {reason}", CorruptError)
+    last = reason.rpartition("\n")[2] or f"it ended with {done.returncode}"
     require(done.returncode == 0, f"{path}: the process that reads it failed: {last}", CorruptError)
-    return found
+    return tensors

@@ -1,8 +1,8 @@
 """A process that reads one PyTorch file: `python -m embasis.weights.torch_import_worker BYTES SECONDS KEY`.
 
-The file comes on standard input, the tensors leave on standard output as safetensors; `torch_import.py` has looked
-through the file before. Once torch is there and has read a file of our own, the process shuts itself in
-(`sandbox.py`), and only then it looks at the foreign one.
+The file comes on standard input, the tensors leave on standard output as safetensors; `torch_import.py` has checked
+the file before. Once torch is there and has read a file of our own, the process enters its sandbox (`sandbox.py`), and
+only then reads the foreign one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from embasis.weights.sandbox import enter_sandbox
+from embasis.weights.torch_import import EXIT_REFUSED, EXIT_WRONG_KEY
 
-EXIT_REFUSED, EXIT_WRONG_KEY = 3, 2
 SPARE_BYTES = 2**28
 """Bytes of memory and of the answer beyond what the file itself is long."""
 TENSOR_TYPES = {
@@ -28,7 +28,7 @@ TENSOR_TYPES = {
 
 
 def convert_stdin(size: int, seconds: int, key: str) -> None:
-    """Read, shut in, convert, answer."""
+    """Read the file, enter the sandbox, convert, write the tensors."""
     data = sys.stdin.buffer.read(size)
     rehearse()
     if not enter_sandbox(SPARE_BYTES + 6 * size, seconds, SPARE_BYTES + 3 * size):
@@ -94,9 +94,9 @@ def name_first(names: list[Any]) -> str:
     return ", ".join(str(name) for name in names[:5]) + (", …" if len(names) > 5 else "") or "none"
 
 
-def exit_with(code: int, words: str) -> NoReturn:
-    """End, with a sentence for the process that asked."""
-    sys.stderr.write(words)
+def exit_with(code: int, reason: str) -> NoReturn:
+    """End, with a sentence for the process that started this one."""
+    sys.stderr.write(reason)
     sys.stderr.flush()
     sys.exit(code)
 
