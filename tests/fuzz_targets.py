@@ -31,7 +31,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # benchmarks/
 from benchmarks.array_file import ArrayFile
 
 from embasis import config
-from embasis.data.datasets.digit_sets import read_digit_pack as digit_pack
+from embasis.data.datasets.domain_sets import read_digit_pack as digit_pack
 from embasis.data.datasets.domain_sets import read_features as features
 from embasis.data.datasets.image_sets import _parse_visda_list as visda_names
 from embasis.data.images import decode, header

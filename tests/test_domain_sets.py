@@ -18,9 +18,9 @@ from embasis.data.datasets.domain_sets import (
     find_data_folder,
     office_caltech10_googlenet,
     office_caltech10_surf,
+    read_mat,
     unit_scores,
 )
-from embasis.data.datasets.mat import read_mat
 from embasis.errors import ConfigError, InputDataError
 
 MAKERS = [office_caltech10_surf, office_caltech10_googlenet]

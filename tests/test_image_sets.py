@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from embasis.data import DATASETS
-from embasis.data.datasets.domain_sets import PAIRS
+from embasis.data.datasets.domain_sets import PAIRS, mnist_usps
 from embasis.data.datasets.image_sets import (
     OFFICE31,
     TABLE_METRIC,
-    mnist_usps,
     office31,
     office_caltech10,
     pacs,

@@ -135,7 +135,8 @@ MUTANTS = (
         "test_images_folders.py::test_more_than_the_budget_is_refused_with_what_would_do",
     ),
     Mutant(
-        "a packed matrix may unfold to anything", DATA + "mat.py", "if inflater.unconsumed_tail:", "if False:",
+        "a packed matrix may unfold to anything", DATA + "datasets/domain_sets.py",
+        "if inflater.unconsumed_tail:", "if False:",
         "test_domain_sets.py::test_a_matrix_that_unpacks_to_more_than_is_read_is_refused",
     ),
     Mutant(

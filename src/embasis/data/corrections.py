@@ -102,26 +102,26 @@ def _take_rows(samples: Samples, rows: Tensor) -> Samples:
 
 def rename_taken(files: Sequence[ImageFile], taken: Iterable[str]) -> list[ImageFile]:
     """The files, under other names where theirs are taken: an image's id is a hash of its name."""
-    used, found = {*taken}, list[ImageFile]()
+    used, renamed = {*taken}, list[ImageFile]()
     for file in files:
         name = file.name
         while name in used:
             name = f"{NEW_NAME_PREFIX}{name}"
         used.add(name)
-        found.append(file if name == file.name else replace(file, name=name, where=file.path))
-    return found
+        renamed.append(file if name == file.name else replace(file, name=name, where=file.path))
+    return renamed
 
 
 def replace_taken_ids(ids: Tensor, taken: Tensor) -> Tensor:
     """The ids, but for those that are taken: 63 bits of a hash of each."""
     used = {*taken.tolist()} | {*ids.tolist()}
     clash = {*taken.tolist()} & {*ids.tolist()}
-    found = []
+    new_ids = []
     for number in ids.tolist():
         new, attempt = number, 0
         while number in clash and new in used:
             data = f"{NEW_NAME_PREFIX}{number}/{attempt}".encode()
             new, attempt = int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") >> 1, attempt + 1
         used.add(new)
-        found.append(new)
-    return torch.tensor(found, dtype=torch.int64)
+        new_ids.append(new)
+    return torch.tensor(new_ids, dtype=torch.int64)

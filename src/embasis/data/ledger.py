@@ -47,7 +47,7 @@ def account_for_files(
 ) -> dict[str, Account]:
     """The account of each side; `late`: rows that were lost while training; `trusted`: None where all rows are used."""
     sides = {LABELLED: problem.labelled, UNLABELLED: problem.unlabelled, TEST: problem.test}
-    found = {}
+    accounts = {}
     for name, side in sides.items():
         if side is None:
             continue
@@ -59,8 +59,8 @@ def account_for_files(
         damaged = _count_kind(refused, "quarantined") + lost
         account = Account(_seen(problem, name, len(side), refused), chosen, rows - chosen, damaged, left)
         require(account.is_even, f"the ledger of the {name} side does not add up: {account}", EmbasisError)
-        found[name] = account
-    return found
+        accounts[name] = account
+    return accounts
 
 
 def _count_kind(refused: Iterable[RejectedFile], kind: str) -> int:

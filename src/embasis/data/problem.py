@@ -65,12 +65,12 @@ def from_arrays(
     *,
     hidden_labels: Values | None = None,
     names: Sequence[str] | None = None,
-    same_domain: bool = False,
     test: tuple[Values, Values] | None = None,
 ) -> Problem:
     """A problem from arrays or tensors: rows x with labels y of any kind, rows `unlabelled` without.
 
-    `hidden` holds true labels of the unlabelled rows, for evaluation only; `names` fixes the classes and their order.
+    `hidden_labels` are true labels of the unlabelled rows, for evaluation only; `names` fixes the classes and their
+    order.
     """
     known = None if hidden_labels is None else label_names(hidden_labels, "hidden")
     rows = check_numbers(unlabelled, "unlabelled")
@@ -82,7 +82,7 @@ def from_arrays(
     if test is not None:
         always = all_columns((one.fine, two.fine))
         last = make_side("test", check_numbers(test[0], "test"), label_names(test[1], "test"), always)
-    return join_sides(one, two, test=last, names=names, same_domain=same_domain)
+    return join_sides(one, two, test=last, names=names)
 
 
 def make_side(name: str, rows: NDArray[Any], labels: list[str] | None, always: Collection[int] = ()) -> Side:
@@ -96,7 +96,6 @@ def join_sides(
     *,
     test: Side | None = None,
     names: Sequence[str] | None = None,
-    same_domain: bool = False,
 ) -> Problem:
     """The sides as one problem, once they agree in shape and classes."""
     require(len(labelled.x) > 0, f"{labelled.name}: at least one labelled row is needed, got none")
@@ -127,7 +126,6 @@ def join_sides(
         schema=schema,
         test=None if test is None else Arrays.of(test.x, _class_numbers(test, schema), test.ids, *last),
         hidden_labels=hidden,
-        same_domain=same_domain,
     )
 
 
@@ -186,10 +184,10 @@ def check_numbers(values: object, what: str, columns: Sequence[str] | None = Non
     bad = ~np.isfinite(flat)
     if bad.any():
         count = {"NaN": int(np.isnan(flat).sum()), "inf": int(np.isinf(flat).sum())}
-        found = " and ".join(f"{number} {kind}" for kind, number in count.items() if number)
+        got = " and ".join(f"{number} {kind}" for kind, number in count.items() if number)
         spread = f"{_count_lines(bad, 1, 'row')} and {_count_lines(bad, 0, 'column')}"
         raise InputDataError(
-            f"{what}: values must be finite, got {found} in {spread}; first at {_first_place(bad, columns)}"
+            f"{what}: values must be finite, got {got} in {spread}; first at {_first_place(bad, columns)}"
         )
     limit = float(np.finfo(np.float32).max)
     over = np.abs(flat) > limit if flat.dtype.itemsize > 4 else np.zeros_like(bad)

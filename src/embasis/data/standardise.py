@@ -60,9 +60,9 @@ class Standardiser:
             both = tuple(a + b for a, b in zip(*sums, strict=True)) if len(problem.unlabelled) else sums[0]
             sums = [both, both]
         pairs = [centre_and_scale(*side) for side in sums]
-        found = cls(torch.stack([pair[0] for pair in pairs]), torch.stack([pair[1] for pair in pairs]))
-        found._refine([fine_of(problem.labelled), fine_of(problem.unlabelled)], mode == "joint")
-        return found
+        standardiser = cls(torch.stack([pair[0] for pair in pairs]), torch.stack([pair[1] for pair in pairs]))
+        standardiser._refine([fine_of(problem.labelled), fine_of(problem.unlabelled)], mode == "joint")
+        return standardiser
 
     def _refine(self, sides: list[Fine | None], joint: bool) -> None:
         """Centre and scale of the columns that are kept in float64, from what they are there."""
@@ -183,13 +183,13 @@ def all_columns(sides: Iterable[Fine | None]) -> list[int]:
 
 def _exact_values(x: Tensor, fine: Fine | None, columns: Tensor) -> Tensor:
     """(N, k) float64: these columns as exactly as they are known."""
-    found = x.flatten(1)[:, columns].double()
+    values = x.flatten(1)[:, columns].double()
     if fine is not None:
         place = {int(column): number for number, column in enumerate(columns)}
         for number, column in enumerate(fine.columns.tolist()):
             if column in place:
-                found[:, place[column]] = fine.values[:, number]
-    return found
+                values[:, place[column]] = fine.values[:, number]
+    return values
 
 
 def measure_spread(values: Tensor) -> Spread:

@@ -6,7 +6,6 @@
 | Office-Caltech-10 | `<domain>/<class>/<file>` | amazon, caltech10, dslr, webcam |
 | PACS | `<domain>/<class>/<file>` | photo, art_painting, cartoon, sketch |
 | VisDA-2017 | `<domain>/<class>/<file>`, `<domain>/image_list.txt` | train (rendered), validation (photographs) |
-| MNIST, USPS | `mnist.npz`, `usps.npz`: train_x, train_y, test_x, test_y | – |
 
 None of them is ours to ship: `root`, else the variable EMBASIS_DATA, else `../shared/data` names their folder.
 """
@@ -17,7 +16,6 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from embasis.data.datasets.digit_sets import digit_problem
 from embasis.data.datasets.domain_sets import OFFICE_CALTECH_CLASSES, SURF, find_data_folder
 from embasis.data.images.files import Scan, describe_other_kinds, escape_name, read_part
 from embasis.data.images.folders import ImageOptions, describe_repeats, require_budget, top_folder
@@ -126,13 +124,6 @@ def pacs(root: PathLike | None = None, source: str = "photo", target: str = "art
 def visda17(root: PathLike | None = None) -> Problem:
     """VisDA-2017: rendered objects -> photographs of 12 classes; tables report the mean accuracy of the classes."""
     return _image_problem(VISDA17, find_data_folder(root), "train", "validation")
-
-
-def mnist_usps(
-    root: PathLike | None = None, labelled_rows: int = 2000, unlabelled_rows: int = 1800, seed: int = 0
-) -> Problem:
-    """MNIST -> USPS digits, 28×28; 2,000 -> 1,800 rows is the protocol of Long et al. (2013), 0 = all rows."""
-    return digit_problem(find_data_folder(root), labelled_rows, unlabelled_rows, seed)
 
 
 def _image_problem(kind: ImageSet, root: Path, source: str, target: str) -> Problem:

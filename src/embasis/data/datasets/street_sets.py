@@ -12,7 +12,6 @@ EMBASIS_DATA, else `../shared/data` names their folder; layouts are in segmentat
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -43,9 +42,8 @@ from embasis.data.segmentation.street_layouts import (
     train_id_table,
 )
 from embasis.errors import ConfigError, InputDataError, lookup, require
-from embasis.types import ClassTable, Problem, RejectedFile
+from embasis.types import ClassTable, PathLike, Problem, RejectedFile
 
-PathLike = str | os.PathLike[str]
 STARRED = {"synthia_cityscapes": class_names(SYNTHIA_13)}
 """The classes that mIoU* averages over, of the sets whose tables have one."""
 
@@ -113,9 +111,9 @@ def _street_side(layout: Layout, given: PathLike | None, split: str, table: Clas
     side = ImageSide(_files_ending_in(_scan_split(layout, root, images, split), layout, layout.image_end))
     maps: dict[str, ImageFile] = {}
     if labelled:
-        found = _files_ending_in(_scan_split(layout, root, labels, split), layout, layout.label_end)
-        maps = {_common_stem(file.name, layout.label_end): file for file in found.files}
-        side = side.without(_find_bad_maps(name, side.scan, maps, found.rejected, layout), "scan")
+        scan = _files_ending_in(_scan_split(layout, root, labels, split), layout, layout.label_end)
+        maps = {_common_stem(file.name, layout.label_end): file for file in scan.files}
+        side = side.without(_find_bad_maps(name, side.scan, maps, scan.rejected, layout), "scan")
     pairs = [(file, maps.get(_common_stem(file.name, layout.image_end))) for file in side.scan.files]
     files = tuple(MapFile(picture, label, picture.size) for picture, label in pairs)
     return PairedSide(name, files, table, side.scan.rejected, tuple(_street_notes(name, layout, split, side)))

@@ -23,7 +23,8 @@ from embasis.randomness import generator, uniforms
 from embasis.types import Arrays, LabelSchema, Problem
 
 Floats = NDArray[np.float32]
-Stroke = Sequence[tuple[float, float]]
+Point = tuple[float, float]
+Stroke = Sequence[Point]
 
 BITMAP_SIDE, PIXEL_BLOCK = 32, 4
 
@@ -157,47 +158,48 @@ def _squared_distance(px: Floats, py: Floats, x: Floats, y: Floats) -> Floats:
     return distance
 
 
-def trace_arc(x: float, y: float, rx: float, ry: float, start: float, end: float, steps: int = 10) -> Stroke:
-    """Part of an ellipse as a polyline; degrees, 0 = right, 90 = down."""
+def trace_arc(centre: Point, radii: Point, span: Point, steps: int = 10) -> Stroke:
+    """Part of an ellipse as a polyline; it spans the degrees from one to the other, 0 = right, 90 = down."""
+    (x, y), (rx, ry), (start, end) = centre, radii, span
     angles = [math.radians(start + (end - start) * step / steps) for step in range(steps + 1)]
     return [(x + rx * math.cos(angle), y + ry * math.sin(angle)) for angle in angles]
 
 
 # The strokes of each digit, one or more styles each: STYLES[digit][style] is a list of strokes.
 STYLES: tuple[tuple[Sequence[Stroke], ...], ...] = (
-    ([trace_arc(0.5, 0.5, 0.5, 0.5, 0, 360, 14)],),
+    ([trace_arc((0.5, 0.5), (0.5, 0.5), (0, 360), 14)],),
     (
         [[(0.5, 0), (0.5, 1)]],
         [[(0.2, 0.25), (0.55, 0), (0.55, 1)]],
         [[(0.2, 0.25), (0.55, 0), (0.55, 1)], [(0.15, 1), (0.95, 1)]],
     ),
     (
-        [[*trace_arc(0.5, 0.28, 0.45, 0.28, -170, 40), (0.05, 1), (1, 1)]],
-        [[*trace_arc(0.5, 0.3, 0.45, 0.3, -160, 60, 8), (0.3, 0.85), (0, 1), (0.4, 0.9), (1, 1)]],
+        [[*trace_arc((0.5, 0.28), (0.45, 0.28), (-170, 40)), (0.05, 1), (1, 1)]],
+        [[*trace_arc((0.5, 0.3), (0.45, 0.3), (-160, 60), 8), (0.3, 0.85), (0, 1), (0.4, 0.9), (1, 1)]],
     ),
     (
-        [trace_arc(0.45, 0.25, 0.45, 0.25, -150, 90, 8), trace_arc(0.45, 0.74, 0.52, 0.26, -90, 150, 8)],
-        [[(0.05, 0), (0.9, 0), (0.4, 0.4)], trace_arc(0.4, 0.7, 0.55, 0.3, -90, 140, 8)],
+        [trace_arc((0.45, 0.25), (0.45, 0.25), (-150, 90), 8), trace_arc((0.45, 0.74), (0.52, 0.26), (-90, 150), 8)],
+        [[(0.05, 0), (0.9, 0), (0.4, 0.4)], trace_arc((0.4, 0.7), (0.55, 0.3), (-90, 140), 8)],
     ),
     (
         [[(0.75, 1), (0.75, 0), (0, 0.68), (1, 0.68)]],
         [[(0.1, 0), (0.05, 0.55), (0.95, 0.55)], [(0.75, 0), (0.75, 1)]],
     ),
     (
-        [[(0.9, 0), (0.15, 0), (0.1, 0.45)], [(0.1, 0.45), *trace_arc(0.42, 0.68, 0.53, 0.32, -110, 140, 9)]],
+        [[(0.9, 0), (0.15, 0), (0.1, 0.45)], [(0.1, 0.45), *trace_arc((0.42, 0.68), (0.53, 0.32), (-110, 140), 9)]],
         [[(0.95, 0), (0.2, 0), (0.1, 0.5), (0.5, 0.4), (0.9, 0.6), (0.8, 0.9), (0.4, 1), (0, 0.9)]],
     ),
     (
-        [[(0.8, 0), (0.4, 0.15), (0.1, 0.5), (0.02, 0.7)], trace_arc(0.5, 0.7, 0.48, 0.3, 0, 360, 12)],
-        [[(0.5, 0), (0.15, 0.35), (0.05, 0.7), *trace_arc(0.5, 0.73, 0.4, 0.27, 150, -190, 10)]],
+        [[(0.8, 0), (0.4, 0.15), (0.1, 0.5), (0.02, 0.7)], trace_arc((0.5, 0.7), (0.48, 0.3), (0, 360), 12)],
+        [[(0.5, 0), (0.15, 0.35), (0.05, 0.7), *trace_arc((0.5, 0.73), (0.4, 0.27), (150, -190), 10)]],
     ),
     (
         [[(0, 0), (1, 0), (0.35, 1)]],
         [[(0, 0), (1, 0), (0.35, 1)], [(0.2, 0.5), (0.95, 0.5)]],
     ),
-    ([trace_arc(0.5, 0.25, 0.4, 0.25, 0, 360, 12), trace_arc(0.5, 0.75, 0.5, 0.25, 0, 360, 12)],),
+    ([trace_arc((0.5, 0.25), (0.4, 0.25), (0, 360), 12), trace_arc((0.5, 0.75), (0.5, 0.25), (0, 360), 12)],),
     (
-        [trace_arc(0.5, 0.3, 0.48, 0.3, 0, 360, 12), [(0.98, 0.3), (0.9, 0.6), (0.6, 0.9), (0.2, 1)]],
-        [trace_arc(0.45, 0.28, 0.42, 0.28, 0, 360, 12), [(0.87, 0.1), (0.87, 1)]],
+        [trace_arc((0.5, 0.3), (0.48, 0.3), (0, 360), 12), [(0.98, 0.3), (0.9, 0.6), (0.6, 0.9), (0.2, 1)]],
+        [trace_arc((0.45, 0.28), (0.42, 0.28), (0, 360), 12), [(0.87, 0.1), (0.87, 1)]],
     ),
 )

@@ -21,16 +21,14 @@ from embasis.data.class_labels import describe_alike, listed, sort_names
 from embasis.data.problem import Side, join_sides, require_classes, require_known, require_labels, require_shape
 from embasis.data.standardise import NOISE, NOISE_NARROW, all_columns, is_coarse, is_constant, measure_columns
 from embasis.data.tables.formats import LARGEST_TABLE
-from embasis.data.tables.read import PathLike, TableData, narrow_table, read_raw, read_table
+from embasis.data.tables.read import TableData, narrow_table, read_raw, read_table
 from embasis.errors import EmbasisWarning, InputDataError, quoted, require
-from embasis.types import Fine, Problem, RejectedFile
+from embasis.types import Fine, PathLike, Problem, RejectedFile
 
 __all__ = ["LARGEST_TABLE", "Finding", "TableData", "check_pair", "load_pair", "order_columns", "read_table"]
 
 SCALES_APART = 100.0
 """`check_pair` warns when the size of a feature differs by more than this factor between the sides."""
-
-
 MOST_COLUMNS = 10
 
 
@@ -53,18 +51,16 @@ def load_pair(
     id: str | None = None,
     forbid_leakage: bool = False,
 ) -> Problem:
-    """A problem from two tables (and a third to score on); labels in the unlabelled one become `hidden`.
+    """A problem from two tables (and a third to score on); labels in the unlabelled one become hidden.
 
     A labelled row among those to score on is a warning, or an error with `forbid_leakage`."""
     first = read_table(labelled, label, id)
     require_label_column(first, label)
     second = read_table(unlabelled, label, id)
     one, two = _table_side(first, first), _table_side(second, first)
-    last = (
-        None
-        if test is None
-        else _scored_side(read_raw(test, label, id), first, label, all_columns((one.fine, two.fine)))
-    )
+    last = None
+    if test is not None:
+        last = _scored_side(read_raw(test, label, id), first, label, all_columns((one.fine, two.fine)))
     sides = join_sides(one, two, test=last)
     notes = [] if last is None else _find_test_leaks(one, two, last, forbid_leakage)
     return replace(sides, columns=first.columns, notes=(*sides.notes, *notes))
@@ -92,11 +88,8 @@ def _describe_shared_rows(one: Side, two: Side) -> str:
     both = set(all_columns([one.fine])) & set(all_columns([two.fine]))
     known = set(_hash_rows(one.x.numpy(), one.fine, both))
     leaked = sum(digest in known for digest in _hash_rows(two.x.numpy(), two.fine, both))
-    return (
-        f"{_count_with_verb(leaked, 'row')} of {two.name} {'is' if leaked == 1 else 'are'} in {one.name} too"
-        if leaked
-        else ""
-    )
+    verb = "is" if leaked == 1 else "are"
+    return f"{_count_units(leaked, 'row')} of {two.name} {verb} in {one.name} too" if leaked else ""
 
 
 def require_label_column(table: TableData, label: str) -> None:
@@ -113,31 +106,28 @@ def require_label_column(table: TableData, label: str) -> None:
 def _table_side(table: TableData, like: TableData) -> Side:
     """A checked table with its columns in the order of `like`."""
     ids = None if table.ids is None else torch.from_numpy(table.ids)
-    x, fine, places = (
-        order_columns(table, like.columns, like.path),
-        table.fine,
-        _column_places(table, like.columns, like.path),
-    )
+    places, fine = _column_places(table, like.columns, like.path), table.fine
     if fine is not None and places is not None:
         moved = torch.tensor([places.index(column) for column in fine.columns.tolist()])
-        order_ = torch.argsort(moved)
-        fine = Fine(moved[order_], fine.values[:, order_])
+        order = torch.argsort(moved)
+        fine = Fine(moved[order], fine.values[:, order])
+    x = table.x if places is None else table.x[:, places]
     return Side(str(table.path), torch.from_numpy(x), table.labels, ids, fine)
 
 
-def order_columns(table: TableData, columns: Sequence[str] | None, owner: PathLike) -> NDArray[Any]:
-    """The features of a table in the order of `columns`, which are those of `owner`."""
-    places = _column_places(table, columns, owner)
+def order_columns(table: TableData, columns: Sequence[str] | None, reference: PathLike) -> NDArray[Any]:
+    """The features of a table in the order of `columns`, which are those of `reference`."""
+    places = _column_places(table, columns, reference)
     ordered: NDArray[Any] = table.x if places is None else table.x[:, places]
     return ordered
 
 
-def _column_places(table: TableData, columns: Sequence[str] | None, owner: PathLike) -> list[int] | None:
+def _column_places(table: TableData, columns: Sequence[str] | None, reference: PathLike) -> list[int] | None:
     """Where the table has each of `columns`; None where it has them in this order."""
     if table.columns is None or columns is None or table.columns == tuple(columns):
         return None
     here, there = set(table.columns), set(columns)
-    missing = f"; only in {owner}: {listed(there - here)}" if there - here else ""
+    missing = f"; only in {reference}: {listed(there - here)}" if there - here else ""
     extra = f"; only in {table.path}: {listed(here - there)}" if here - there else ""
     require(here == there, f"feature columns differ{missing}{extra}")
     position = {name: number for number, name in enumerate(table.columns)}
@@ -154,10 +144,10 @@ def check_pair(
     if first is not None:
         with collect_errors(findings):
             require_label_column(first, label)
-            findings += _check_class_sizes(_labels_only(first), findings)
+            _check_class_sizes(_labels_only(first), findings)
     if first is not None and second is not None:
         if first.labels is not None and second.labels is not None:
-            findings += _check_hidden(_labels_only(second), _labels_only(first), findings)
+            _check_hidden(_labels_only(second), _labels_only(first), findings)
         with collect_errors(findings):
             order_columns(second, first.columns, first.path)
             if first_clean is not None and second_clean is not None:
@@ -185,9 +175,7 @@ def _inspect_table(
     with collect_errors(findings):
         raw = read_raw(path, label, id)
         shape = " × ".join(str(length) for length in raw.x.shape[1:])
-        findings.append(
-            Finding("note", f"{raw.path}: {_count_with_verb(len(raw.x), 'row')} of {shape or 'no'} features")
-        )
+        findings.append(Finding("note", f"{raw.path}: {_count_units(len(raw.x), 'row')} of {shape or 'no'} features"))
         clean = narrow_table(raw)
         findings += [*_check_rows(clean), *_check_spreads(raw)]
     return raw, clean
@@ -200,7 +188,7 @@ def _labels_only(table: TableData) -> Side:
 
 def _check_rows(table: TableData) -> list[Finding]:
     """Constant columns and repeated rows of one table."""
-    found = []
+    findings = []
     flat = table.x.reshape(len(table.x), -1)
     same = (flat == flat[0]).all(0)
     if table.fine is not None:
@@ -209,14 +197,14 @@ def _check_rows(table: TableData) -> list[Finding]:
     constant = np.flatnonzero(same)
     if len(constant) and len(flat) > 1:
         which = f"one value only: {_column_names(constant, table.columns)}"
-        text = f"{table.path}: {_count_with_verb(len(constant), 'column', 'has', 'have')} {which}"
-        found.append(Finding("warning", text))
+        text = f"{table.path}: {_count_units(len(constant), 'column', 'has', 'have')} {which}"
+        findings.append(Finding("warning", text))
     repeated = len(flat) - len(set(_hash_rows(flat, table.fine, all_columns([table.fine]))))
     if repeated:
-        found.append(
-            Finding("warning", f"{table.path}: {_count_with_verb(repeated, 'row', 'repeats', 'repeat')} an earlier row")
+        findings.append(
+            Finding("warning", f"{table.path}: {_count_units(repeated, 'row', 'repeats', 'repeat')} an earlier row")
         )
-    return found
+    return findings
 
 
 def _check_spreads(table: TableData) -> list[Finding]:
@@ -233,61 +221,55 @@ def _check_spreads(table: TableData) -> list[Finding]:
     stored = "the file has float32 numbers, which may have lost it: write them as float64"
     kept = "it is kept in float64 until it is centred; with standardise=none subtract a number near the size first"
     what = stored if np.can_cast(flat.dtype, np.float32) else kept
-    text = f"{_count_with_verb(len(numbers), 'column', 'has', 'have')} a spread that is small beside the size"
+    text = f"{_count_units(len(numbers), 'column', 'has', 'have')} a spread that is small beside the size"
     return [Finding("note", f"{table.path}: {text}: {', '.join(names)}{rest}; {what}")]
 
 
-def _check_class_sizes(side: Side, findings: list[Finding]) -> list[Finding]:
+def _check_class_sizes(side: Side, findings: list[Finding]) -> None:
     """How many rows each class has."""
     for rule in (require_labels, require_classes):
         with collect_errors(findings):
             rule(side)
     counts = Counter(name for name in side.labels or [] if name)
     text = ", ".join(f"{quoted(name)} {counts[name]}" for name in sort_names(counts))
-    found = [Finding("note", f"{side.name}: {len(counts)} classes: {text}")]
-    few = [name for name in counts if counts[name] < 2]
-    if few:
-        found.append(Finding("warning", f"{side.name}: classes with under 2 rows: {listed(few)}"))
+    findings.append(Finding("note", f"{side.name}: {len(counts)} classes: {text}"))
+    if few := [name for name in counts if counts[name] < 2]:
+        findings.append(Finding("warning", f"{side.name}: classes with under 2 rows: {listed(few)}"))
     if text := describe_alike(side.name, counts):
-        found.append(Finding("warning", text))
-    return found
+        findings.append(Finding("warning", text))
 
 
-def _check_hidden(hidden: Side, names: Side, findings: list[Finding]) -> list[Finding]:
+def _check_hidden(hidden: Side, names: Side, findings: list[Finding]) -> None:
     """Labels on the unlabelled side, and classes that do not occur there."""
     with collect_errors(findings):
         require_known(hidden, sort_names(names.classes))
-    known = sum(bool(name) for name in hidden.labels or [])
-    if not known:
-        return []
+    if not (known := sum(bool(name) for name in hidden.labels or [])):
+        return
     text = f"{hidden.name}: {known} of {len(hidden.x)} rows have labels, used for evaluation only"
-    absent = names.classes - hidden.classes
-    found = [Finding("note", text)]
-    found += [Finding("note", f"{hidden.name}: classes without a row: {listed(absent)}")] if absent else []
-    if other := describe_alike(f"{names.name} and {hidden.name}", names.classes, hidden.classes):
-        found.append(Finding("warning", other))
-    return found
+    findings.append(Finding("note", text))
+    if absent := names.classes - hidden.classes:
+        findings.append(Finding("note", f"{hidden.name}: classes without a row: {listed(absent)}"))
+    if text := describe_alike(f"{names.name} and {hidden.name}", names.classes, hidden.classes):
+        findings.append(Finding("warning", text))
 
 
 def _compare_sides(one: Side, two: Side, columns: Sequence[str] | None) -> list[Finding]:
     """Rows on both sides, and features whose size differs hugely."""
-    found = []
+    findings = []
     a, b = (side.x.numpy().reshape(len(side.x), -1).astype(np.float64) for side in (one, two))
     if text := _describe_shared_rows(one, two):
-        found.append(Finding("warning", text))
+        findings.append(Finding("warning", text))
     sizes = np.sqrt(np.mean(a**2, 0)), np.sqrt(np.mean(b**2, 0))
     low, high = np.minimum(*sizes), np.maximum(*sizes)
     apart = np.flatnonzero((low > 0) & (high > SCALES_APART * low))
     if len(apart):
-        text = (
-            f"{_count_with_verb(len(apart), 'column', 'differs', 'differ')} in size by more than {SCALES_APART:g} times"
-        )
+        text = f"{_count_units(len(apart), 'column', 'differs', 'differ')} in size by more than {SCALES_APART:g} times"
         where = f"between {one.name} and {two.name}: {_column_names(apart, columns)}"
-        found.append(Finding("warning", f"{text} {where}"))
-    return found
+        findings.append(Finding("warning", f"{text} {where}"))
+    return findings
 
 
-def _count_with_verb(number: int, unit: str, one: str = "", more: str = "") -> str:
+def _count_units(number: int, unit: str, one: str = "", more: str = "") -> str:
     """A number with its unit and verb: 1 row repeats, 2 rows repeat."""
     return f"{number} {unit} {one}".strip() if number == 1 else f"{number} {unit}s {more}".strip()
 

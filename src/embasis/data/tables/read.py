@@ -36,9 +36,8 @@ from embasis.data.tables.formats import (
     read_csv_rows,
 )
 from embasis.errors import InputDataError, ResourceError, quoted, require, shortened
-from embasis.types import Fine
+from embasis.types import Fine, PathLike
 
-PathLike = str | os.PathLike[str]
 FEATURE_KEYS, LABEL_KEYS, ID_KEYS = ("x", "X", "features", "data"), ("y", "label", "labels"), ("id", "ids")
 
 
