@@ -12,8 +12,7 @@ import pytest
 
 from cli_tables import embasis
 from embasis.benchmark import compare as running
-from embasis.benchmark.ablate import ABLATED_PARTS
-from embasis.benchmark.ablation_table import DEFAULT_RUNS, run_name
+from embasis.benchmark.ablate import ABLATED_PARTS, DEFAULT_RUNS, run_name
 from embasis.methods import METHODS
 from embasis.methods.parts import part_of, replace_parts
 from embasis.storage import atomic

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from embasis.benchmark.ablation_table import (
+from embasis.benchmark.ablate import (
     DEFAULT_RUNS,
     AblatedPart,
     Worth,

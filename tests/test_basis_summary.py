@@ -13,7 +13,7 @@ from embasis.engine.basis_summary import NEAREST, summarise_basis
 from embasis.errors import CorruptError
 from embasis.methods.baselines import SoftmaxLabeller
 from embasis.methods.em_basis import ClassMeans, EMBasisLabeller, Mixture
-from embasis.report.collect import basis_name, pack_basis, read_basis
+from embasis.report.collect import basis_name, pack_basis, read_components
 from embasis.storage import SealedFiles, read_newest
 from embasis.types import Features
 from folder_runs import config, go
@@ -113,7 +113,7 @@ def files_of(run: Path) -> SealedFiles:
 def test_every_round_writes_its_basis_and_the_report_reads_that_of_the_kept_one(run: Path) -> None:
     assert sorted(file.name for file in (run / "basis").iterdir()) == [f"round-{n:03d}.json" for n in range(3)]
     written = json.loads((run / basis_name(2)).read_text())["components"]
-    read = read_basis(files_of(run), 2, {})
+    read = read_components(files_of(run), 2, {})
     assert len(read) == len(written)
     for component, facts in zip(read, written, strict=True):
         assert [list(pair) for pair in component.classes] == facts["classes"]
@@ -126,12 +126,12 @@ def test_every_round_writes_its_basis_and_the_report_reads_that_of_the_kept_one(
 
 
 def test_pictures_are_found_by_the_names_of_rows(run: Path) -> None:
-    name = read_basis(files_of(run), 2, {})[0].nearest[0][0]
-    assert (name, b"picture") in read_basis(files_of(run), 2, {name: b"picture"})[0].nearest
+    name = read_components(files_of(run), 2, {})[0].nearest[0][0]
+    assert (name, b"picture") in read_components(files_of(run), 2, {name: b"picture"})[0].nearest
 
 
 def test_a_run_without_a_basis_has_none(run: Path) -> None:
-    assert read_basis(files_of(run), 77, {}) == ()
+    assert read_components(files_of(run), 77, {}) == ()
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_damaged_file_is_refused_by_its_name(tmp_path: Path, text: str) -> Non
     (tmp_path / "basis").mkdir()
     (tmp_path / basis_name(0)).write_text(text)
     with pytest.raises(CorruptError, match=r"round-000\.json is not "):
-        read_basis(SealedFiles(tmp_path, None), 0, {})
+        read_components(SealedFiles(tmp_path, None), 0, {})
 
 
 def test_sites_of_label_maps_are_not_named() -> None:

@@ -203,8 +203,8 @@ def starred_iou(dataset: str, judged: Evaluation, classes: tuple[str, ...]) -> f
     counted = STARRED.get(dataset)
     if counted is None or not judged.class_iou:
         return None
-    found = [iou for name, iou in zip(classes, judged.class_iou, strict=True) if name in counted and iou is not None]
-    return sum(found) / len(found) if found else None
+    values = [iou for name, iou in zip(classes, judged.class_iou, strict=True) if name in counted and iou is not None]
+    return sum(values) / len(values) if values else None
 
 
 def class_accuracy(judged: Evaluation) -> tuple[float | None, ...]:

@@ -39,8 +39,8 @@ def paper_table(dataset: str, rows: Sequence[RunScore]) -> str | None:
     marks = {len(lines): f"ours, {_seed_text(table, rows)}:"} if ours else {}
     for method, stats in ours.items():
         lines += _stat_lines(visible(method), stats, inline)
-    for words, group in ((PUBLISHED_HEADING, table.rows), (ELSEWHERE_HEADING, table.elsewhere)):
-        marks |= {len(lines): words} if group else {}
+    for heading, group in ((PUBLISHED_HEADING, table.rows), (ELSEWHERE_HEADING, table.elsewhere)):
+        marks |= {len(lines): heading} if group else {}
         lines += [[row.name, *_published_cells(row, inline, f"{{}}{PLUS_MINUS}{{}}")] for row in group]
     return "\n".join(
         [
@@ -59,7 +59,7 @@ def paper_markdown(dataset: str, rows: Sequence[RunScore]) -> str | None:
     if table is None:
         return None
     header = ["method", *(name.replace("*", "\\*") for name in (*table.columns, *table.means))]
-    ours = [[escape_markdown(name), *(_format_cell(s, f"{{}} {PLUS_MINUS} {{}}") for s in stats)]
+    ours = [[escape_markdown(name), *(_format_mean(s, f"{{}} {PLUS_MINUS} {{}}") for s in stats)]
             for name, stats in _our_stats(table, rows).items()]  # fmt: skip
     theirs = [[escape_markdown(row.name), *_published_cells(row, True, f"{{}} {PLUS_MINUS} {{}}")]
               for row in (*table.rows, *table.elsewhere)]  # fmt: skip
@@ -93,12 +93,12 @@ def _measure(table: PublishedTable) -> str:
 
 def _our_stats(table: PublishedTable, rows: Sequence[RunScore]) -> dict[str, list[Stat]]:
     """A method's stat of each column, then those of the means."""
-    found = {}
+    stats = {}
     for method, seeds in _by_seed(table, rows).items():
         columns = [[seed[key] for seed in seeds if key in seed] for key in table.keys]
         means = [_means(seeds, _averaged(table, number)) for number in range(len(table.means))]
-        found[method] = [Stat.of(values) for values in (*columns, *means)]
-    return found
+        stats[method] = [Stat.of(values) for values in (*columns, *means)]
+    return stats
 
 
 def _averaged(table: PublishedTable, number: int) -> list[str]:
@@ -114,15 +114,15 @@ def _means(seeds: Sequence[dict[str, float]], keys: Sequence[str]) -> list[float
 
 def _by_seed(table: PublishedTable, rows: Sequence[RunScore]) -> dict[str, list[dict[str, float]]]:
     """Method → for each seed, the value of each column in per cent."""
-    found: dict[str, dict[int, dict[str, float]]] = {}
+    by_method: dict[str, dict[int, dict[str, float]]] = {}
     for row in rows:
         if row.dataset == table.dataset:
             accuracies = dict(zip(row.class_names, row.class_accuracy, strict=True))
             classes = row.ious if _is_iou(table) else accuracies
             cells = {row.pair: row.accuracy} if table.kind == "pairs" else classes
             known = {key: 100 * value for key, value in cells.items() if value is not None}
-            found.setdefault(row.method, {}).setdefault(row.seed, {}).update(known)
-    return {method: list(seeds.values()) for method, seeds in found.items()}
+            by_method.setdefault(row.method, {}).setdefault(row.seed, {}).update(known)
+    return {method: list(seeds.values()) for method, seeds in by_method.items()}
 
 
 def _seed_text(table: PublishedTable, rows: Sequence[RunScore]) -> str:
@@ -137,7 +137,7 @@ def _format_percent(value: float | None) -> str:
     return DASH if value is None else f"{value:.1f}".replace("100.0", "100")
 
 
-def _format_cell(stat: Stat, form: str) -> str:
+def _format_mean(stat: Stat, form: str) -> str:
     return (
         _format_percent(stat.mean)
         if stat.std is None
@@ -148,7 +148,7 @@ def _format_cell(stat: Stat, form: str) -> str:
 def _stat_lines(name: str, stats: Sequence[Stat], inline: bool) -> list[list[str]]:
     """± beside the mean, or below it where columns are narrow."""
     if inline:
-        return [[name, *(_format_cell(stat, f"{{}}{PLUS_MINUS}{{}}") for stat in stats)]]
+        return [[name, *(_format_mean(stat, f"{{}}{PLUS_MINUS}{{}}") for stat in stats)]]
     below = ["" if stat.std is None else PLUS_MINUS + _format_percent(stat.std) for stat in stats]
     return [[name, *(_format_percent(stat.mean) for stat in stats)], *([["", *below]] if any(below) else [])]
 
@@ -186,16 +186,16 @@ def _column_blocks(count: int, parts: int) -> list[range]:
 
 
 def _take_block(lines: list[list[str]], marks: dict[int, str], part: range) -> tuple[list[list[str]], dict[int, str]]:
-    """Some columns of the table, with the words before its rows."""
+    """Some columns of the table, with the mark before its rows."""
     kept: list[list[str]] = []
-    said: dict[int, str] = {}
+    kept_marks: dict[int, str] = {}
     for number, line in enumerate(lines):
         if number in marks:
-            said[len(kept)] = marks[number]
+            kept_marks[len(kept)] = marks[number]
         cells = [line[i] for i in part]
         if number == 0 or any(cell not in ("", DASH) for cell in cells):
             kept.append([line[0], *cells])
-    return kept, {number: words for number, words in said.items() if number < len(kept)}
+    return kept, {number: mark for number, mark in kept_marks.items() if number < len(kept)}
 
 
 def _align_lines(lines: list[list[str]], marks: dict[int, str]) -> list[str]:

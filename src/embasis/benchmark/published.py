@@ -70,8 +70,8 @@ class PublishedTable:
 
 def find_published(dataset: str) -> PublishedTable | None:
     """The published table of a data set, None where there is none."""
-    found = read_published().get(dataset)
-    return None if found is None else _parse_table(dataset, found)
+    raw = read_published().get(dataset)
+    return None if raw is None else _parse_table(dataset, raw)
 
 
 def read_published() -> dict[str, Any]:

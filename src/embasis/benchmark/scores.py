@@ -200,7 +200,7 @@ def best_methods(summaries: Sequence[Summary]) -> set[tuple[str, str]]:
 
 
 def averaging_note(summaries: Sequence[Summary]) -> str:
-    """What the numbers are averages of; said per method where methods differ."""
+    """What the numbers are averages of; one sentence for each method where they differ."""
     groups: dict[str, list[str]] = {}
     for summary in summaries:
         groups.setdefault(summary.averaged, []).append(f"{visible(summary.method)} on {visible(summary.dataset)}")

@@ -29,7 +29,7 @@ from embasis.errors import visible
 from embasis.report.charts import progress_panel
 from embasis.report.page import Page, render_page
 from embasis.report.run_view import RunView
-from embasis.report.summary import DASH, PageTable, Panel, format_score, format_share, numbers_table, run_title
+from embasis.report.summary import DASH, PageTable, Panel, format_decimals, format_share, numbers_table, run_title
 from embasis.report.svg import (
     LARGE_CHART,
     Axes,
@@ -177,7 +177,6 @@ def latex_table(summaries: Sequence[Summary]) -> str:
 
 
 MOST_DRAWN_RUNS = 12
-
 """A comparison draws at most so many runs."""
 
 
@@ -214,8 +213,8 @@ def runs_table(runs: Sequence[RunView]) -> PageTable:
         truth = record.evaluation if record else None
         row = [f"{i}. {run_title(view)}", view.status, str(len(view.rounds) - 1), str(view.best_round)]
         row.append(format_share(record.trusted, record.unlabelled) if record else DASH)
-        row += [format_score(truth.mean_iou if truth else None)] if maps else []
-        rows.append([*row, format_score(truth.accuracy if truth else None)])
+        row += [format_decimals(truth.mean_iou if truth else None)] if maps else []
+        rows.append([*row, format_decimals(truth.accuracy if truth else None)])
     measures = ("mean IoU", "accuracy") if maps else ("accuracy",)
     return PageTable("Runs", ("run", "status", "rounds", "kept", "trusted", *measures), rows, note)
 
@@ -228,14 +227,14 @@ def comparison_panels(summaries: Sequence[Summary], runs: Sequence[RunView]) -> 
     title = measure[:1].upper() + measure[1:]
     pictures = list[str]()
     for dataset, group in group_by_dataset(summaries).items():
-        said = "; ".join(f"{s.method} {format_stat('', s.stats[ranked[dataset]])}" for s in group)
-        pictures.append(draw_comparison(group, f"{_headline_name(group)} on {dataset}: {said}."))
+        means = "; ".join(f"{s.method} {format_stat('', s.stats[ranked[dataset]])}" for s in group)
+        pictures.append(draw_comparison(group, f"{_headline_name(group)} on {dataset}: {means}."))
     table = numbers_table(["method", "data set", measure, "seeds"], rows, title)
-    found = [Panel(title, pictures, averaging_note(summaries), table, wide=True)] if rows else []
+    panels = [Panel(title, pictures, averaging_note(summaries), table, wide=True)] if rows else []
     for i, view in enumerate(runs[:MOST_DRAWN_RUNS], 1):
         if view.rounds:
-            found.append(progress_panel(view, f"Run {i}: {run_title(view)}"))
-    return found
+            panels.append(progress_panel(view, f"Run {i}: {run_title(view)}"))
+    return panels
 
 
 def draw_comparison(group: Sequence[Summary], label: str) -> str:
@@ -256,14 +255,14 @@ def draw_comparison(group: Sequence[Summary], label: str) -> str:
         if stat.mean is None:
             continue
         spread = "" if stat.std is None else f" {PLUS_MINUS} {format_metric('accuracy', stat.std)}"
-        told = format_metric("accuracy", stat.mean) + spread
-        body.append(draw_text(width - 2, y, told, "end strong" if first else "end quiet"))
+        value = format_metric("accuracy", stat.mean) + spread
+        body.append(draw_text(width - 2, y, value, "end strong" if first else "end quiet"))
         series, reach = (1, stat.std or 0.0) if first else (0, stat.std or 0.0)
         body.append(
             draw_line(axes.across(stat.mean - reach), y + 10, axes.across(stat.mean + reach), y + 10, f"l s{series}")
         )
         body.append(
-            make_element("g", {}, draw_point(series, axes.across(stat.mean), y + 10, 5, f"{summary.method}: {told}"))
+            make_element("g", {}, draw_point(series, axes.across(stat.mean), y + 10, 5, f"{summary.method}: {value}"))
         )
     return draw_chart(width, axes.bottom + 42, label, body, "dots")
 

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from embasis import config as settings
-from embasis.benchmark.ablate import run_ablation, select_parts
-from embasis.benchmark.ablation_table import (
+from embasis.benchmark.ablate import (
     Ablation,
     ablation_columns,
     ablation_markdown,
     ablation_page_table,
     ablation_text,
+    run_ablation,
+    select_parts,
     summarise_ablation,
 )
 from embasis.benchmark.compare import count_pairs

@@ -14,7 +14,7 @@ import numpy as np
 
 from embasis.report.class_charts import balance_panel, confusion_panel
 from embasis.report.run_view import RunView
-from embasis.report.summary import Panel, format_number, format_score, format_share, numbers_table, truth_unit
+from embasis.report.summary import Panel, format_decimals, format_number, format_share, numbers_table, truth_unit
 from embasis.report.svg import (
     LARGE_CHART,
     SMALL_CHART,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from embasis.types import Evaluation, RoundRecord
 
 MOST_MARKS = 24
-
 """A curve has at most so many marks, and one at its end."""
 
 
@@ -69,19 +68,19 @@ class LineChart:
     diagonal: bool = False
 
 
-def draw_lines(found: Sequence[Series], field: LineChart, first_series: int = 0) -> str:
+def draw_lines(series: Sequence[Series], field: LineChart, first_series: int = 0) -> str:
     """Lines with marks over a grid; series are counted from `first_series` on."""
     width, height = field.size
     parts, top = list[str](), 14.0
     if field.title:
         parts.append(draw_text(2, top, field.title, "title"))
         top += 19
-    if len(found) > 1:
-        drawn, tall = draw_key([one.name for one in found], 2, top, width, first_series)
+    if len(series) > 1:
+        drawn, tall = draw_key([line.name for line in series], 2, top, width, first_series)
         parts.append(drawn)
         top += tall
-    ys = [y for one in found for _, y in one.places if y is not None and is_drawable(y)]
-    xs = [x for one in found for x, _ in one.places]
+    ys = [y for line in series for _, y in line.places if y is not None and is_drawable(y)]
+    xs = [x for line in series for x, _ in line.places]
     y_range, x_range = field.y or pad_range(ys), field.x or pad_range(xs, 0.04)
     axes = Axes(x_range, y_range, 52, top, width - 10, height - 40)
     x_steps = [x for x in choose_ticks(*x_range, 6) if not field.whole or x == round(x)]
@@ -92,8 +91,8 @@ def draw_lines(found: Sequence[Series], field: LineChart, first_series: int = 0)
     if field.upright is not None and x_range[0] <= field.upright <= x_range[1]:
         place = axes.across(field.upright)
         parts.append(draw_line(place, axes.top - 4, place, axes.bottom, "kept"))
-    for series, one in enumerate(found, first_series):
-        parts.append(_draw_series(one, series, axes))
+    for number, line in enumerate(series, first_series):
+        parts.append(_draw_series(line, number, axes))
     return draw_chart(width, height, field.label, parts)
 
 
@@ -137,7 +136,7 @@ def draw_histogram(bars: Histogram) -> str:
         axes.grid(choose_ticks(low, high, 5), y_steps, (False, False), bars.x_name),
     ]
     hits = list[str]()
-    for (a, b), said, left, right in zip(bars.counts, bars.texts, bars.edges[:-1], bars.edges[1:], strict=True):
+    for (a, b), text, left, right in zip(bars.counts, bars.texts, bars.edges[:-1], bars.edges[1:], strict=True):
         x, wide = axes.across(left), axes.across(right) - axes.across(left)
         if not a + b:
             continue
@@ -145,12 +144,11 @@ def draw_histogram(bars: Histogram) -> str:
         parts.append(draw_box(x + 0.7, first, wide - 1.4, axes.bottom - first, "b s1") if a else "")
         parts.append(draw_box(x + 0.7, second, wide - 1.4, first - second, "b s2") if b else "")
         place = {"x": x, "y": axes.top, "width": wide, "height": axes.bottom - axes.top}
-        hits.append(draw_mark("rect", place, said, "hit"))
+        hits.append(draw_mark("rect", place, text, "hit"))
     return draw_chart(width, height, bars.label, [*parts, make_element("g", {}, "".join(hits))], "bars")
 
 
 TRUSTED_SIDES = ("trusted", "not trusted")
-
 RIGHT_SIDES = ("right", "wrong")
 
 
@@ -160,8 +158,8 @@ def run_panels(view: RunView) -> list[Panel]:
     curves = evaluated_rounds(view)
     if curves:
         panels += [reliability_panel(curves, truth_unit(view)), risk_coverage_panel(curves)]
-    if (found := uncertainty_panel(view)) is not None:
-        panels.append(found)
+    if (panel := uncertainty_panel(view)) is not None:
+        panels.append(panel)
     if view.rounds and view.classes:
         panels.append(balance_panel(view))
     if curves:
@@ -171,11 +169,11 @@ def run_panels(view: RunView) -> list[Panel]:
 
 def evaluated_rounds(view: RunView) -> list[tuple[str, Evaluation]]:
     """The first, the last and the kept round, as far as they are different and have true labels."""
-    found = [record for record in view.rounds if record.evaluation is not None and record.evaluation.rows > 0]
-    if not found:
+    evaluated = [record for record in view.rounds if record.evaluation is not None and record.evaluation.rows > 0]
+    if not evaluated:
         return []
-    chosen: dict[int, RoundRecord] = {record.round: record for record in (found[0], found[-1])}
-    if view.kept is not None and view.kept in found:
+    chosen: dict[int, RoundRecord] = {record.round: record for record in (evaluated[0], evaluated[-1])}
+    if view.kept is not None and view.kept in evaluated:
         chosen[view.kept.round] = view.kept
     kept = view.best_round
     names = {number: f"round {number}" + (" (kept)" if number == kept else "") for number in chosen}
@@ -186,7 +184,7 @@ def round_series(rounds: Sequence[RoundRecord]) -> list[tuple[str, dict[str, lis
     """What `progress` draws: titles with their lines, one value per round."""
 
     def column(value: Callable[[Evaluation], float | None], side: str) -> list[float | None]:
-        return [None if (found := getattr(r, side)) is None else value(found) for r in rounds]
+        return [None if (evaluation := getattr(r, side)) is None else value(evaluation) for r in rounds]
 
     accuracy = {
         "labels": column(lambda e: e.accuracy, "evaluation"),
@@ -203,30 +201,30 @@ def round_series(rounds: Sequence[RoundRecord]) -> list[tuple[str, dict[str, lis
         "test set": column(lambda e: e.mean_iou, "test"),
     }
     of_maps = any(value is not None for values in overlap.values() for value in values)
-    found: list[tuple[str, dict[str, list[float | None]]]] = [
+    tracks: list[tuple[str, dict[str, list[float | None]]]] = [
         ("Mean IoU", overlap),
         ("Pixel accuracy" if of_maps else "Accuracy", accuracy),
         ("Trusted share", trust),
         ("Changed labels", {"changed": [r.changed for r in rounds]}),
     ]
     for name in dict.fromkeys(key for r in rounds for key in r.scores):
-        found.append((f"Label-free: {name.replace('_', ' ')}", {name: [r.scores.get(name) for r in rounds]}))
-    kept = [(title, {k: v for k, v in part.items() if any(x is not None for x in v)}) for title, part in found]
+        tracks.append((f"Label-free: {name.replace('_', ' ')}", {name: [r.scores.get(name) for r in rounds]}))
+    kept = [(title, {k: v for k, v in part.items() if any(x is not None for x in v)}) for title, part in tracks]
     return [(title, part) for title, part in kept if part]
 
 
 def progress_panel(view: RunView, title: str = "Round by round") -> Panel:
     """A small picture for each measure, over the rounds."""
-    found, numbers = round_series(view.rounds), [record.round for record in view.rounds]
-    names = [name if len(part) == 1 else f"{track}: {name}" for track, part in found for name in part]
-    columns = [values for _, part in found for values in part.values()]
+    tracks, numbers = round_series(view.rounds), [record.round for record in view.rounds]
+    names = [name if len(part) == 1 else f"{track}: {name}" for track, part in tracks for name in part]
+    columns = [values for _, part in tracks for values in part.values()]
     rows = [[str(number), *(format_number(values[i]) for values in columns)] for i, number in enumerate(numbers)]
     text = "Label-free scores: higher is better."
     text += " The dotted upright line is the round kept, chosen without true labels." if view.kept else ""
     measures, them = ("Mean IoU and accuracy are", "them") if view.on_maps else ("Accuracy is", "it")
     truth = any(record.evaluation for record in view.rounds)
     text += f" {measures} for your eyes only: no choice is made with {them}." if truth else ""
-    pictures = [draw_round_series(track, part, numbers, view) for track, part in found]
+    pictures = [draw_round_series(track, part, numbers, view) for track, part in tracks]
     return Panel(title, pictures, text, numbers_table(["round", *names], rows, title), wide=True)
 
 
@@ -264,17 +262,17 @@ def reliability_points(evaluation: Evaluation) -> list[tuple[int, float, float]]
 
 def reliability_panel(curves: Sequence[tuple[str, Evaluation]], unit: str = "rows") -> Panel:
     """Stated against true confidence."""
-    found = {name: reliability_points(evaluation) for name, evaluation in curves}
+    points_by_round = {name: reliability_points(evaluation) for name, evaluation in curves}
     rows = [
-        [name, f"{n:,}", format_score(c), format_score(right)]
-        for name, points in found.items()
+        [name, f"{n:,}", format_decimals(c), format_decimals(right)]
+        for name, points in points_by_round.items()
         for n, c, right in points
     ]
-    errors = "; ".join(f"{name} has a calibration error of {format_score(e.ece)}" for name, e in curves)
+    errors = "; ".join(f"{name} has a calibration error of {format_decimals(e.ece)}" for name, e in curves)
     text = (
         "Does a label that says 90% hold in 90% of cases? On the diagonal it does; below it the labels are too sure. "
         f"A larger mark stands for more {unit}. "
-        + "; ".join(f"{name}: ECE {format_score(e.ece)}" for name, e in curves)
+        + "; ".join(f"{name}: ECE {format_decimals(e.ece)}" for name, e in curves)
         + "."
     )
     drawn = [
@@ -282,12 +280,12 @@ def reliability_panel(curves: Sequence[tuple[str, Evaluation]], unit: str = "row
             name,
             [(stated, right) for _, stated, right in points],
             [
-                f"{name}: {n:,} {unit} say {format_score(stated)}, {format_score(right)} are right"
+                f"{name}: {n:,} {unit} say {format_decimals(stated)}, {format_decimals(right)} are right"
                 for n, stated, right in points
             ],
             [2.5 + 7 * (n / max(sum(m for m, _, _ in points), 1)) ** 0.5 for n, _, _ in points],
         )
-        for name, points in found.items()
+        for name, points in points_by_round.items()
     ]
     label = f"Reliability diagram: share right against stated confidence. {errors}."
     field = LineChart(
@@ -304,13 +302,15 @@ def risk_coverage_panel(curves: Sequence[tuple[str, Evaluation]]) -> Panel:
     for name, e in curves:
         points = e.risk_coverage
         step = max(1, -(-len(points) // 12))
-        rows += [[name, format_score(share), format_score(risk)] for share, risk in (*points[:-1:step], *points[-1:])]
+        rows += [
+            [name, format_decimals(share), format_decimals(risk)] for share, risk in (*points[:-1:step], *points[-1:])
+        ]
         ends.append(f"{name}: {_error_share(e, 0.5)} in the surest half, {_error_share(e, 1.0)} in all")
         texts = [f"{name}: of the surest {share:.0%}, {risk:.1%} are wrong" for share, risk in points]
         drawn.append(Series(name, points, texts))
         kept = [f"{p:.0%} are right among the surest {format_share(c, 1)}" for p, c in e.coverage if c is not None]
         kept += [f"{p:.0%} are right in no part" for p, c in e.coverage if c is None]
-        area = [f"area {format_score(e.aurc)}"] if e.aurc is not None else []
+        area = [f"area {format_decimals(e.aurc)}"] if e.aurc is not None else []
         facts += [f"{name}: {', '.join([*area, *kept])}."] if area or kept else []
     text = "Errors among the labels kept when the least sure are dropped first. Low at the left: the uncertainty works."
     label = f"Risk–coverage curves, share of errors. {'; '.join(ends)}."
@@ -331,43 +331,43 @@ def risk_coverage_panel(curves: Sequence[tuple[str, Evaluation]]) -> Panel:
 
 def _error_share(evaluation: Evaluation, share: float) -> str:
     points = evaluation.risk_coverage
-    return format_score(min(points, key=lambda point: abs(point[0] - share))[1] if points else None)
+    return format_decimals(min(points, key=lambda point: abs(point[0] - share))[1] if points else None)
 
 
 def count_histograms(labels: dict[str, list[Any]]) -> list[tuple[str, list[float], list[tuple[int, int]]]]:
     """(title, bin edges, (trusted, not trusted) of each bin) of probability and variance."""
     trusted = np.asarray(labels["trusted"], dtype=bool)
     variance = np.asarray(labels["between"], dtype=float) + np.asarray(labels["within"], dtype=float)
-    found = []
+    histograms = []
     for title, values in (("probability", np.asarray(labels["probability"], float)), ("variance", variance)):
         fine = np.isfinite(values)
         low, high = (values[fine].min(), values[fine].max()) if fine.any() else (0.0, 1.0)
         edges = np.linspace(low, high if high > low else low + 1e-3, 21)
         yes, no = (np.histogram(values[fine & side], edges)[0].tolist() for side in (trusted, ~trusted))
-        found.append((title, edges.tolist(), list(zip(yes, no, strict=True))))
-    return found
+        histograms.append((title, edges.tolist(), list(zip(yes, no, strict=True))))
+    return histograms
 
 
 def uncertainty_panel(view: RunView) -> Panel | None:
     """Probability and variance of trusted and other labels, uncertainty of right and wrong ones."""
-    labels, found = view.labels or {}, list[tuple[str, list[float], list[tuple[int, int]], tuple[str, str]]]()
+    labels, histograms = view.labels or {}, list[tuple[str, list[float], list[tuple[int, int]], tuple[str, str]]]()
     if labels.get("trusted") and all(name in labels for name in ("probability", "between", "within")):
         assert view.labels is not None
-        found += [(name, edges, counts, TRUSTED_SIDES) for name, edges, counts in count_histograms(view.labels)]
+        histograms += [(name, edges, counts, TRUSTED_SIDES) for name, edges, counts in count_histograms(view.labels)]
     curves = evaluated_rounds(view)
     judged_round, last = curves[-1] if curves else ("", None)
     if last is not None and last.spread:
         edges = [0.0, *(edge for edge, _, _ in last.spread)]
-        found.append(("uncertainty", edges, [(right, wrong) for _, right, wrong in last.spread], RIGHT_SIDES))
-    if not found:
+        histograms.append(("uncertainty", edges, [(right, wrong) for _, right, wrong in last.spread], RIGHT_SIDES))
+    if not histograms:
         return None
     rows = [
         [f"{name}, {sides[0]} or {sides[1]}", f"{low:.3g} – {high:.3g}", f"{a:,}", f"{b:,}"]
-        for name, edges, counts, sides in found
+        for name, edges, counts, sides in histograms
         for low, high, (a, b) in zip(edges[:-1], edges[1:], counts, strict=True)
         if a + b
     ]
-    pictures = [_draw_label_histogram(name, edges, counts, sides) for name, edges, counts, sides in found]
+    pictures = [_draw_label_histogram(name, edges, counts, sides) for name, edges, counts, sides in histograms]
     text = (
         "Labels of the last round. Variance is the sum of its two parts, between and within components."
         if labels

@@ -21,11 +21,8 @@ from embasis.report.svg import (
 )
 
 MOST_MARKED_CELLS = 60
-
 """A picture of many classes has a mark on so many cells."""
-
 MOST_TIMED_ROUNDS = 24
-
 """A picture of times shows at most so many rounds, the last ones."""
 
 
@@ -39,19 +36,19 @@ class BarRow:
     """(series, length, text)"""
 
 
-def draw_bars(found: Sequence[BarRow], label: str, names: Sequence[str]) -> str:
+def draw_bars(rows: Sequence[BarRow], label: str, names: Sequence[str]) -> str:
     """A bar for each row, below its name; `names` are those of the series."""
     width = float(LARGE_CHART[0])
     drawn, tall = draw_key(names, 2, 14, width, 1, filled=True) if len(names) > 1 else ("", 0.0)
-    most = max((sum(length for _, length, _ in row.parts) for row in found), default=0.0) or 1.0
+    most = max((sum(length for _, length, _ in row.parts) for row in rows), default=0.0) or 1.0
     body, y = [drawn], tall + (22.0 if tall else 14.0)
-    for row in found:
+    for row in rows:
         body += [draw_text(2, y, shorten_name(row.name, 40)), draw_text(width - 2, y, row.value, "end quiet")]
         x, pieces = 2.0, list[str]()
-        for series, length, said in row.parts:
+        for series, length, text in row.parts:
             wide = (width - 4) * length / most
             pieces.append(
-                draw_mark("rect", {"x": x, "y": y + 5, "width": max(wide, 1.0), "height": 9}, said, f"b s{series}")
+                draw_mark("rect", {"x": x, "y": y + 5, "width": max(wide, 1.0), "height": 9}, text, f"b s{series}")
             )
             x += wide
         body.append(make_element("g", {}, "".join(pieces)))
@@ -150,23 +147,23 @@ def _cell_texts(
 
 def draw_components(view: RunView) -> str:
     """A bar for each class, a piece for each component for which it is the likeliest."""
-    found: dict[str, list[tuple[int, Component]]] = {name: [] for name in view.classes}
+    by_class: dict[str, list[tuple[int, Component]]] = {name: [] for name in view.classes}
     for number, component in enumerate(view.basis):
-        found.setdefault(component.classes[0][0], []).append((number, component))
-    sums = {name: sum(component.share for _, component in parts) for name, parts in found.items()}
-    largest = set(sorted(found, key=lambda name: -sums[name])[:NAMED_CLASSES])
-    shown = [
+        by_class.setdefault(component.classes[0][0], []).append((number, component))
+    sums = {name: sum(component.share for _, component in parts) for name, parts in by_class.items()}
+    largest = set(sorted(by_class, key=lambda name: -sums[name])[:NAMED_CLASSES])
+    bars = [
         BarRow(
             name,
             format_share(sums[name], 1) if parts else "no component",
             [(1, component.share, _component_text(number, component)) for number, component in parts],
         )
-        for name, parts in found.items()
+        for name, parts in by_class.items()
         if name in largest
     ]
     most = max(sums, key=lambda name: sums[name])
     label = f"{len(view.basis)} components by their likeliest class. Largest: {most}, {sums[most]:.1%}."
-    return draw_bars(shown, label, [])
+    return draw_bars(bars, label, [])
 
 
 def _component_text(number: int, component: Component) -> str:
@@ -177,12 +174,12 @@ def _component_text(number: int, component: Component) -> str:
 def cost_panel(view: RunView) -> Panel:
     """Seconds of each stage, round by round."""
     stages = list(dict.fromkeys(str(row["stage"]) for row in view.timings))
-    found: dict[int, dict[str, float]] = {}
+    rounds: dict[int, dict[str, float]] = {}
     for row in view.timings:
-        times = found.setdefault(int(row["round"]), {})
+        times = rounds.setdefault(int(row["round"]), {})
         times[str(row["stage"])] = times.get(str(row["stage"]), 0.0) + float(row["seconds"])
-    total = sum(sum(times.values()) for times in found.values())
-    shown = [
+    total = sum(sum(times.values()) for times in rounds.values())
+    bars = [
         BarRow(
             f"round {number}",
             format_seconds(sum(times.values())),
@@ -192,19 +189,19 @@ def cost_panel(view: RunView) -> Panel:
                 if stage in times
             ],
         )
-        for number, times in sorted(found.items())[-MOST_TIMED_ROUNDS:]
+        for number, times in sorted(rounds.items())[-MOST_TIMED_ROUNDS:]
     ]
-    sums = {stage: sum(times.get(stage, 0.0) for times in found.values()) for stage in stages}
-    said = "; ".join(
+    sums = {stage: sum(times.get(stage, 0.0) for times in rounds.values()) for stage in stages}
+    stage_texts = "; ".join(
         f"{stage} {format_seconds(seconds)}, {format_share(seconds, total)}" for stage, seconds in sums.items()
     )
     rows = [
         [str(number), stage, f"{times[stage]:.2f}"]
-        for number, times in sorted(found.items())
+        for number, times in sorted(rounds.items())
         for stage in stages
         if stage in times
     ]
-    text = f"{format_seconds(total)} in all: {said}."
+    text = f"{format_seconds(total)} in all: {stage_texts}."
     title = "Where the time went"
-    picture = draw_bars(shown, f"Times of the rounds. {text}", stages)
+    picture = draw_bars(bars, f"Times of the rounds. {text}", stages)
     return Panel(title, [picture], text, numbers_table(["round", "stage", "seconds"], rows, title))

@@ -49,7 +49,6 @@ MOST_EXAMPLES, THUMBNAIL_SIDE, PNG_SIDE, JPEG_QUALITY = 800, 96, 32, 80
 LARGEST_BASIS_FILE, LARGEST_INDEX_FILE, LARGEST_COPY_FILE = 2**24, 2**20, 2**22
 LARGEST_GALLERY_FILE = 2 * MOST_PICTURE_BYTES
 """Bytes of such files that are read."""
-
 PixelReader = Callable[[int], Tensor | None]
 """uint8 (3, H, W) of a row; None when it cannot be read any more."""
 
@@ -258,7 +257,7 @@ def view_generation(
         environment=environment,
         rounds=rounds,
         timings=facts["timings"],
-        labels=read_labels(files, shown),
+        labels=read_label_columns(files, shown),
         status=str(facts["progress"]["status"]),
         best_round=kept,
         classes=tuple(facts["classes"]),
@@ -268,7 +267,7 @@ def view_generation(
         palette=read_palette(facts),
         pictures=int((facts.get("maps") or {}).get("pictures", 0)),
         items=items,
-        basis=read_basis(files, kept, pictures),
+        basis=read_components(files, kept, pictures),
         refused=refused,
     )
 
@@ -285,7 +284,7 @@ def kept_round(facts: Mapping[str, Any]) -> int:
     return int(facts["progress"]["best_round"]) if collapsed else shown_round(facts)
 
 
-def read_labels(files: SealedFiles, number: int) -> dict[str, list[Any]] | None:
+def read_label_columns(files: SealedFiles, number: int) -> dict[str, list[Any]] | None:
     """The columns of a round's labels; None for label maps, and before the first round has ended."""
     name = labels_name(number)
     return files.table(name) if name in files else None
@@ -306,7 +305,7 @@ def explain_malformed(what: str) -> Iterator[None]:
         raise CorruptError(f"{what}: {error}") from error
 
 
-def read_basis(files: SealedFiles, number: int, pictures: Mapping[str, bytes]) -> tuple[Component, ...]:
+def read_components(files: SealedFiles, number: int, pictures: Mapping[str, bytes]) -> tuple[Component, ...]:
     """The components of a round, with small pictures of their nearest rows; none where none are stored."""
     name = basis_name(number)
     if name not in files or not (files.path / name).exists():  # a user may have deleted it

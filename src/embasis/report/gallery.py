@@ -1,4 +1,4 @@
-"""Pictures of a run: of label maps what the network saw, said and trusted; of others the surest and the least sure.
+"""Pictures of a run: of label maps a few with their labels, variance and trust; of others the surest and least sure.
 
 Only what begins as a PNG or JPEG file does is shown, at most EACH of a class and kind, and BYTES in all: base64 makes
 8 MB of them, so a page stays below 10 MB.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from embasis.report.class_charts import draw_components
 from embasis.report.run_view import Component, MapExample, RowExample, RunView
-from embasis.report.summary import PageTable, format_score, format_share, numbers_table
+from embasis.report.summary import PageTable, format_decimals, format_share, numbers_table
 
 PNG_START = b"\x89PNG\r\n\x1a\n"
 THUMBNAILS_EACH = 8
@@ -76,8 +76,8 @@ def map_gallery(view: RunView) -> MapGallery | None:
 
 
 def _make_strip(shown: MapExample) -> MapStrip:
-    found = ((kind, name, what, getattr(shown, kind)) for kind, name, what in TILES)
-    tiles = [_make_tile(shown.name, kind, name, what, data) for kind, name, what, data in found if is_png(data)]
+    given = ((kind, name, what, getattr(shown, kind)) for kind, name, what in TILES)
+    tiles = [_make_tile(shown.name, kind, name, what, data) for kind, name, what, data in given if is_png(data)]
     return MapStrip(shown.name, shown.why, tuple(tiles))
 
 
@@ -89,7 +89,7 @@ def _make_tile(picture: str, kind: str, name: str, what: str, data: bytes) -> Ti
 
 @dataclass(frozen=True)
 class Thumbnail:
-    """A small picture; `said` stands below it, and `correct` where the label is known to be wrong."""
+    """A small picture; `caption` stands below it, and `correct` where the label is known to be wrong."""
 
     uri: str
     alt: str
@@ -131,17 +131,17 @@ class BasisSection:
 
 def thumbnail_rows(view: RunView) -> list[ThumbnailRow]:
     """The surest and the least sure rows of each label, in the order of the classes."""
-    found: dict[str, dict[str, list[Thumbnail]]] = {name: {} for name in view.classes}
+    by_label: dict[str, dict[str, list[Thumbnail]]] = {name: {} for name in view.classes}
     room = MOST_PICTURE_BYTES - MOST_BASIS_BYTES
     for item in view.items:
-        kinds = found.get(item.label, {})
+        kinds = by_label.get(item.label, {})
         thumbs = kinds.setdefault(item.why, [])
         if len(thumbs) < THUMBNAILS_EACH and len(item.picture) <= room and is_png_or_jpeg(item.picture):
             thumbs.append(_make_thumbnail(item))
             room -= len(item.picture)
     return [
         ThumbnailRow(label, tuple((why, tuple(thumbs)) for why, thumbs in kinds.items() if thumbs))
-        for label, kinds in found.items()
+        for label, kinds in by_label.items()
         if any(kinds.values())
     ]
 
@@ -150,7 +150,7 @@ def _make_thumbnail(item: RowExample) -> Thumbnail:
     wrong = item.truth is not None and item.truth != item.label
     truth = f", but it is {item.truth}" if wrong else "" if item.truth is None else ", which is right"
     trust = "trusted" if item.trusted else "not trusted"
-    alt = f"{item.name}: labelled {item.label} with probability {format_score(item.probability)}{truth}; {trust}."
+    alt = f"{item.name}: labelled {item.label} with probability {format_decimals(item.probability)}{truth}; {trust}."
     correct = item.truth or "" if wrong else ""
     return Thumbnail(
         picture_uri(item.picture), alt, f"{item.probability:.0%}", correct, is_tiny(item.picture), item.trusted
@@ -162,10 +162,10 @@ def basis_section(view: RunView) -> BasisSection | None:
     if not view.basis:
         return None
     order = {name: number for number, name in enumerate(view.classes)}
-    largest = sorted(view.basis, key=lambda found: -found.share)[:MOST_COMPONENTS]
-    ranked = sorted(largest, key=lambda found: (order.get(found.classes[0][0], len(order)), -found.share))
+    largest = sorted(view.basis, key=lambda component: -component.share)[:MOST_COMPONENTS]
+    ranked = sorted(largest, key=lambda component: (order.get(component.classes[0][0], len(order)), -component.share))
     room, peaks = [MOST_BASIS_BYTES], list[ComponentCard]()
-    for component in ranked if any(found.nearest for found in ranked) else ():
+    for component in ranked if any(component.nearest for component in ranked) else ():
         peaks.append(_component_card(component, room))
     rows = [
         [
@@ -191,7 +191,7 @@ def basis_section(view: RunView) -> BasisSection | None:
 
 def _class_texts(component: Component) -> tuple[str, str, str]:
     (name, p), *rest = component.classes
-    return name, format_score(p), ", ".join(f"{other} ({format_score(q)})" for other, q in rest)
+    return name, format_decimals(p), ", ".join(f"{other} ({format_decimals(q)})" for other, q in rest)
 
 
 def _component_card(component: Component, room: list[int]) -> ComponentCard:

@@ -22,7 +22,7 @@ from embasis.report.gallery import BasisSection, MapGallery, ThumbnailRow, basis
 from embasis.report.run_view import RunView, public
 from embasis.report.summary import Card, PageTable, Panel
 
-STYLES = ("page.css", "figures.css", "gallery.css")
+STYLE_SHEETS = ("page.css", "figures.css", "gallery.css")
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def render_page(page: Page) -> str:
         return public(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, finalize=clean)
-    style, script = "".join(map(_read_asset, STYLES)), _read_asset("page.js")
+    style, script = "".join(map(_read_asset, STYLE_SHEETS)), _read_asset("page.js")
     return environment.from_string(_read_asset("page.html.jinja")).render(
         style=Markup(style),
         style_hash=Markup(policy_hash(style)),

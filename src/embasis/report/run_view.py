@@ -15,7 +15,6 @@ if TYPE_CHECKING:  # embasis.types imports torch, which a page does without
     from embasis.types import RoundRecord
 
 _HOME_FOLDER = re.compile(r"(?:/home/|/Users/|[A-Za-z]:\\Users\\)[^/\\\s]+|/root(?=/|$)")
-
 """Whose computer it was is nobody's business."""
 
 

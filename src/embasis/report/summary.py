@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 DASH = "–"
 """For a value that does not exist."""
 MOST_TABLE_ROWS = 200
-
 """A table behind a figure shows at most so many rows."""
 
 
@@ -50,7 +49,7 @@ class Panel:
     wide: bool = False
 
 
-def format_score(value: float | None) -> str:
+def format_decimals(value: float | None) -> str:
     """Three decimals, a dash for None."""
     return DASH if value is None else f"{value:.3f}"
 
@@ -79,7 +78,6 @@ def numbers_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: s
 
 
 _PRIVATE = ("host", "hostname", "node", "user", "username", "home", "cwd", "argv", "executable")
-
 _INPUT_SETTINGS = (
     "dataset",
     "data",
@@ -93,18 +91,13 @@ _INPUT_SETTINGS = (
     "rounds",
     "seed",
 )
-
 _BRIER_PARTS = ((0, "reliability"), (1, "resolution"), (2, "uncertainty"))
-
 _QUALITY_NOTE = (
     "ECE, Brier and AURC: smaller is better; AUPR: larger is better. "
     "Kept at 95%: the largest share of labels, surest first, of which 95% are right."
 )
-
 MOST_REJECTED = 50
-
 """Files that a page names."""
-
 _MAPS_NOTE = "Labels and trusted count sites, one for each cell of the network's output; the rest is over pixels."
 
 
@@ -131,10 +124,10 @@ def _format_setting(value: Any) -> str:
 
 
 def _find_setting(view: RunView, name: str) -> str | None:
-    found = dict(flatten_settings(view.config))
-    exact = [key for key in (name, f"{name}.name") if key in found]
-    nested = [key for key in found if key.endswith(f".{name}")]
-    return found[[*exact, *nested][0]] if exact or nested else None
+    settings = dict(flatten_settings(view.config))
+    exact = [key for key in (name, f"{name}.name") if key in settings]
+    nested = [key for key in settings if key.endswith(f".{name}")]
+    return settings[[*exact, *nested][0]] if exact or nested else None
 
 
 def run_title(view: RunView) -> str:
@@ -160,12 +153,12 @@ def run_lead(view: RunView) -> str:
     last = view.rounds[-1]
     truth = "with true labels to check against" if last.evaluation else "without true labels"
     what = f"{last.unlabelled:,} unlabelled {label_unit(view)}" + (
-        f" in {_count_pictures(view)}" if view.pictures else ""
+        f" in {_pictures_text(view)}" if view.pictures else ""
     )
     return f"{what}, {len(view.classes)} classes, {len(view.rounds) - 1} rounds, {truth}."
 
 
-def _count_pictures(view: RunView) -> str:
+def _pictures_text(view: RunView) -> str:
     return f"{view.pictures:,} picture{'' if view.pictures == 1 else 's'}"
 
 
@@ -178,19 +171,21 @@ def run_cards(view: RunView) -> list[Card]:
         now, then = record.evaluation, first.evaluation if first is not record else None
 
         def was(name: str) -> str:
-            return f"{format_score(getattr(then, name))} in round {first.round}" if then else ""
+            return f"{format_decimals(getattr(then, name))} in round {first.round}" if then else ""
 
         if now is not None:
             if view.on_maps:
-                cards.append(Card("Mean IoU", format_score(now.mean_iou), was("mean_iou") or "mean over classes"))
+                cards.append(Card("Mean IoU", format_decimals(now.mean_iou), was("mean_iou") or "mean over classes"))
             name = "Pixel accuracy" if view.on_maps else "Accuracy of the labels"
-            cards.append(Card(name, format_score(now.accuracy), was("accuracy") or f"{now.rows:,} {truth_unit(view)}"))
+            cards.append(
+                Card(name, format_decimals(now.accuracy), was("accuracy") or f"{now.rows:,} {truth_unit(view)}")
+            )
         share = format_share(record.trusted, record.unlabelled)
         cards.append(Card("Trusted labels", share, f"{record.trusted:,} of {record.unlabelled:,}"))
         if now is not None:
-            right = format_score(now.trusted_precision)
-            cards.append(Card("Right among the trusted", right, f"{format_score(now.accuracy)} among all"))
-            cards.append(Card("Calibration error", format_score(now.ece), was("ece") or "0 is best"))
+            right = format_decimals(now.trusted_precision)
+            cards.append(Card("Right among the trusted", right, f"{format_decimals(now.accuracy)} among all"))
+            cards.append(Card("Calibration error", format_decimals(now.ece), was("ece") or "0 is best"))
         cards += _expected_cards(record)
         if record.test is not None:
             cards += _test_cards(record.test, view)
@@ -203,41 +198,41 @@ def run_cards(view: RunView) -> list[Card]:
 
 
 def _expected_cards(record: RoundRecord) -> list[Card]:
-    """What can be said of the labels without any true one."""
+    """What is known of the labels without any true one."""
     expected, temperature = record.facts.get("expected_accuracy"), record.facts.get("temperature")
-    found = (
-        [Card("Expected accuracy", format_score(expected), "estimated without true labels")]
+    cards = (
+        [Card("Expected accuracy", format_decimals(expected), "estimated without true labels")]
         if expected is not None
         else []
     )
     if temperature is not None:
         direction = "softened" if temperature > 1 else "sharpened" if temperature < 1 else "left as they are"
-        found.append(Card("Temperature", f"{temperature:.2f}", f"probabilities are {direction}"))
-    return found
+        cards.append(Card("Temperature", f"{temperature:.2f}", f"probabilities are {direction}"))
+    return cards
 
 
 def _test_cards(test: Evaluation, view: RunView) -> list[Card]:
     if view.on_maps:
-        hint = f"pixel accuracy {format_score(test.accuracy)}"
-        return [Card("Mean IoU on the test set", format_score(test.mean_iou), hint)]
-    return [Card("Accuracy on the test set", format_score(test.accuracy), f"{test.rows:,} rows")]
+        hint = f"pixel accuracy {format_decimals(test.accuracy)}"
+        return [Card("Mean IoU on the test set", format_decimals(test.mean_iou), hint)]
+    return [Card("Accuracy on the test set", format_decimals(test.accuracy), f"{test.rows:,} rows")]
 
 
 def run_warnings(view: RunView) -> list[str]:
     """Notes on the data, collapse, rounds without trust, classes that vanished, and the notes of every round."""
-    found: list[str] = list(view.notes)
+    warnings: list[str] = list(view.notes)
     says = {"collapsed": "collapsed: nearly all labels are of one class", "no_change": "nothing was trusted"}
     for record in view.rounds:
         if record.status != "ok":
-            found.append(f"Round {record.round}: {says.get(record.status, record.status)}.")
-        found += [f"Round {record.round}: {note}" for note in record.notes]
+            warnings.append(f"Round {record.round}: {says.get(record.status, record.status)}.")
+        warnings += [f"Round {record.round}: {note}" for note in record.notes]
     if view.rounds:
         last = view.rounds[-1]
         gone = [name for name, n in zip(view.classes, last.class_counts, strict=False) if n == 0]
         if gone:
             more = f" and {len(gone) - 10} more" if len(gone) > 10 else ""
-            found.append(f"Round {last.round}: no {label_unit(view)[:-1]} is labelled {', '.join(gone[:10])}{more}.")
-    return found
+            warnings.append(f"Round {last.round}: no {label_unit(view)[:-1]} is labelled {', '.join(gone[:10])}{more}.")
+    return warnings
 
 
 def input_summary(view: RunView) -> list[tuple[str, str]]:
@@ -286,12 +281,14 @@ def _measures(e: Evaluation | None, view: RunView) -> list[str]:
     if e is None:
         return [DASH] * len(_measure_names(view))
     first = (e.mean_iou, e.accuracy) if view.on_maps else (e.accuracy, e.mean_class_accuracy)
-    return [format_score(value) for value in (*first, e.network_accuracy, e.ece, e.nll, e.auroc, e.trusted_precision)]
+    return [
+        format_decimals(value) for value in (*first, e.network_accuracy, e.ece, e.nll, e.auroc, e.trusted_precision)
+    ]
 
 
 def _test_measures(e: Evaluation | None, view: RunView) -> list[str]:
-    overlap = [format_score(e.mean_iou if e else None)] if view.on_maps else []
-    return [*overlap, format_score(e.accuracy if e else None)]
+    overlap = [format_decimals(e.mean_iou if e else None)] if view.on_maps else []
+    return [*overlap, format_decimals(e.accuracy if e else None)]
 
 
 def class_table(view: RunView) -> PageTable:
@@ -305,13 +302,13 @@ def class_table(view: RunView) -> PageTable:
         if truth:
             true, labelled = sum(truth.confusion[c]), sum(line[c] for line in truth.confusion)
             hit = truth.confusion[c][c]
-            row += [format_score(_value_at(truth.class_iou, c))] if view.on_maps else []
+            row += [format_decimals(_value_at(truth.class_iou, c))] if view.on_maps else []
             row += [
                 f"{true:,}",
-                format_score(hit / true if true else None),
-                format_score(hit / labelled if labelled else None),
+                format_decimals(hit / true if true else None),
+                format_decimals(hit / labelled if labelled else None),
             ]
-            row += [format_score(_value_at(truth.class_ece, c))] if view.on_maps else []
+            row += [format_decimals(_value_at(truth.class_ece, c))] if view.on_maps else []
         rows.append(row)
     true_names = [f"true {truth_unit(view)}", "found (recall)", "right (precision)"]
     if view.on_maps:
@@ -338,24 +335,26 @@ def cost_table(view: RunView) -> PageTable:
 
 def quality_table(view: RunView) -> PageTable:
     """One line per round with true labels: calibration, and how well the uncertainty ranks the labels."""
-    found = [(record.round, record.evaluation) for record in view.rounds if record.evaluation is not None]
+    evaluations = [(record.round, record.evaluation) for record in view.rounds if record.evaluation is not None]
     columns: dict[str, list[float | None]] = {
-        "adaptive ECE": [e.adaptive_ece for _, e in found],
-        "class-wise ECE": [e.classwise_ece for _, e in found],
-        "mean confidence": [e.confidence for _, e in found],
-        "Brier": [e.brier for _, e in found],
+        "adaptive ECE": [e.adaptive_ece for _, e in evaluations],
+        "class-wise ECE": [e.classwise_ece for _, e in evaluations],
+        "mean confidence": [e.confidence for _, e in evaluations],
+        "Brier": [e.brier for _, e in evaluations],
         **{
-            f"Brier: {name}": [e.brier_parts[i] if e.brier_parts else None for _, e in found]
+            f"Brier: {name}": [e.brier_parts[i] if e.brier_parts else None for _, e in evaluations]
             for i, name in _BRIER_PARTS
         },
-        "AUPR": [e.aupr for _, e in found],
-        "AURC": [e.aurc for _, e in found],
+        "AUPR": [e.aupr for _, e in evaluations],
+        "AURC": [e.aurc for _, e in evaluations],
     }
-    for precision in sorted({precision for _, e in found for precision, _ in e.coverage}):
-        columns[f"kept at {precision:.0%}"] = [dict(e.coverage).get(precision) for _, e in found]
+    for precision in sorted({precision for _, e in evaluations for precision, _ in e.coverage}):
+        columns[f"kept at {precision:.0%}"] = [dict(e.coverage).get(precision) for _, e in evaluations]
     shown = {name: values for name, values in columns.items() if any(value is not None for value in values)}
-    rows = [[str(n), *(format_score(values[i]) for values in shown.values())] for i, (n, _) in enumerate(found)]
-    best = frozenset(i for i, (n, _) in enumerate(found) if n == view.best_round)
+    rows = [
+        [str(n), *(format_decimals(values[i]) for values in shown.values())] for i, (n, _) in enumerate(evaluations)
+    ]
+    best = frozenset(i for i, (n, _) in enumerate(evaluations) if n == view.best_round)
     return PageTable("Calibration and ranking", ["round", *shown], rows if shown else [], _QUALITY_NOTE, best)
 
 
@@ -375,5 +374,5 @@ def rejected_table(view: RunView) -> PageTable:
 
 def settings_tables(view: RunView) -> list[tuple[str, list[tuple[str, str]]]]:
     """Settings and environment, without paths and names of the machine."""
-    found = (("Settings", flatten_settings(view.config)), ("Environment", flatten_settings(view.environment)))
-    return [(name, rows) for name, rows in found if rows]
+    tables = (("Settings", flatten_settings(view.config)), ("Environment", flatten_settings(view.environment)))
+    return [(name, rows) for name, rows in tables if rows]

@@ -24,25 +24,15 @@ from itertools import pairwise
 from embasis.report.run_view import public
 
 SMALL_CHART, LARGE_CHART = (330, 210), (350, 280)
-
 """Width and height of a picture among others, and of one that stands alone."""
-
 LETTER_WIDTH = 6.4
-
 """About the width of a letter in units of the picture."""
-
 POINT_SHAPES = ("circle", "square", "triangle", "diamond")
-
 NAMED_CLASSES = 40
-
 """A heat map with more rows or columns is one image, without names."""
-
 WRITTEN_CELLS = 26 * 26
-
 """A heat map with more cells has no numbers in them."""
-
 HEAT_COLOUR = (42, 111, 176)
-
 """Of an image, which is the same on a light and on a dark page."""
 
 
@@ -65,8 +55,8 @@ def make_element(name: str, attributes: Mapping[str, str | float], inside: str =
 
 def draw_mark(name: str, attributes: Mapping[str, str | float], value: str, kind: str = "") -> str:
     """An element that says its value."""
-    said = {"class": f"m {kind}".strip(), **attributes, "role": "img", "tabindex": "-1"}
-    return make_element(name, said, f"<title>{escape_text(value)}</title>")
+    marked = {"class": f"m {kind}".strip(), **attributes, "role": "img", "tabindex": "-1"}
+    return make_element(name, marked, f"<title>{escape_text(value)}</title>")
 
 
 def draw_text(x: float, y: float, content: str, kind: str = "", turn: int | None = None) -> str:
@@ -90,9 +80,9 @@ def draw_box(x: float, y: float, width: float, height: float, kind: str) -> str:
 def draw_chart(width: float, height: float, label: str, body: Iterable[str], kind: str = "") -> str:
     """The whole picture; its first mark is what the tab key reaches."""
     inside = "".join(body).replace('tabindex="-1"', 'tabindex="0"', 1)
-    said: dict[str, str | float] = {"class": f"chart {kind}".strip()}
-    said |= {"viewBox": f"0 0 {format_place(width)} {format_place(height)}", "width": width, "height": height}
-    return make_element("svg", {**said, "role": "group", "aria-label": public(label)}, inside)
+    attributes: dict[str, str | float] = {"class": f"chart {kind}".strip()}
+    attributes |= {"viewBox": f"0 0 {format_place(width)} {format_place(height)}", "width": width, "height": height}
+    return make_element("svg", {**attributes, "role": "group", "aria-label": public(label)}, inside)
 
 
 def draw_point(series: int, x: float, y: float, size: float, value: str | None) -> str:
@@ -187,12 +177,12 @@ class Axes:
         """Lines and numbers, and what the numbers below are of."""
         parts = [draw_line(self.left, self.down(y), self.right, self.down(y), "grid") for y in y_steps]
         parts += [
-            draw_text(self.left - 7, self.down(y) + 4, told_as, "quiet end")
-            for y, told_as in zip(y_steps, tick_labels(y_steps, share[1]), strict=True)
+            draw_text(self.left - 7, self.down(y) + 4, label, "quiet end")
+            for y, label in zip(y_steps, tick_labels(y_steps, share[1]), strict=True)
         ]
         parts += [
-            draw_text(self.across(x), self.bottom + 17, told_as, "quiet middle")
-            for x, told_as in zip(x_steps, tick_labels(x_steps, share[0]), strict=True)
+            draw_text(self.across(x), self.bottom + 17, label, "quiet middle")
+            for x, label in zip(x_steps, tick_labels(x_steps, share[0]), strict=True)
         ]
         parts.append(draw_text((self.left + self.right) / 2, self.bottom + 34, name, "quiet middle"))
         return "".join(parts)
@@ -227,11 +217,8 @@ def _shade(value: float, top: float) -> int:
 
 
 DARK_SHADE = 0.81
-
 """Above it white is easier to read on a light page than black, and both have a contrast of 4.5."""
-
 WIDEST_SCALED = 400
-
 """A heat map that is wider keeps its size on a small screen, where it can be moved sideways."""
 
 
@@ -253,43 +240,43 @@ class HeatMap:
     """with many rows the cells that have a mark"""
 
 
-def draw_heat_map(found: HeatMap) -> str:
+def draw_heat_map(heat: HeatMap) -> str:
     """A shade for each cell with its value in it."""
-    rows, columns = len(found.down), len(found.across)
-    top = max(max((value for row in found.shares for value in row), default=0.0), found.least)
+    rows, columns = len(heat.down), len(heat.across)
+    top = max(max((value for row in heat.shares for value in row), default=0.0), heat.least)
     if max(rows, columns) > NAMED_CLASSES:
-        return _draw_heat_image(found, top)
-    turned = max(map(len, found.across), default=0) > 5
-    left = 14 + LETTER_WIDTH * max((len(shorten_name(name, 16)) for name in found.down), default=0)
+        return _draw_heat_image(heat, top)
+    turned = max(map(len, heat.across), default=0) > 5
+    left = 14 + LETTER_WIDTH * max((len(shorten_name(name, 16)) for name in heat.down), default=0)
     wide = max(28.0, min(56.0, (LARGE_CHART[0] - left - 10) / columns))
     above, tall = 20.0, 27.0
     below = above + rows * tall
-    lean = (LETTER_WIDTH * max(len(shorten_name(name, 16)) for name in found.across) * 0.71 + 14) if turned else 18.0
+    lean = (LETTER_WIDTH * max(len(shorten_name(name, 16)) for name in heat.across) * 0.71 + 14) if turned else 18.0
     width, height = left + columns * wide + (10 if not turned else 14), below + lean + 20
-    body = [draw_text(0, 13, found.names[0], "quiet")] if found.names[0] else []
+    body = [draw_text(0, 13, heat.names[0], "quiet")] if heat.names[0] else []
     numbers = rows * columns <= WRITTEN_CELLS
-    for i, name in enumerate(found.down):
+    for i, name in enumerate(heat.down):
         y = above + i * tall
         body.append(draw_text(left - 8, y + tall / 2 + 4, shorten_name(name, 16), "end"))
-        cells = [_draw_cell(found, i, j, (left + j * wide, y, wide, tall), top) for j in range(columns)]
+        cells = [_draw_cell(heat, i, j, (left + j * wide, y, wide, tall), top) for j in range(columns)]
         body.append(make_element("g", {}, "".join(cells)))
         for j in range(columns):
-            if numbers and found.values[i][j]:
-                strong = "on" if shade(found.shares[i][j], top) > DARK_SHADE else ""
+            if numbers and heat.values[i][j]:
+                strong = "on" if shade(heat.shares[i][j], top) > DARK_SHADE else ""
                 place = (left + (j + 0.5) * wide, y + tall / 2 + 4)
-                body.append(draw_text(*place, found.values[i][j], f"cell middle {strong}".strip()))
-    for j, name in enumerate(found.across):
+                body.append(draw_text(*place, heat.values[i][j], f"cell middle {strong}".strip()))
+    for j, name in enumerate(heat.across):
         x, turn = left + (j + 0.5) * wide, -45 if turned else 0
         body.append(draw_text(x + 4 * turned, below + 15, shorten_name(name, 16), "end" if turned else "middle", turn))
-    body.append(draw_text(left + columns * wide / 2, height - 4, found.names[1], "quiet middle"))
-    return draw_chart(width, height, found.label, body, "heat fits" if width <= WIDEST_SCALED else "heat")
+    body.append(draw_text(left + columns * wide / 2, height - 4, heat.names[1], "quiet middle"))
+    return draw_chart(width, height, heat.label, body, "heat fits" if width <= WIDEST_SCALED else "heat")
 
 
-def _draw_cell(found: HeatMap, i: int, j: int, place: tuple[float, float, float, float], top: float) -> str:
+def _draw_cell(heat: HeatMap, i: int, j: int, place: tuple[float, float, float, float], top: float) -> str:
     x, y, width, height = place
     size = {"x": x + 0.5, "y": y + 0.5, "width": width - 1, "height": height - 1}
-    opacity = f"{shade(found.shares[i][j], top):.3f}"
-    return draw_mark("rect", {**size, "fill-opacity": opacity}, found.texts[i][j], "h")
+    opacity = f"{shade(heat.shares[i][j], top):.3f}"
+    return draw_mark("rect", {**size, "fill-opacity": opacity}, heat.texts[i][j], "h")
 
 
 def shade(share: float, top: float) -> float:
@@ -297,16 +284,16 @@ def shade(share: float, top: float) -> float:
     return 0.04 + 0.96 * min(share / top, 1.0)
 
 
-def _draw_heat_image(found: HeatMap, top: float) -> str:
+def _draw_heat_image(heat: HeatMap, top: float) -> str:
     """The same as one image; only some cells have marks."""
-    rows, columns = len(found.down), len(found.across)
+    rows, columns = len(heat.down), len(heat.across)
     side = 360.0
     wide, tall = side / columns, side / rows
     body = [
         make_element(
             "image",
             {
-                "href": encode_heat_image(found.shares, top),
+                "href": encode_heat_image(heat.shares, top),
                 "x": 10,
                 "y": 20,
                 "width": side,
@@ -317,10 +304,10 @@ def _draw_heat_image(found: HeatMap, top: float) -> str:
     ]
     marks = [
         draw_mark(
-            "rect", {"x": 10 + j * wide, "y": 20 + i * tall, "width": wide, "height": tall}, found.texts[i][j], "hit"
+            "rect", {"x": 10 + j * wide, "y": 20 + i * tall, "width": wide, "height": tall}, heat.texts[i][j], "hit"
         )
-        for i, j in sorted(found.marked or ())
+        for i, j in sorted(heat.marked or ())
     ]
-    body += [make_element("g", {}, "".join(marks)), draw_text(10, 13, found.names[0], "quiet")]
-    body.append(draw_text(10 + side / 2, side + 38, found.names[1], "quiet middle"))
-    return draw_chart(side + 20, side + 46, found.label, body, "heat")
+    body += [make_element("g", {}, "".join(marks)), draw_text(10, 13, heat.names[0], "quiet")]
+    body.append(draw_text(10 + side / 2, side + 38, heat.names[1], "quiet middle"))
+    return draw_chart(side + 20, side + 46, heat.label, body, "heat")

@@ -32,8 +32,8 @@ from embasis.report.collect import (
     map_gallery_files,
     name_rows,
     pack_basis,
-    read_basis,
-    read_labels,
+    read_components,
+    read_label_columns,
     row_gallery_name,
     shown_round,
 )
@@ -248,7 +248,7 @@ class TrainingRun:
             self._write_ledger(progress.records[min(progress.model_round, len(progress.records) - 1)].trusted)
             newest = read_run(path)
             facts, files, number = newest.facts, SealedFiles(path, newest.sealed), shown_round(newest.facts)
-            labels, basis = read_labels(files, number), read_basis(files, kept_round(facts), {})
+            labels, basis = read_label_columns(files, number), read_components(files, kept_round(facts), {})
             reader = pixel_reader(self.problem, self.prepare().inputs.files)
             if (pictures := make_row_gallery(self.problem, reader, labels, basis)) is not None:
                 origin = {"labels": files.seal(labels_name(number))}
