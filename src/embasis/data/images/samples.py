@@ -77,13 +77,8 @@ class Images(RowSamples):
     def of(cls, files: Sequence[ImageFile], labels: Tensor | None = None) -> Images:
         """Files in the order of their ids; unlabelled unless labels are given."""
         labels = torch.full((len(files),), -1, dtype=torch.int64) if labels is None else labels
-        ids = [file.id for file in files]
-        order = sorted(range(len(files)), key=ids.__getitem__)
-        for first, second in pairwise(order):
-            both = f"{files[first].name} and {files[second].name} have the same id {ids[first]}"
-            require(ids[first] != ids[second], f"images: {both}; leave one of them out or give it another name")
-        where = torch.tensor(order, dtype=torch.int64)
-        return cls(tuple(files[row] for row in order), labels[where], torch.tensor(ids, dtype=torch.int64)[where])
+        rows, ids = order_by_id(files)
+        return cls(tuple(files[row] for row in rows.tolist()), labels[rows], ids)
 
     @property
     def names(self) -> list[str]:
@@ -120,6 +115,17 @@ class Images(RowSamples):
             labels = self.labels[torch.tensor(numbers, dtype=torch.int64)]
             labels[[*rejected]] = -1  # a row that could not be read is grey, and grey has no class
             yield View(pixels, labels)
+
+
+def order_by_id(files: Sequence[ImageFile]) -> tuple[Tensor, Tensor]:
+    """The rows in the order of their ids, which must be unique, and the ids in that order; both int64 (N)."""
+    ids = [file.id for file in files]
+    order = sorted(range(len(files)), key=ids.__getitem__)
+    for first, second in pairwise(order):
+        both = f"{files[first].name} and {files[second].name} have the same id {ids[first]}"
+        require(ids[first] != ids[second], f"images: {both}; leave one of them out or give it another name")
+    rows = torch.tensor(order, dtype=torch.int64)
+    return rows, torch.tensor(ids, dtype=torch.int64)[rows]
 
 
 def record_rejected(ledger: list[RejectedFile], names: Sequence[str], rejected: Mapping[int, str]) -> None:

@@ -35,7 +35,7 @@ from embasis.data.images.files import printable_path
 from embasis.data.segmentation import labels
 from embasis.data.segmentation.labels import BadMap, MapContents
 from embasis.data.segmentation.pairs import CLASS_FILE, MapSide
-from embasis.data.segmentation.png import PALETTE, RGB, RGBA, Png, read_palette
+from embasis.data.segmentation.png import PALETTE, RGB, RGBA, Png, read_png_palette
 from embasis.data.tables.formats import read_text
 from embasis.errors import InputDataError, quoted, require
 from embasis.types import ClassTable, PathLike
@@ -325,7 +325,7 @@ def _read_first_palette(side: MapSide) -> list[Colour] | None:
         try:
             data = file.read()
             if labels.read_map_header(data).kind == PALETTE:
-                return [(red, green, blue) for red, green, blue in read_palette(data)[0].tolist()]
+                return [(red, green, blue) for red, green, blue in read_png_palette(data)[0].tolist()]
         except (OSError, ValueError):
             return None
     return None

@@ -117,13 +117,13 @@ def check_maps(folders: MapFolders, options: ImageOptions, reader: Reader) -> li
     }
     audits = audit_sides(sides, options, map_findings, folders.classes)
     for role, side in sides.items():
-        findings += _list_files(audits[role].side if role in audits else side, role)
+        findings += _report_map_files(audits[role].side if role in audits else side, role)
     findings += map_findings
     findings += [Finding("note", audit.summary) for audit in audits.values() if audit.counts.any()]
     with collect_errors(findings):
         require_map_budget(sides.values(), audits, options)
     if "labelled" in sides and "unlabelled" in sides:
-        findings += _list_shared_files(sides["labelled"].pictures, sides["unlabelled"].pictures, folders)
+        findings += _report_shared_files(sides["labelled"].pictures, sides["unlabelled"].pictures, folders)
     return sorted(dict.fromkeys(findings), key=lambda finding: LEVELS.index(finding.level))
 
 
@@ -261,7 +261,7 @@ def require_map_budget(sides: Iterable[MapSide], audits: Mapping[str, Audit], op
     require_budget(rejected, sum(side.pictures.seen for side in sides), options.budget)
 
 
-def _list_files(side: MapSide, role: str) -> list[Finding]:
+def _report_map_files(side: MapSide, role: str) -> list[Finding]:
     """Counts and refusals of the pictures, and of the maps whose pictures can be used."""
     lost = [Finding("warning", f"{side.name}: {item.name}: {item.reason}") for item in side.rejected[:MOST_LINES]]
     if len(side.rejected) > MOST_LINES:
@@ -270,7 +270,7 @@ def _list_files(side: MapSide, role: str) -> list[Finding]:
     return report_files(side.pictures, role, (*side.rejected, *side.unlabelled)) + lost
 
 
-def _list_shared_files(first: ImageSide, second: ImageSide, folders: MapFolders) -> list[Finding]:
+def _report_shared_files(first: ImageSide, second: ImageSide, folders: MapFolders) -> list[Finding]:
     """Pictures on both sides."""
     errors: list[Finding] = []
     with collect_errors(errors):

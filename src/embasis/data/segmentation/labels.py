@@ -81,7 +81,7 @@ def open_numbers(data: bytes, coded: str) -> tuple[IntArray | None, Iterator[Int
     if coded != "colours" or head.kind != png.PALETTE:
         return None, _iter_parts(data, head, coded)
     with _raising_bad_map():
-        return _pack_colours(*png.read_palette(data)), _iter_parts(data, head, "ids")
+        return _pack_colours(*png.read_png_palette(data)), _iter_parts(data, head, "ids")
 
 
 def _iter_parts(data: bytes, head: Png, coded: str) -> Iterator[IntArray]:

@@ -132,7 +132,7 @@ def iter_png_parts(data: bytes, head: Png) -> Iterator[IntArray]:
         yield high.astype(np.uint16) << 8 | low[0] if low else high
 
 
-def read_palette(data: bytes) -> tuple[IntArray, IntArray]:
+def read_png_palette(data: bytes) -> tuple[IntArray, IntArray]:
     """Colours (256, 3) and opacities (256) of a palette; black and opaque where it says nothing."""
     check_png(data)
     chunks = dict(_list_chunks(data))

@@ -16,13 +16,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from embasis.data.images.header import LARGEST_PIXELS
-from embasis.data.images.samples import record_rejected
+from embasis.data.images.samples import order_by_id, record_rejected
 from embasis.data.segmentation import views
 from embasis.data.segmentation.labels import IGNORED
 from embasis.data.segmentation.pairs import MapFile
@@ -263,19 +262,14 @@ class MapFiles(MapSamples):
         `counts` (N, C) has the pixels of each class in each file; without it a labelled side reads all its maps now.
         """
         files = files if labelled else [replace(file, label=None) for file in files]
-        ids = [file.id for file in files]
-        order = sorted(range(len(files)), key=ids.__getitem__)
-        for first, second in pairwise(order):
-            twins = f"{files[first].name} and {files[second].name} have the same id {ids[first]}"
-            require(ids[first] != ids[second], f"images: {twins}; leave one of them out or give it another name")
-        where = torch.tensor(order, dtype=torch.int64)
+        order, ids = order_by_id([file.image for file in files])
         pixels = torch.zeros(len(files), len(table.names), dtype=torch.int64)
         if counts is not None and labelled:
             rule = f"counts must be int64 of shape {tuple(pixels.shape)}, pixels of each class in each file"
             fits = counts.dtype == torch.int64 and counts.shape == pixels.shape
             require(fits, f"{rule}, got {counts.dtype} of shape {tuple(counts.shape)}")
-            pixels = counts[where]
-        rows = cls(tuple(files[row] for row in order), table, torch.tensor(ids, dtype=torch.int64)[where], pixels)
+            pixels = counts[order]
+        rows = cls(tuple(files[row] for row in order.tolist()), table, ids, pixels)
         if counts is not None or not labelled:
             return rows
         class_maps = (rows.read_class_map(row) for row in range(len(rows)))
@@ -330,7 +324,7 @@ class MapFiles(MapSamples):
         """The row's class map, uint8 (H, W); all 255 when there is no map, or it cannot be read."""
         file, table = self.files[row], self.table
         if file.label is not None:
-            tensors = load_one(lambda request: (views.read_labels(request, table),), views.label_request(file))
+            tensors = load_one(lambda request: (views.read_label_map(request, table),), views.label_request(file))
             if not isinstance(tensors, str):
                 return tensors[0]
             record_rejected(self.rejected, [file.name], {0: tensors})

@@ -15,56 +15,47 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from embasis.types.maps import ClassTable
 
-STREET_CLASSES = (
-    "road",
-    "sidewalk",
-    "building",
-    "wall",
-    "fence",
-    "pole",
-    "traffic light",
-    "traffic sign",
-    "vegetation",
-    "terrain",
-    "sky",
-    "person",
-    "rider",
-    "car",
-    "truck",
-    "bus",
-    "train",
-    "motorcycle",
-    "bicycle",
+
+class StreetClass(NamedTuple):
+    """One of the 19 classes of Cityscapes that are scored."""
+
+    name: str
+    colour: tuple[int, int, int]
+    label_id: int
+    """Its number in maps of Cityscapes and GTA5."""
+    synthia_id: int
+    """Its number in maps of SYNTHIA."""
+
+
+_STREET = (
+    StreetClass("road", (128, 64, 128), 7, 3),
+    StreetClass("sidewalk", (244, 35, 232), 8, 4),
+    StreetClass("building", (70, 70, 70), 11, 2),
+    StreetClass("wall", (102, 102, 156), 12, 21),
+    StreetClass("fence", (190, 153, 153), 13, 5),
+    StreetClass("pole", (153, 153, 153), 17, 7),
+    StreetClass("traffic light", (250, 170, 30), 19, 15),
+    StreetClass("traffic sign", (220, 220, 0), 20, 9),
+    StreetClass("vegetation", (107, 142, 35), 21, 6),
+    StreetClass("terrain", (152, 251, 152), 22, 16),
+    StreetClass("sky", (70, 130, 180), 23, 1),
+    StreetClass("person", (220, 20, 60), 24, 10),
+    StreetClass("rider", (255, 0, 0), 25, 17),
+    StreetClass("car", (0, 0, 142), 26, 8),
+    StreetClass("truck", (0, 0, 70), 27, 18),
+    StreetClass("bus", (0, 60, 100), 28, 19),
+    StreetClass("train", (0, 80, 100), 31, 20),
+    StreetClass("motorcycle", (0, 0, 230), 32, 12),
+    StreetClass("bicycle", (119, 11, 32), 33, 11),
 )
-"""The 19 classes of Cityscapes that are scored, in the order of their train ids."""
-STREET_COLOURS = (
-    (128, 64, 128),
-    (244, 35, 232),
-    (70, 70, 70),
-    (102, 102, 156),
-    (190, 153, 153),
-    (153, 153, 153),
-    (250, 170, 30),
-    (220, 220, 0),
-    (107, 142, 35),
-    (152, 251, 152),
-    (70, 130, 180),
-    (220, 20, 60),
-    (255, 0, 0),
-    (0, 0, 142),
-    (0, 0, 70),
-    (0, 60, 100),
-    (0, 80, 100),
-    (0, 0, 230),
-    (119, 11, 32),
-)
-LABEL_IDS = (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33)
-"""The label id of each class in maps of Cityscapes and GTA5."""
-SYNTHIA_IDS = (3, 4, 2, 21, 5, 7, 15, 9, 6, 16, 1, 10, 17, 8, 18, 19, 20, 12, 11)
-"""The number of each class in maps of SYNTHIA."""
+"""In the order of their train ids."""
+STREET_CLASSES = tuple(street.name for street in _STREET)
+LABEL_IDS = tuple(street.label_id for street in _STREET)
+SYNTHIA_IDS = tuple(street.synthia_id for street in _STREET)
 
 ALL_19 = tuple(range(len(STREET_CLASSES)))
 """Train ids of all classes."""
@@ -85,21 +76,21 @@ def class_names(train_ids: Sequence[int] = ALL_19) -> tuple[str, ...]:
 
 def label_id_table(train_ids: Sequence[int] = ALL_19) -> ClassTable:
     """Maps of Cityscapes and GTA5; all other label ids are ignored, as their evaluation does."""
-    return _table(train_ids, LABEL_IDS, others=True)
+    return _make_table(train_ids, LABEL_IDS, others=True)
 
 
 def synthia_table(train_ids: Sequence[int] = SYNTHIA_16) -> ClassTable:
     """Maps of SYNTHIA-RAND-CITYSCAPES; void, parking slots, road works and lane markings are ignored."""
-    return _table(train_ids, SYNTHIA_IDS, others=True, coded="first")
+    return _make_table(train_ids, SYNTHIA_IDS, others=True, coded="first")
 
 
 def train_id_table(train_ids: Sequence[int] = ALL_19) -> ClassTable:
     """Maps that hold train ids; 255 and the classes that are left out are ignored, any other number is an error."""
     left_out = tuple(number for number in ALL_19 if number not in train_ids)
-    return _table(train_ids, ALL_19, ignore=(255, *left_out))
+    return _make_table(train_ids, ALL_19, ignore=(255, *left_out))
 
 
-def _table(
+def _make_table(
     train_ids: Sequence[int],
     ids: Sequence[int],
     *,
@@ -110,7 +101,7 @@ def _table(
     return ClassTable(
         names=class_names(train_ids),
         ids=tuple((ids[number],) for number in train_ids),
-        colours=tuple(STREET_COLOURS[number] for number in train_ids),
+        colours=tuple(_STREET[number].colour for number in train_ids),
         ignore=ignore,
         others=others,
         coded=coded,
@@ -146,6 +137,11 @@ class Layout:
         return f"{images}/*{self.image_end}{self.kind} and {labels}/*{self.label_end}.png"
 
 
+_TRAIN_CITIES = """
+aachen bochum bremen cologne darmstadt dusseldorf erfurt hamburg hanover jena
+krefeld monchengladbach strasbourg stuttgart tubingen ulm weimar zurich
+"""
+
 GTA5 = Layout("gta5", ("gta5", "GTA5"), "images", "labels", {"": 24_966})
 SYNTHIA = Layout(
     "synthia",
@@ -163,26 +159,7 @@ CITYSCAPES = Layout(
     image_end="_leftImg8bit",
     label_end="_gtFine_labelIds",
     cities={
-        "train": (
-            "aachen",
-            "bochum",
-            "bremen",
-            "cologne",
-            "darmstadt",
-            "dusseldorf",
-            "erfurt",
-            "hamburg",
-            "hanover",
-            "jena",
-            "krefeld",
-            "monchengladbach",
-            "strasbourg",
-            "stuttgart",
-            "tubingen",
-            "ulm",
-            "weimar",
-            "zurich",
-        ),
+        "train": tuple(_TRAIN_CITIES.split()),
         "val": ("frankfurt", "lindau", "munster"),
     },
 )

@@ -297,19 +297,19 @@ def label_request(file: MapFile) -> Json:
 def map_loader(common: Json) -> Callable[[Json], tuple[Tensor, ...]]:
     """The function that makes input, classes and places of a row's request, with what is common to all rows."""
     preparation = MapPreparation(MapPlan(**common["plan"]), common["stride"], common["multiple"])
-    table = parse_table(common["table"])
+    table = parse_class_table(common["table"])
     classes = None if common["classes"] is None else torch.tensor(common["classes"], dtype=torch.float64)
 
     def load(row: Json) -> tuple[Tensor, ...]:
         picture = read_picture(row)
-        class_map = None if row["label"] is None else read_labels(row["label"], table)
+        class_map = None if row["label"] is None else read_label_map(row["label"], table)
         wanted = None if row["wanted"] is None else (row["wanted"][0], row["wanted"][1])
         return make_view(picture, class_map, preparation, row["draw"], wanted, classes)
 
     return load
 
 
-def parse_table(content: Json) -> ClassTable:
+def parse_class_table(content: Json) -> ClassTable:
     """The class table of a request."""
     ids = tuple(tuple(numbers) for numbers in content["ids"])
     colours = tuple((r, g, b) for r, g, b in content["colours"])
@@ -328,7 +328,7 @@ def read_picture(request: Json) -> Tensor:
     return picture
 
 
-def read_labels(request: Json, table: ClassTable) -> Tensor:
+def read_label_map(request: Json, table: ClassTable) -> Tensor:
     """uint8 (H, W) of a label map, upright; UnreadableImage says why there is none."""
     try:
         return orient(decode_classes(read_checked(request), table), request["turn"])
