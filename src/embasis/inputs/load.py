@@ -21,7 +21,7 @@ from embasis import config as settings
 from embasis.config import IMAGE_DATA, Config
 from embasis.data.datasets.domain_sets import find_data_folder
 from embasis.data.images.folders import ImageOptions, check_images, load_images, strip_folders
-from embasis.data.images.samples import Images
+from embasis.data.images.samples import SIDE_NAMES, Images
 from embasis.data.segmentation.folders import MapFolders, are_map_folders, check_maps, load_maps
 from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.data.tables.pair import Finding, check_pair, load_pair
@@ -36,8 +36,6 @@ from embasis.inputs.table_inputs import TableInputs
 from embasis.networks.backbone import Backbone
 from embasis.storage import SealedFiles
 from embasis.types import Problem
-
-SIDE_NAMES = ("labelled", "unlabelled", "test")
 
 
 def open_inputs(problem: Problem, config: Config, backbone: Backbone | None = None) -> Inputs:

@@ -8,12 +8,12 @@
 | alpha, or a transparent colour (RGBA, LA, palette, PNG's tRNS) | laid over white: round((c·α + 255·(255 − α)) / 255) |
 | 16-bit grey (PNG, TIFF, PGM) | round(v / 257); a transparent colour is ignored |
 | 16-bit RGB or alpha (PNG, TIFF) | the high byte of each value, which is all that Pillow gives; PPM: rounded |
-| 32-bit integers (TIFF) | as 16-bit grey; refused when a value is not in 0..65535 |
-| floating point, LAB | refused: their range is not written in the file |
+| 32-bit integers (TIFF) | as 16-bit grey; rejected when a value is not in 0..65535 |
+| floating point, LAB | rejected: their range is not written in the file |
 | CMYK, YCCK, YCbCr | RGB by Pillow's conversion, Adobe's inverted CMYK put right; colour profiles are ignored |
 | several frames or pages (GIF, APNG, WebP, TIFF) | the first |
 | an EXIF orientation | turned upright; a damaged EXIF block counts as none |
-| a JPEG that ends early or whose code is broken | refused, also where the decoder would fill in grey |
+| a JPEG that ends early or whose code is broken | rejected, also where the decoder would fill in grey |
 
 JPEG goes through simplejpeg where it is installed, and all else through Pillow. Without simplejpeg a JPEG is decoded by
 Pillow, to the same pixels, but a JPEG that is broken in its middle and has a proper end is then not noticed.
@@ -68,7 +68,7 @@ _FLIPS = {
 
 
 def decode(data: bytes) -> Tensor:
-    """The pixels of an image by the table above; UnreadableImage says why there are none."""
+    """The pixels of an image by the table above; UnreadableImage has the reason why there are none."""
     kind = detect_format(data)
     if kind == "JPEG" and (jpeg := load_simplejpeg()) is not None:
         pixels = _decode_fast_jpeg(jpeg, data)

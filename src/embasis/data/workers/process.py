@@ -104,7 +104,7 @@ class RowRequest:
 
 
 class WorkerDied(Exception):  # noqa: N818 — what happened to a worker, not what went wrong here
-    """A worker ended, or was ended; the text says how, as in "died with SIGSEGV"."""
+    """A worker ended, or was ended; the text describes how, as in "died with SIGSEGV"."""
 
 
 class WorkerTimeout(Exception):  # noqa: N818 — as above

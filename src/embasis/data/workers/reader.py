@@ -60,7 +60,7 @@ from embasis.types import Preparation
 
 UNREAD_GREY = 128
 """The value of all pixels of a row that could not be read."""
-CHUNK_ROWS = 8
+ROWS_PER_REQUEST = 8
 """Rows that a worker reads for one request."""
 
 Loader = Callable[[Json], tuple[Tensor, ...]]
@@ -322,8 +322,8 @@ class Reader:
                 while len(window) < 2 or sum(len(chunks) for _, chunks in window) < 3 * self.workers:
                     if (batch := next(batches, None)) is None:
                         break
-                    starts = range(0, len(batch.items), CHUNK_ROWS)
-                    chunks = [Chunk(job, batch.items[start : start + CHUNK_ROWS], Future()) for start in starts]
+                    starts = range(0, len(batch.items), ROWS_PER_REQUEST)
+                    chunks = [Chunk(job, batch.items[start : start + ROWS_PER_REQUEST], Future()) for start in starts]
                     self._started_pool().put(chunks)
                     window.append((batch, chunks))
                 if not window:
