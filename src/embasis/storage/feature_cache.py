@@ -1,4 +1,4 @@
-"""Features of images on disk, so that no image is decoded twice: found by the hash of the image's bytes.
+"""Features of images on disk by the hash of the image's bytes, so that no image is decoded twice.
 
 A cache folder belongs to one frozen network and one way of preparing images; `key` names both. It holds shards, files
 of a few hundred rows in safetensors form (`digest` N 16, `rows` N …), each named after the sha256 of its content: so a

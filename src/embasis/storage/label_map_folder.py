@@ -126,7 +126,7 @@ class LabelMapFolder:
         if not self._is_ours:
             require_own_maps(self.path)
         self._make(self.path)
-        for path in _list_files(self.path):
+        for path in _list_map_files(self.path):
             if TEMP_NAME.fullmatch(path.name):
                 atomic.disk.discard(path)
         self._mark(complete=False)
@@ -136,7 +136,7 @@ class LabelMapFolder:
         if kind is None:
             os.sync()  # once: to wait for each of thousands of files takes as long as to label them
             labels = self.path / MAP_KINDS[0]
-            self.stale = sum(path.relative_to(labels).as_posix() not in self._names for path in _list_files(labels))
+            self.stale = sum(path.relative_to(labels).as_posix() not in self._names for path in _list_map_files(labels))
             listed = format_digests(self._hashes)
             with self._writing(self.path / MAP_DIGESTS):
                 atomic.disk.put(self.path / MAP_DIGESTS, listed)
@@ -236,7 +236,7 @@ def _format_digest(name: str, digest: str) -> str:
     return f"\\{digest}  {name.replace(chr(92), chr(92) * 2)}\n" if "\\" in name else f"{digest}  {name}\n"
 
 
-def _list_files(path: Path) -> list[Path]:
+def _list_map_files(path: Path) -> list[Path]:
     """All files below a folder; links to folders are not entered."""
     return [Path(top, name) for top, _, plain in os.walk(path) for name in plain]
 

@@ -1,4 +1,4 @@
-"""Pictures that people look at, as the bytes of PNG files.
+"""Pictures and label maps as the bytes of PNG files.
 
 | map | PNG | value |
 | --- | --- | --- |
