@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embasis.data import DATASETS
-from embasis.data.datasets.synthetic_digits import STYLES, blobs, digits, moons, render
+from embasis.data.datasets.synthetic_digits import DIGIT_STYLES, blobs, digits, moons, render
 from embasis.errors import ConfigError
 
 
@@ -61,7 +61,7 @@ def test_five_thousand_digits_take_under_two_seconds():
 
 
 def test_every_stroke_lies_near_the_unit_square():
-    for styles in STYLES:
+    for styles in DIGIT_STYLES:
         for stroke in (stroke for strokes in styles for stroke in strokes):
             assert np.min(stroke) >= -0.15
             assert np.max(stroke) <= 1.15

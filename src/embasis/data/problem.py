@@ -149,7 +149,7 @@ def _class_count(classes: set[str]) -> str:
 
 
 def require_shape(labelled: Side, side: Side) -> None:
-    """A side whose rows look like the labelled ones."""
+    """Rows of the side have the shape of the labelled ones."""
     here, there = tuple(side.x.shape[1:]), tuple(labelled.x.shape[1:])
     if len(here) == len(there) == 1:
         require(here == there, f"{side.name}: {here[0]} features, {labelled.name} has {there[0]}")

@@ -36,7 +36,7 @@ COARSE = 2.0**12
 NOISE, NOISE_NARROW = 1e-12, 1e-7
 """Of numbers in float64, and of those that are float32 numbers."""
 SPREAD_BLOCK = 2**21
-"""Numbers that are looked at together."""
+"""Numbers that are measured together."""
 Column = NDArray[np.float64]
 Spread = tuple[Tensor, Tensor, Tensor]
 """Centre, spread and noise of each column."""

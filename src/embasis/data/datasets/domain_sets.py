@@ -31,7 +31,7 @@ import os
 import struct
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -108,9 +108,8 @@ def office_caltech10_googlenet(root: PathLike | None = None, source: str = "amaz
 def _feature_problem(
     name: str, domains: dict[str, str], root: PathLike | None, source: str, target: str, prepare: bool
 ) -> Problem:
-    members = [lookup(domains, domain, f"domain of {name}") for domain in (source, target)]
-    require(source != target, f"{name}: source and target must differ, got {quoted(source)} twice", ConfigError)
-    sides = [read_features(name, find_data_folder(root), member) for member in members]
+    require_domains(name, domains, source, target)
+    sides = [read_features(name, find_data_folder(root), domains[domain]) for domain in (source, target)]
     (x_source, y_source), (x_target, y_target) = ((unit_scores(x) if prepare else x, y) for x, y in sides)
     return Problem(
         labelled=Arrays.of(torch.from_numpy(x_source), torch.from_numpy(y_source)),
@@ -118,6 +117,13 @@ def _feature_problem(
         schema=LabelSchema(OFFICE_CALTECH_CLASSES),
         hidden_labels=torch.from_numpy(y_target),
     )
+
+
+def require_domains(name: str, domains: Mapping[str, object], source: str, target: str) -> None:
+    """Source and target are two different domains of the set."""
+    for domain in (source, target):
+        lookup(domains, domain, f"domain of {name}")
+    require(source != target, f"{name}: source and target must differ, got {quoted(source)} twice", ConfigError)
 
 
 def find_data_folder(root: PathLike | None) -> Path:

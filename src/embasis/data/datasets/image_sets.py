@@ -16,12 +16,12 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from embasis.data.datasets.domain_sets import OFFICE_CALTECH_CLASSES, SURF, find_data_folder
+from embasis.data.datasets.domain_sets import OFFICE_CALTECH_CLASSES, SURF, find_data_folder, require_domains
 from embasis.data.images.files import Scan, describe_other_kinds, escape_name, read_part
 from embasis.data.images.folders import ImageOptions, describe_repeats, require_budget, top_folder
 from embasis.data.images.samples import ImageSide, build_image_problem
 from embasis.data.images.scan import has_members, iter_tar_members, scan_folder, scan_tar
-from embasis.errors import ConfigError, InputDataError, known, lookup, quoted, require
+from embasis.errors import InputDataError, known, quoted, require
 from embasis.types import PathLike, Problem, RejectedFile
 
 TABLE_METRIC = {"visda17": "mean_class_accuracy"}
@@ -128,9 +128,7 @@ def visda17(root: PathLike | None = None) -> Problem:
 
 def _image_problem(kind: ImageSet, root: Path, source: str, target: str) -> Problem:
     """All images of the source are labelled, all of the target are not; its true labels are hidden."""
-    for domain in (source, target):
-        lookup(kind.counts, domain, f"domain of {kind.name}")
-    require(source != target, f"{kind.name}: source and target must differ, got {quoted(source)} twice", ConfigError)
+    require_domains(kind.name, kind.counts, source, target)
     sides = _domain_side(kind, root, source), _domain_side(kind, root, target)
     rejected = [item for side in sides for item in side.scan.rejected]
     require_budget(rejected, sum(side.seen for side in sides), ImageOptions().budget)

@@ -79,7 +79,7 @@ class Digits:
     y: Ints
 
 
-# Pose of a rendered digit, as in `virtual.POSE`: (low, high), drawn evenly.
+# Pose of a rendered digit, as in `synthetic_digits.DIGIT_POSE`: (low, high), drawn evenly.
 SCENE_POSE = {
     "rotation": (-20.0, 20.0),
     "shear": (-0.3, 0.3),

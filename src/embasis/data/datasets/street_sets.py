@@ -104,7 +104,7 @@ def _cityscapes(root: PathLike | None, train_ids: Sequence[int]) -> tuple[Paired
 
 
 def _street_side(layout: Layout, given: PathLike | None, split: str, table: ClassTable, labelled: bool) -> PairedSide:
-    """One split of a set; where it is not labelled, its maps are not even looked for."""
+    """One split of a set; where it is not labelled, its maps are not searched for."""
     lookup(layout.counts, split, f"split of {layout.name}")
     root, name = find_data_folder(given), f"{layout.name} {split}".strip()
     images, labels = layout.folders(split)
@@ -141,7 +141,7 @@ def _files_ending_in(scan: Scan, layout: Layout, end: str) -> Scan:
     """The files whose names end as those of the set do; other maps and previews lie beside them."""
     files = tuple(file for file in scan.files if stem(file.name).endswith(end))
     rejected = tuple(item for item in scan.rejected if stem(item.name).endswith(end))
-    others = _count_pictures(len(scan.files), "other image")
+    others = _count_files(len(scan.files), "other image")
     text = f"{layout.name}: {printable_path(scan.root)} has no *{end}.png, but {others}"
     require(files, f"{text}; first: {scan.files[0].name}; the official names are needed")
     return replace(scan, files=files, rejected=rejected)
@@ -172,7 +172,7 @@ def _require_pairs(name: str, alone: list[str], extra: list[str]) -> None:
     """Every picture has a map, every map a picture."""
     parts = [(alone, "picture", "without a label map"), (extra, "label map", "without a picture")]
     texts = [
-        f"{_count_pictures(len(names), what)} {lack}: {', '.join(names[:3])}{', …' if len(names) > 3 else ''}"
+        f"{_count_files(len(names), what)} {lack}: {', '.join(names[:3])}{', …' if len(names) > 3 else ''}"
         for names, what, lack in parts
         if names
     ]
@@ -184,7 +184,7 @@ def _street_notes(name: str, layout: Layout, split: str, side: ImageSide) -> Ite
     yield from side.scan.notes
     pictures, published = len(side.scan.files), layout.counts[split]
     if pictures != published:
-        yield f"{name}: {_count_pictures(pictures, 'picture')} here, {published:,} as published"
+        yield f"{name}: {_count_files(pictures, 'picture')} here, {published:,} as published"
     cities = {top_folder(file) for file in side.scan.files} - set(layout.cities.get(split, ()))
     if layout.cities and cities:
         yield f"{name}: cities that are not of this split: {listed(cities)}"
@@ -192,7 +192,7 @@ def _street_notes(name: str, layout: Layout, split: str, side: ImageSide) -> Ite
         yield text
 
 
-def _count_pictures(number: int, what: str) -> str:
+def _count_files(number: int, what: str) -> str:
     return f"1 {what}" if number == 1 else f"{number:,} {what}s"
 
 

@@ -115,7 +115,7 @@ def draw_strokes(
 
     The pose has a number for each row; a pixel within half a stroke width is ink.
     """
-    for digit, styles in enumerate(STYLES):
+    for digit, styles in enumerate(DIGIT_STYLES):
         chosen = np.floor(style * len(styles)).astype(np.int64)
         for number, strokes in enumerate(styles):
             rows = np.flatnonzero((y == digit) & (chosen == number))
@@ -165,8 +165,8 @@ def trace_arc(centre: Point, radii: Point, span: Point, steps: int = 10) -> Stro
     return [(x + rx * math.cos(angle), y + ry * math.sin(angle)) for angle in angles]
 
 
-# The strokes of each digit, one or more styles each: STYLES[digit][style] is a list of strokes.
-STYLES: tuple[tuple[Sequence[Stroke], ...], ...] = (
+# The strokes of each digit, one or more styles each: DIGIT_STYLES[digit][style] is a list of strokes.
+DIGIT_STYLES: tuple[tuple[Sequence[Stroke], ...], ...] = (
     ([trace_arc((0.5, 0.5), (0.5, 0.5), (0, 360), 14)],),
     (
         [[(0.5, 0), (0.5, 1)]],
