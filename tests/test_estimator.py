@@ -161,7 +161,7 @@ def test_the_basis_has_three_unit_rows_for_each_class() -> None:
     model = EMBasisClassifier(random_state=0).fit(x, y, unlabelled=other)
     assert model.basis_.shape == (9, 8)
     assert np.allclose(np.linalg.norm(model.basis_, axis=1), 1, atol=1e-5)
-    assert EMBasisClassifier(per_class=2, random_state=0).fit(x, y, unlabelled=other).basis_.shape == (6, 8)
+    assert EMBasisClassifier(components_per_class=2, random_state=0).fit(x, y, unlabelled=other).basis_.shape == (6, 8)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -197,12 +197,14 @@ def test_it_works_in_a_pipeline_and_can_be_cloned() -> None:
     x, y, truth = marked()
     pipe = make_pipeline(StandardScaler(), EMBasisClassifier(random_state=0))
     assert clone(pipe).fit(x, y).score(x, truth) > 0.95
-    assert clone(EMBasisClassifier(keep=0.3, settings={"keep_max": 0.9})).get_params()["settings"] == {"keep_max": 0.9}
+    assert clone(EMBasisClassifier(keep_first=0.3, settings={"keep_max": 0.9})).get_params()["settings"] == {
+        "keep_max": 0.9
+    }
 
 
 def test_a_grid_search_may_offer_numpy_numbers() -> None:
     x, y, _, _ = sides()
-    grid = {"rounds": np.arange(2), "keep": np.array([0.1, 0.3], dtype=np.float32), "per_class": [1]}
+    grid = {"rounds": np.arange(2), "keep_first": np.array([0.1, 0.3], dtype=np.float32), "components_per_class": [1]}
     with pytest.warns(EmbasisWarning, match="no unlabelled rows"):
         search = GridSearchCV(EMBasisClassifier(random_state=0), grid, cv=2, error_score="raise").fit(x, y)
     assert search.best_score_ > 0.9
@@ -218,7 +220,7 @@ def test_prediction_before_fit_is_refused() -> None:
 
 def test_the_estimator_and_a_config_give_equal_records() -> None:
     x, y, other, _ = sides()
-    model = EMBasisClassifier(random_state=3, keep=0.3, settings={"iterations": 3}).fit(x, y, unlabelled=other)
+    model = EMBasisClassifier(random_state=3, keep_first=0.3, settings={"iterations": 3}).fit(x, y, unlabelled=other)
     problem = Problem(
         Arrays.of(torch.from_numpy(x).float(), torch.from_numpy(y)),
         Arrays.of(torch.from_numpy(other).float()),

@@ -156,7 +156,7 @@ def test_an_unknown_method_is_answered_with_the_known_ones() -> None:
 
 def test_more_components_than_rows_are_refused() -> None:
     x, y, other, _ = sides()
-    assert says(InputDataError, x, y, other, per_class=101) == (
+    assert says(InputDataError, x, y, other, components_per_class=101) == (
         "components_per_class = 101 asks for 303 components, but there are only 300 rows"
     )
 

@@ -90,7 +90,7 @@ X, Y, Z = np.random.default_rng(0).normal(size=(6, 3)), ["a", "b"] * 3, np.eye(4
     [
         refuse(ConfigError, X, Y, Z, method="crst"),
         refuse(ConfigError, X, Y, Z, rounds=-1),
-        refuse(InputDataError, X, Y, Z, per_class=101),
+        refuse(InputDataError, X, Y, Z, components_per_class=101),
         refuse(InputDataError, X, ["a"] * 6, Z),
         refuse(ValueError, X, Y, np.full((4, 3), np.nan)),
         refuse(ValueError, X, Y, np.zeros((4, 2))),

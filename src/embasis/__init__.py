@@ -1,8 +1,8 @@
 """embasis: uncertainty-aware self-training.
 
-`EMBasisClassifier` for arrays in scikit-learn's manner, `fit_images` for folders of images, `self_train` for any torch
-module and any data. Names are loaded when they are first used, so that `import embasis` and the command line start
-without torch.
+`EMBasisClassifier` for arrays in scikit-learn's manner; `fit_tables`, `fit_images` and `fit_maps` for files, as the
+command line takes them; `self_train` for any torch module and any data. Names are loaded when they are first used, so
+that `import embasis` and the command line start without torch.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from embasis.api.classifier import EMBasisClassifier
     from embasis.api.image_model import ImageModel, fit_images
+    from embasis.api.map_model import MapModel, fit_maps
+    from embasis.api.table_model import TableModel, fit_tables
     from embasis.engine.self_train import self_train
     from embasis.methods import METHODS
     from embasis.types import LabelSchema, Plan, Problem
@@ -22,9 +24,13 @@ __all__ = [
     "EMBasisClassifier",
     "ImageModel",
     "LabelSchema",
+    "MapModel",
     "Plan",
     "Problem",
+    "TableModel",
     "fit_images",
+    "fit_maps",
+    "fit_tables",
     "self_train",
 ]
 
@@ -32,6 +38,10 @@ _HOMES = {
     "EMBasisClassifier": "embasis.api.classifier",
     "ImageModel": "embasis.api.image_model",
     "fit_images": "embasis.api.image_model",
+    "MapModel": "embasis.api.map_model",
+    "fit_maps": "embasis.api.map_model",
+    "TableModel": "embasis.api.table_model",
+    "fit_tables": "embasis.api.table_model",
     "self_train": "embasis.engine.self_train",
     "METHODS": "embasis.methods",
     "Plan": "embasis.types",

@@ -25,6 +25,7 @@ from embasis.data.standardise import find_fine_columns, settle_columns
 from embasis.engine.labels import RowLabels
 from embasis.engine.self_train import begin, train_rounds
 from embasis.errors import EmbasisWarning, InputDataError, require
+from embasis.methods.em_basis.state import read_basis
 from embasis.runs.model import TrainedModel, model_of_run
 from embasis.runs.parts import build
 from embasis.types import Arrays, Fine, LabelSchema, Problem, RoundRecord
@@ -57,13 +58,13 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         "linear" or "mlp".
     rounds : int, default 6
         Rounds of self-training; 0 trains on the labelled rows only.
-    per_class : int, default 0
+    components_per_class : int, default 0
         Components of the basis for each class; 0 = three, or fewer where rows are few.
     sharpness : float, default 0
         Concentration of the components; 0 = from the data.
-    keep : float, default 0.2
+    keep_first : float, default 0.2
         Share of each predicted class that is trusted in the first round.
-    cap : float, default None
+    keep_max : float, default None
         The largest share that is trusted; None = as the method has it: for em_basis what is expected to be right.
     weight_decay : float, default 0.1
         Strength of the L2 penalty of the linear network.
@@ -91,10 +92,10 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         method: str = "em_basis",
         network: str = "linear",
         rounds: int = 6,
-        per_class: int = 0,
+        components_per_class: int = 0,
         sharpness: float = 0.0,
-        keep: float = 0.2,
-        cap: float | None = None,
+        keep_first: float = 0.2,
+        keep_max: float | None = None,
         weight_decay: float = 0.1,
         standardise: str = "auto",
         settings: Mapping[str, Any] | None = None,
@@ -103,10 +104,10 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         self.method = method
         self.network = network
         self.rounds = rounds
-        self.per_class = per_class
+        self.components_per_class = components_per_class
         self.sharpness = sharpness
-        self.keep = keep
-        self.cap = cap
+        self.keep_first = keep_first
+        self.keep_max = keep_max
         self.weight_decay = weight_decay
         self.standardise = standardise
         self.settings = settings
@@ -139,7 +140,7 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         if unlabelled is not None:
             extra = validate_data(self, unlabelled, dtype=FLOATS, reset=False)
             others = np.concatenate([others, extra])
-        x, fine = sides_of(rows[known], others)
+        x, fine = narrow_sides(rows[known], others)
         problem = Problem(
             labelled=Arrays.of(x[0], torch.from_numpy(codes.astype(np.int64)), fine=fine[0]),
             unlabelled=Arrays.of(x[1], fine=fine[1]),
@@ -172,29 +173,30 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         inputs = narrow_rows(rows)
         if self._model.needs_float64 and rows.dtype == np.float64:
             inputs = torch.from_numpy(np.require(rows, None, ["C", "W"]))
-        found = self._model.label(inputs).distribution
-        mean = found.mean.double()
+        labels = self._model.label(inputs).distribution
+        mean = labels.mean.double()
         mean = mean / mean.sum(1, keepdim=True)
-        return LabelMoments(*(part.double().numpy() for part in (mean, found.between, found.within, found.uncertainty)))
+        parts = (mean, labels.between, labels.within, labels.uncertainty)
+        return LabelMoments(*(part.double().numpy() for part in parts))
 
     def _train(self, problem: Problem) -> list[Tensor]:
         """Walk all rounds; the trusted labels of each, −1 where there is none, up to the round that is kept."""
-        built = build(problem, self._config())
+        parts = build(problem, self._config())
         labels = []
-        progress = begin(built.network, built.method, built.plan)
-        for event in train_rounds(built.problem, built.network, built.method, built.plan, progress):
+        progress = begin(parts.network, parts.method, parts.plan)
+        for event in train_rounds(parts.problem, parts.network, parts.method, parts.plan, progress):
             if isinstance(event.labels, RowLabels):
                 labels.append(event.labels.pseudo.label)  # not the whole: all classes of all rows in every round
         self.records_: list[RoundRecord] = progress.records
-        self._model: TrainedModel = model_of_run(built, progress)
+        self._model: TrainedModel = model_of_run(parts, progress)
         self.n_iter_ = max(len(self.records_) - 1, 0)
         if progress.status == "collapsed":
             warnings.warn(self.records_[-1].notes[0], EmbasisWarning, stacklevel=4)
         words = {"finished": "max_iter"} if len(problem.unlabelled) else {"finished": "no_unlabelled"}
         self.termination_condition_ = words.get(progress.status, progress.status)
         self.__dict__.pop("basis_", None)  # of an earlier fit, maybe by another method
-        if "mu" in progress.labeller:
-            self.basis_ = progress.labeller["mu"].numpy()
+        if (basis := read_basis(progress.labeller)) is not None:
+            self.basis_ = basis.numpy()
         return labels if progress.kept_round is None else labels[: progress.kept_round + 1]
 
     def _config(self) -> settings.Config:
@@ -210,10 +212,10 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
             "plan": {"rounds": self.rounds},
         }
         offered = {
-            "components_per_class": self.per_class,
+            "components_per_class": self.components_per_class,
             "sharpness": self.sharpness,
-            "keep_first": self.keep,
-            "keep_max": self.cap,
+            "keep_first": self.keep_first,
+            "keep_max": self.keep_max,
         }
         known = settings.settings_of(settings.entry_of("method", self.method))
         raw["method"] |= {name: value for name, value in offered.items() if name in known and value is not None}
@@ -231,8 +233,8 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         """transduction_ and labeled_iter_."""
         labels = rounds[-1].numpy()
         first = np.full(len(labels), -1)
-        for number, found in enumerate(rounds, start=1):
-            first[(first < 0) & (found >= 0).numpy()] = number
+        for number, trusted in enumerate(rounds, start=1):
+            first[(first < 0) & (trusted >= 0).numpy()] = number
         inside, total = int((~known).sum()), len(given) + len(labels) - int((~known).sum())
         self.transduction_ = np.full(total, UNLABELLED_MARK, dtype=dtype_with_mark(self.classes_))
         self.labeled_iter_ = np.zeros(total, dtype=np.int64)
@@ -243,7 +245,7 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         self.labeled_iter_[where] = first
 
 
-def sides_of(*sides: NDArray[Any]) -> tuple[list[torch.Tensor], list[Fine | None]]:
+def narrow_sides(*sides: NDArray[Any]) -> tuple[list[torch.Tensor], list[Fine | None]]:
     """The rows of each side in float32, and what float32 loses of them."""
     x = [narrow_rows(side) for side in sides]
     return x, settle_columns([(narrow, find_fine_columns(side)) for narrow, side in zip(x, sides, strict=True)])

@@ -67,16 +67,16 @@ class Labels:
     """What a precision that was given means: threshold, expected errors, warnings."""
 
     @classmethod
-    def of(cls, found: RowPrediction) -> Labels:
+    def of(cls, rows: RowPrediction) -> Labels:
         """A table of labels as arrays; NaN where there is no label."""
-        columns = found.columns
+        columns = rows.columns
         numbers = {
             name: np.array([np.nan if value is None else value for value in columns[name]], dtype=np.float64)
             for name in ("probability", "between", "within", "uncertainty")
         }
         trusted = np.array(columns["trusted"], dtype=bool)
         names, label = list(columns["id"]), list(columns["label"])
-        return cls(names, label, **numbers, trusted=trusted, reasons=found.rejected, target=found.target)
+        return cls(names, label, **numbers, trusted=trusted, reasons=rows.rejected, target=rows.target)
 
     def __len__(self) -> int:
         return len(self.names)

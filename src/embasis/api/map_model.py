@@ -84,15 +84,15 @@ class MapModel(FittedModel):
         options = predict_options({"precision": precision, "scales": scales, "flip": flip})
         self.model.inputs.set_workers(workers)
         source = self.model.inputs.open_pictures(pictures, SourceOptions())
-        found = [
+        labelled = [
             PictureLabels(
                 name, one.labels.numpy(), one.confidence.numpy(), one.variance.numpy(), one.trusted.numpy() > 0
             )
             for name, one in predict_label_maps(self.model, source, options)
         ]
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list(source.rejected.items())[:5])
-        require(found, f"no picture can be read: {reasons}", InputDataError)
-        return found
+        require(labelled, f"no picture can be read: {reasons}", InputDataError)
+        return labelled
 
 
 def fit_maps(labelled: PathLike, unlabelled: PathLike, *, output: PathLike | None = None, **words: Any) -> MapModel:

@@ -91,8 +91,8 @@ def _chosen(cells: list[Any], labels: list[str], classes: Sequence[str], where: 
     return [label if mark in YES else "" for mark, label in zip(marks, labels, strict=True)]
 
 
-def _require_known(found: set[str], classes: Sequence[str], where: str) -> None:
-    unknown = found - {*classes}
+def _require_known(names: set[str], classes: Sequence[str], where: str) -> None:
+    unknown = names - {*classes}
     require(not unknown, f"{where}: unknown classes: {listed(unknown)}; the labelled side has: {listed(classes, 50)}")
 
 

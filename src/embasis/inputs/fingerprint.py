@@ -20,7 +20,7 @@ Marks = NDArray[np.int64]
 
 MARK = 8
 """Bytes of a row's mark: enough to see that a row is another one."""
-CHUNK = 4096
+HASHED_ROWS = 4096
 
 
 def fingerprint(problem: Problem) -> dict[str, str]:
@@ -37,8 +37,7 @@ def fingerprint(problem: Problem) -> dict[str, str]:
 def hidden_bytes(truth: GroundTruth | None) -> bytes:
     """True labels that are never trained on: scores depend on them."""
     if isinstance(truth, torch.Tensor):
-        found: bytes = truth.numpy().tobytes()
-        return found
+        return bytes(truth.numpy().tobytes())
     return truth.mark() if isinstance(truth, MapTruth) else b""
 
 
@@ -52,7 +51,7 @@ def side_hash(samples: Samples) -> str:
         for block in map_bytes(samples):
             digest.update(block)
     else:
-        for rows in torch.arange(len(samples)).split(CHUNK):
+        for rows in torch.arange(len(samples)).split(HASHED_ROWS):
             digest.update(samples.inputs(rows).contiguous().numpy().tobytes() + fine_bytes(samples, rows))
     digest.update(samples.labels.numpy().tobytes() + samples.ids.numpy().tobytes())
     return digest.hexdigest()
@@ -87,11 +86,11 @@ def marks_of(problem: Problem) -> dict[str, Marks]:
 def side_marks(samples: Samples) -> Marks:
     """(N) 64 bits of the hash of each row."""
     labels = samples.labels.numpy().astype("<i8")
-    found = (
+    marks = (
         hashlib.blake2b(data + label.tobytes(), digest_size=MARK).digest()
         for data, label in zip(row_bytes(samples), labels, strict=True)
     )
-    return np.frombuffer(b"".join(found), "<i8")
+    return np.frombuffer(b"".join(marks), "<i8")
 
 
 def rows_of(problem: Problem, marks: Mapping[str, Marks]) -> dict[str, Any]:
@@ -127,7 +126,7 @@ def row_bytes(samples: Samples) -> Iterator[bytes]:
             map_ = b"" if samples.maps is None else samples.maps[row].contiguous().numpy().tobytes()
             yield picture.contiguous().numpy().tobytes() + map_
     else:
-        for rows in torch.arange(len(samples)).split(CHUNK):
+        for rows in torch.arange(len(samples)).split(HASHED_ROWS):
             inputs, fine = samples.inputs(rows).contiguous().numpy(), fine_of(samples)
             more = [b""] * len(rows) if fine is None else [row.tobytes() for row in fine.values[rows].numpy()]
             yield from (values.tobytes() + rest for values, rest in zip(inputs, more, strict=True))

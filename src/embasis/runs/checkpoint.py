@@ -48,12 +48,12 @@ def pack_state(
     }
 
 
-def unpack_state(fresh: TrainState, found: Generation, changes: Sequence[str]) -> TrainState:
+def unpack_state(fresh: TrainState, stored: Generation, changes: Sequence[str]) -> TrainState:
     """The run as the generation left it; settings that give another network cannot change."""
-    facts = found.facts
+    facts = stored.facts
     records = [record_from_json(row) for row in facts["records"]]
     try:
-        return TrainState.restore(fresh.network, found.tensors, facts["progress"], records)
+        return TrainState.restore(fresh.network, stored.tensors, facts["progress"], records)
     except CorruptError as error:
         rule = f"these settings cannot change within a run: {'; '.join(changes)}; use another folder"
         require(not changes, rule, ConfigError)

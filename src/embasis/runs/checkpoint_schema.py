@@ -94,9 +94,9 @@ class Facts(msgspec.Struct):
 
 def read_run(path: Path | str, number: int | None = None) -> Generation:
     """The newest whole generation of a run folder, or that one, whose facts have the form that we write."""
-    found = read_newest(path) if number is None else read_generation(path, number)
-    check_facts(found.facts, path)
-    return found
+    generation = read_newest(path) if number is None else read_generation(path, number)
+    check_facts(generation.facts, path)
+    return generation
 
 
 def check_facts(facts: Mapping[str, Any], path: Path | str) -> None:

@@ -41,16 +41,16 @@ class LabelMap:
 
 def label_map(wide: LabelBatch, row: int, schema: LabelSchema) -> LabelMap:
     """The maps of a row that has a site at each pixel."""
-    found, size, classes = wide.distribution, wide.grid, len(schema)
-    assert isinstance(found, PixelLabels)
-    trusted, label = wide.pseudo.trusted, found.label.to(torch.uint8)
+    pixels, size, classes = wide.distribution, wide.grid, len(schema)
+    assert isinstance(pixels, PixelLabels)
+    trusted, label = wide.pseudo.trusted, pixels.label.to(torch.uint8)
     both = torch.bincount(label.short().mul_(2).add_(trusted), minlength=2 * classes).view(classes, 2)
-    labels, kept, count = both.sum(1).tolist(), both[:, 1].tolist(), len(found)
+    labels, kept, count = both.sum(1).tolist(), both[:, 1].tolist(), len(pixels)
     line: dict[str, Any] = {
         "width": size[1],
         "height": size[0],
-        "mean_confidence": float(found.confidence.double().mean()),
-        "mean_variance": float(found.total.double().mean()),
+        "mean_confidence": float(pixels.confidence.double().mean()),
+        "mean_variance": float(pixels.total.double().mean()),
         "trusted": sum(kept) / count,
     }
     for name, share, sure in zip(schema.names, labels, kept, strict=True):
@@ -59,8 +59,8 @@ def label_map(wide: LabelBatch, row: int, schema: LabelSchema) -> LabelMap:
     return LabelMap(
         row,
         label.view(size),
-        quantise_confidence(found.confidence).view(size),
-        quantise_variance(found.total, classes).view(size),
+        quantise_confidence(pixels.confidence).view(size),
+        quantise_variance(pixels.total, classes).view(size),
         trusted.to(torch.uint8).mul_(255).view(size),
         line,
     )
@@ -86,13 +86,13 @@ def write_maps(
 
     def written(part: LabelBatch, number: int, row: int) -> dict[str, Any]:
         height, width = (int(size) for size in sizes[row])
-        found = label_map(part.enlarged(number, (height, width)), row, schema)
-        folder.write(files[row], found.labels, found.confidence, found.variance, found.trusted)
-        return {"id": names[row], "file": files[row], **found.line}
+        maps = label_map(part.enlarged(number, (height, width)), row, schema)
+        folder.write(files[row], maps.labels, maps.confidence, maps.variance, maps.trusted)
+        return {"id": names[row], "file": files[row], **maps.line}
 
     jobs = (partial(written, part, number, row) for part in parts for number, row in enumerate(part.rows.tolist()))
     with folder:
-        for line in in_order(jobs):
+        for line in run_in_order(jobs):
             lines.append(line)
             yield line
         lines.sort(key=lambda line: str(line["id"]))
@@ -100,7 +100,7 @@ def write_maps(
         folder.write_table(columns, suffix)
 
 
-def in_order(jobs: Iterable[Callable[[], T]]) -> Iterator[T]:
+def run_in_order(jobs: Iterable[Callable[[], T]]) -> Iterator[T]:
     """What the jobs give, in their order; a few are under way at once."""
     with ThreadPoolExecutor(THREADS) as pool:
         waiting: deque[Future[T]] = deque()

@@ -104,9 +104,9 @@ def predict_into(
     """Write the labels of a table or of images to a .csv or .parquet file, those of pictures with maps to a folder."""
     if model.inputs.many_sites:
         return write_label_maps(model, source, output, options, reading, show)
-    found = predict_rows(model, source, options, reading, show)
-    write_output(output, encode_table(found.columns, Path(output).suffix))
-    return PredictionSummary(len(found.columns["id"]), sum(found.columns["trusted"]), found.rejected, found.target)
+    rows = predict_rows(model, source, options, reading, show)
+    write_output(output, encode_table(rows.columns, Path(output).suffix))
+    return PredictionSummary(len(rows.columns["id"]), sum(rows.columns["trusted"]), rows.rejected, rows.target)
 
 
 def check_output(output: str, options: PredictOptions, many_sites: bool) -> None:
@@ -136,12 +136,12 @@ def predict_rows(
     rows = model.inputs.open_rows(source, with_run_columns(model, reading))
     reasons = "; ".join(rows.rejected.values()) or "there is none"
     require(rows.total, f"{source}: no image can be read: {reasons}", InputDataError)
-    found = label_source(model, rows, show)
-    known = any(label is not None for label in found["label"])
+    columns = label_source(model, rows, show)
+    known = any(label is not None for label in columns["label"])
     require(known, f"{source}: no image can be read: {first_reasons(rows.rejected)}", InputDataError)
     if rows.unit == "images":
-        found = take_rows(found, sorted(range(len(found["id"])), key=found["id"].__getitem__))
-    return finish_rows(model, found, rows.rejected, options)
+        columns = take_rows(columns, sorted(range(len(columns["id"])), key=columns["id"].__getitem__))
+    return finish_rows(model, columns, rows.rejected, options)
 
 
 def label_source(model: TrainedModel, source: RowSource, show: Show = show_nothing) -> dict[str, list[Any]]:

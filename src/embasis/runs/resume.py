@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from embasis.engine.calibration import drop_reference
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, InputDataError, quoted, require
 from embasis.types import Plan, PseudoLabels
@@ -21,38 +22,36 @@ FREE = ("save_seconds", "data.")
 """How often a run saves may always change; the data have a hash of their own."""
 NEWER = {"plan.augment": 0.0}
 """Settings that runs of older versions do not have, and the values that do what those did."""
-ROWS = "witness"
-"""How the names of a labeller's tensors begin that have a value for each row (engine/calibration.py)."""
-MOST = 10
+MOST_ROWS_NAMED = 10
 """Rows that are named."""
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Setting → `old → new` for each that differs."""
-    found: dict[str, str] = {}
+    changes: dict[str, str] = {}
     for key in sorted({*old, *new}):
         before, after = old.get(key), new.get(key)
         if isinstance(before, Mapping) and isinstance(after, Mapping):
-            found |= differences(before, after, f"{prefix}{key}.")
+            changes |= differences(before, after, f"{prefix}{key}.")
         elif before != after and not (key not in old and NEWER.get(f"{prefix}{key}") == after):
-            found[f"{prefix}{key}"] = f"{quoted(before, 500)} → {quoted(after, 500)}"
-    return found
+            changes[f"{prefix}{key}"] = f"{quoted(before, 500)} → {quoted(after, 500)}"
+    return changes
 
 
 def refuse_changed_config(
     old: Mapping[str, Any], new: Mapping[str, Any], allowed: Collection[str] = ()
 ) -> tuple[str, ...]:
     """A run folder belongs to one config; the changes that are allowed, as `key: old → new`."""
-    found = {key: words for key, words in differences(old, new).items() if not key.startswith(FREE)}
-    lines = [f"{key}: {words}" for key, words in found.items() if key not in allowed]
-    flags = " ".join(f"--allow-change {key}" for key in found if key not in allowed)
+    changed = {key: words for key, words in differences(old, new).items() if not key.startswith(FREE)}
+    lines = [f"{key}: {words}" for key, words in changed.items() if key not in allowed]
+    flags = " ".join(f"--allow-change {key}" for key in changed if key not in allowed)
     require(
         not lines,
         f"the run folder was begun with other settings: {'; '.join(lines)}; "
         f"use another folder, the old settings, or {flags}",
         ConfigError,
     )
-    return tuple(f"{key}: {words}" for key, words in found.items())
+    return tuple(f"{key}: {words}" for key, words in changed.items())
 
 
 def extend_rounds(progress: TrainState, plan: Plan, changes: Sequence[str]) -> None:
@@ -79,8 +78,8 @@ class Shift:
         if not names:
             return self.side
         counts = f"{len(self.added):,} added, {len(self.removed):,} removed, {len(self.edited):,} edited"
-        rest = f" and {len(names) - MOST:,} more" if len(names) > MOST else ""
-        return f"{self.side} ({counts}: {', '.join(map(repr, names[:MOST]))}{rest})"
+        rest = f" and {len(names) - MOST_ROWS_NAMED:,} more" if len(names) > MOST_ROWS_NAMED else ""
+        return f"{self.side} ({counts}: {', '.join(map(repr, names[:MOST_ROWS_NAMED]))}{rest})"
 
 
 def diff_rows(
@@ -120,12 +119,12 @@ def shift_of(side: str, old: Mapping[int, tuple[str, int]], new: Mapping[int, tu
     )
 
 
-def refuse_changed_data(found: Sequence[Shift], accepted: bool) -> tuple[str, ...]:
+def refuse_changed_data(shifts: Sequence[Shift], accepted: bool) -> tuple[str, ...]:
     """A run goes on with the data it began with; the changes that are accepted, as sentences."""
-    what = ", ".join(map(str, found))
+    what = ", ".join(map(str, shifts))
     advice = "use another folder, the old data, or --accept-data-change"
-    require(not found or accepted, f"the data have changed since the run began: {what}; {advice}", InputDataError)
-    return tuple(f"data: {shift}" for shift in found)
+    require(not shifts or accepted, f"the data have changed since the run began: {what}; {advice}", InputDataError)
+    return tuple(f"data: {shift}" for shift in shifts)
 
 
 def refuse_other_kind(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
@@ -137,9 +136,7 @@ def refuse_other_kind(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
 
 def forget_rows(progress: TrainState) -> None:
     """What the labeller knows of single rows is of the old ones; the next round finds it again."""
-    progress.labeller = {name: value for name, value in progress.labeller.items() if not name.startswith(ROWS)}
-    best = (f"labeller/{ROWS}",)
-    progress.best = {name: value for name, value in progress.best.items() if not name.startswith(best)}
+    progress.labeller, progress.best = drop_reference(progress.labeller), drop_reference(progress.best)
 
 
 def adopt_rows(progress: TrainState, before: Mapping[str, Sequence[Any]], now: Mapping[str, Sequence[Any]]) -> None:

@@ -22,7 +22,7 @@ from embasis.engine.state import TrainState
 from embasis.errors import CheckpointError, ConfigError, EmbasisError, ReportError, ResourceError, require
 from embasis.inputs.base import Inputs, rejected_while_training
 from embasis.inputs.fingerprint import Marks, fingerprint, marks_of, rows_of
-from embasis.inputs.image_inputs import pixel_reader
+from embasis.inputs.given_images import pixel_reader
 from embasis.inputs.map_inputs import late_refusals, pictures_of, table_of_maps
 from embasis.report.collect import (
     basis_name,

@@ -1,0 +1,90 @@
+"""Images that a user names, to have them labelled or to see them: files by path, or pictures in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from embasis.data.images.decode import decode
+from embasis.data.images.files import ImageFile, Scan, escape_name
+from embasis.data.images.header import UnreadableImage
+from embasis.data.images.scan import is_list, scan_file, scan_folder, scan_list
+from embasis.data.workers.process import read_checked, request_for
+from embasis.errors import InputDataError, require
+from embasis.report.collect import PixelReader
+from embasis.types import Arrays, Problem
+
+
+def is_image_side(path: str) -> bool:
+    """A folder, or a table with a column of paths."""
+    return os.path.isdir(path) or (os.path.isfile(path) and is_list(path))
+
+
+@dataclass(frozen=True, eq=False)
+class GivenImages:
+    """What a user names to have it labelled: files, or pictures in memory."""
+
+    files: list[ImageFile] = field(default_factory=list)
+    rejected: dict[str, str] = field(default_factory=dict)
+    """Why files cannot be read, by name."""
+    pictures: list[Any] = field(default_factory=list)
+    order: list[str] | None = None
+    """The names of files in the order in which they were given, repeats included."""
+
+
+def find_images(source: Any, follow_links: bool = False) -> GivenImages:
+    """A folder, list or file; or a sequence of paths, arrays (H, W, 3), tensors (3, H, W) or PIL images."""
+    if isinstance(source, str | os.PathLike):
+        scan = scan_path(os.fspath(source), follow_links)
+        return GivenImages(list(scan.files), {item.name: item.reason for item in scan.rejected})
+    one = getattr(source, "ndim", 0) in (2, 3) or not isinstance(source, Iterable)
+    items = [source] if one else list(source)
+    require(len(items) > 0, "images: at least one is needed, got none")
+    paths = [isinstance(item, str | os.PathLike) for item in items]
+    if not any(paths):
+        return GivenImages(pictures=items)
+    require(all(paths), "images: paths and pictures cannot be mixed in one call", InputDataError)
+    files, rejected = list[ImageFile](), dict[str, str]()
+    for path in dict.fromkeys(os.fspath(item) for item in items):  # one that cannot be read does not stop the others
+        scan = scan_file(path)
+        files += scan.files
+        rejected |= {item.name: item.reason for item in scan.rejected}
+    return GivenImages(files, rejected, order=[escape_name(os.fsencode(item)) for item in items])
+
+
+def scan_path(path: str, follow_links: bool) -> Scan:
+    """The images of a folder, of a list, or the one that is named."""
+    if os.path.isdir(path):
+        return scan_folder(path, follow_links=follow_links)
+    if is_image_side(path):
+        return scan_list(path, follow_links=follow_links)[0]
+    table = os.path.isfile(path) and path.lower().endswith((".csv", ".npy", ".npz", ".parquet"))
+    hint = "name a folder, an image, or a .csv with a column path"
+    require(not table, f"{path}: is a table without a column path, the run labels images; {hint}", InputDataError)
+    return scan_file(path)
+
+
+def pixel_reader(problem: Problem, files: Sequence[ImageFile]) -> PixelReader | None:
+    """What reads the pictures of the unlabelled rows, for the report: from files, if rows are files; None where rows
+    are no pictures."""
+    if files:
+        return lambda row: read_pixels(files[row])
+    side = problem.unlabelled
+    if not isinstance(side, Arrays) or side.x.ndim != 4 or side.x.shape[1] not in (1, 3) or not side.x.numel():
+        return None
+    low, high = float(side.x.min()), float(side.x.max())
+    span = 255 / (high - low) if high > low else 0.0
+    return lambda row: ((side.x[row] - low) * span).round().to(torch.uint8).expand(3, -1, -1)
+
+
+def read_pixels(file: ImageFile) -> Tensor | None:
+    """The pixels of a file, or None: whoever reads the file for training reports what is wrong with it."""
+    try:
+        return decode(read_checked(request_for(file)))
+    except (UnreadableImage, OSError):
+        return None
