@@ -35,6 +35,7 @@ from embasis.benchmark.scores import (
 from embasis.benchmark.tables import TABLE_WIDTH, escape_markdown, format_metric, format_stat
 from embasis.config import Config
 from embasis.errors import ConfigError, lookup, quoted, require
+from embasis.methods.em_basis.state import CLASS_PRIORS, INVERSE_TEMPERATURE
 from embasis.report.summary import DASH, PageTable
 
 LOWER_IS_BETTER = ("ece",)
@@ -102,7 +103,7 @@ ABLATED_PARTS: Mapping[str, AblatedPart] = {
     "recalibration": AblatedPart(
         "probabilities are fitted to reference labels, which self-training does not change",
         {"recalibration": "none"},
-        needs="power",
+        needs=INVERSE_TEMPERATURE,
     ),
     "evidence": AblatedPart(
         "the network's own prediction enters the label distribution", {"labeller.fusion.weight": 0.0}
@@ -113,7 +114,7 @@ ABLATED_PARTS: Mapping[str, AblatedPart] = {
     "shares": AblatedPart(
         "class shares of the unlabelled side are estimated",
         {"labeller.fusion.class_priors": "labelled"},
-        needs="shares",
+        needs=CLASS_PRIORS,
     ),
     "basis": AblatedPart("all of it; without: class-balanced self-training", {}, method="cbst"),
 }

@@ -55,7 +55,7 @@ def auroc(counts: Int64[Tensor, "m 2"]) -> float | None:
 def average_precision(counts: Int64[Tensor, "m 2"]) -> float | None:
     """Σ_g (recall_g − recall_g−1) precision_g of errors, the least sure first; None when all are right or all wrong.
 
-    Recall is the share of all errors that are found so far, precision the share of errors among what is looked at. A
+    Recall is the share of all errors that are found so far, precision the share of errors among the labels so far. A
     useless uncertainty has the share of errors."""
     wrong, sites = counts[:, 1].flip(0), counts.sum(1).flip(0).cumsum(0)
     if not float(counts[:, 0].sum()) or not float(wrong.sum()):

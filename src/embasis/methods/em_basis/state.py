@@ -30,8 +30,8 @@ LEGACY_NAMES = {
 """Field → stored name, where they differ: the names of version 0.1.0, so that its run folders load."""
 PROPOSAL = "proposal"
 """The stored name of Stage I's basis, which the engine passes in round 0; it is not part of a state."""
-INVERSE_TEMPERATURE = LEGACY_NAMES["inverse_temperature"]
-"""The stored name of what calibration has found."""
+INVERSE_TEMPERATURE, CLASS_PRIORS = LEGACY_NAMES["inverse_temperature"], LEGACY_NAMES["class_priors"]
+"""Stored names by which others see whether labels were calibrated, and whether class priors were estimated."""
 GIVEN = ("inverse_temperature",)
 """Fields that others write: they are read here and never stored."""
 
