@@ -27,7 +27,7 @@ import torch
 from torch import nn
 
 from embasis import config
-from embasis.benchmark.compare import iter_problems, known_settings, run_one
+from embasis.benchmark.compare import RunKey, iter_problems, known_settings, run_one
 from embasis.engine.state import TrainState
 from embasis.runs.parts import build
 from embasis.types import RoundRecord
@@ -104,7 +104,7 @@ def points_of(
         for name, own in variants(method):
             given = {key: value for key, value in settings.method.items() if key in known_settings(method)}
             run = msgspec.structs.replace(settings, seed=seed, method={"name": method, **given, **own})
-            outcome = run_one(dataset, pair, method, seed, build(problem, run), sources)
+            outcome = run_one(RunKey(dataset, pair, method, seed), build(problem, run), sources)
             yield from judged((dataset, pair, method, seed), name, outcome.records)
 
 

@@ -180,10 +180,10 @@ def test_maps_that_are_held_out_are_not_trained_on_either() -> None:
 
 
 def test_a_comparison_shares_a_source_model_that_has_not_seen_them_either() -> None:
-    from embasis.benchmark.compare import run_one
+    from embasis.benchmark.compare import RunKey, run_one
 
     alone = run(toy(), method="cbst", plan=HALF)
-    outcome = run_one("toy", "", "cbst", 0, built_for(toy(), method="cbst", plan=HALF), {})
+    outcome = run_one(RunKey("toy", "", "cbst", 0), built_for(toy(), method="cbst", plan=HALF), {})
     assert outcome.records == tuple(alone.records)
 
 

@@ -11,7 +11,7 @@ import pytest
 from cli_tables import embasis
 from embasis import config
 from embasis.benchmark import paper_tables, published
-from embasis.benchmark.compare import class_accuracy, score_run
+from embasis.benchmark.compare import RunKey, class_accuracy, score_run
 from embasis.benchmark.paper_tables import paper_markdown, paper_table
 from embasis.benchmark.published import PublishedRow, PublishedTable
 from embasis.benchmark.scores import RunScore
@@ -295,7 +295,7 @@ def test_the_accuracy_of_a_class_is_the_share_of_its_rows_on_the_diagonal() -> N
     judged = Evaluation(8, 5 / 8, 5 / 8, 0.5, 0.1, 0.5, None, 1.0, 0.5, confusion, (), ())
     assert class_accuracy(judged) == (0.75, None, 0.5)
     record = RoundRecord(1, "ok", 0.1, 8, 8, (4, 2, 2), (4, 2, 2), 0.0, {}, evaluation=judged)
-    row = score_run("set", "a→b", "cbst", 0, record, 2.0, ("x", "y", "z"))
+    row = score_run(RunKey("set", "a→b", "cbst", 0), record, 2.0, ("x", "y", "z"))
     assert row.cells() == {
         "dataset": "set", "pair": "a→b", "method": "cbst", "seed": 0, "accuracy": 0.625, "mean_class_accuracy": 0.625,
         "ece": 0.1, "nll": 0.5, "auroc": None, "trusted_share": 1.0, "trusted_precision": 0.5, "network_accuracy": 0.5,

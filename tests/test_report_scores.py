@@ -6,7 +6,7 @@ import csv
 import io
 from dataclasses import replace
 
-from embasis.benchmark.compare import score_run
+from embasis.benchmark.compare import RunKey, score_run
 from embasis.benchmark.scores import FILE_COLUMNS, SCORE_COLUMNS, RunScore, summarise_runs, table_columns
 from embasis.benchmark.tables import csv_table, markdown_table, text_table
 from embasis.types import Evaluation, RoundRecord
@@ -23,7 +23,9 @@ def test_a_run_has_the_figures_of_its_evaluation() -> None:
         adaptive_ece=0.2, classwise_ece=0.3, brier=0.4, brier_parts=(0.1, 0.2, 0.5), aupr=0.6, aurc=0.7,
         coverage=((0.9, 0.5), (0.95, 0.25), (0.99, None)),
     )  # fmt: skip
-    row = score_run("set", "", "cbst", 0, RoundRecord(1, "ok", 0.1, 8, 8, (4, 4), (4, 4), 0.0, {}, test=judged), 2.0)
+    row = score_run(
+        RunKey("set", "", "cbst", 0), RoundRecord(1, "ok", 0.1, 8, 8, (4, 4), (4, 4), 0.0, {}, test=judged), 2.0
+    )
     found = {name: value for name, value in row.cells().items() if name in FILE_COLUMNS}
     assert found == {
         "adaptive_ece": 0.2, "classwise_ece": 0.3, "brier": 0.4, "aupr": 0.6, "aurc": 0.7, "coverage_95": 0.25,

@@ -17,7 +17,7 @@ from benchmarks.method.candidates import Candidate
 from benchmarks.method.peers import PEERS, Vectors
 from benchmarks.method.rows import Row, keep, packed, read_rows, unit_file
 from benchmarks.method.sets import StudySet
-from embasis.benchmark.compare import Outcome, run_one, score_run, train_source
+from embasis.benchmark.compare import Outcome, RunKey, run_one, score_run, train_source
 from embasis.benchmark.scores import RunScore
 from embasis.config import Config
 from embasis.data.images.folders import ImageOptions
@@ -140,7 +140,7 @@ def run_method(built: RunParts, source: Source, label: tuple[str, str, str, int]
         source.trained[True] = train_source(built)
         source.seconds = time.process_time() - start
     start = time.process_time()
-    outcome = run_one(*label, built, source.trained)
+    outcome = run_one(RunKey(*label), built, source.trained)
     seconds = time.process_time() - start + (source.seconds if shares else 0.0)
     return outcome.score, {"cpu_seconds": seconds, **facts_of(outcome)}
 
@@ -194,7 +194,7 @@ def run_peer(candidate: Candidate, built: RunParts, label: tuple[str, str, str, 
     evaluation = evaluate(verdict.parts(), truth, len(built.problem.schema))
     record = RoundRecord(0, "ok", 0.0, len(ids), 0, (), (), 0.0, {}, evaluation=evaluation)
     right = (distribution.label == truth)[truth >= 0]
-    return score_run(*label, record, seconds), {
+    return score_run(RunKey(*label), record, seconds), {
         "cpu_seconds": cpu,
         "rows": len(right),
         "right": packed(right.numpy()),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
 
 import msgspec
 from torch import nn
@@ -26,6 +26,15 @@ from embasis.errors import ConfigError, InputDataError, known, quoted, require
 from embasis.inputs.load import load_dataset, open_inputs
 from embasis.runs.parts import RunParts, build
 from embasis.types import Evaluation, Problem, RoundRecord
+
+
+class RunKey(NamedTuple):
+    """What tells the runs of a comparison apart."""
+
+    dataset: str
+    pair: str
+    method: str
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -90,7 +99,8 @@ def run_variants(
                 method = {"name": variant.method, **own}
                 run = Config(seed, config.standardise, config.save_seconds, {}, method, config.network,
                              config.plan, config.images, config.maps, {**config.parts, **variant.parts})  # fmt: skip
-                outcome = run_one(dataset, pair, variant.name, seed, build(problem, run, inputs), sources)
+                run_key = RunKey(dataset, pair, variant.name, seed)
+                outcome = run_one(run_key, build(problem, run, inputs), sources)
                 learned = outcome.learned if learned is None else learned
                 yield outcome
 
@@ -110,18 +120,11 @@ def iter_problems(dataset: str, seed: int, root: str | None, given: Mapping[str,
 
 
 def count_pairs(dataset: str, given: Mapping[str, Any]) -> int:
-    """How many iter_problems that will be."""
+    """How many problems that will be."""
     return 1 if dataset not in PAIRS or {"source", "target"} & {*given} else len(PAIRS[dataset])
 
 
-def run_one(
-    dataset: str,
-    pair: str,
-    method: str,
-    seed: int,
-    built: RunParts,
-    sources: dict[bool, tuple[nn.Module, TrainState, float]],
-) -> Outcome:
+def run_one(run: RunKey, built: RunParts, sources: dict[bool, tuple[nn.Module, TrainState, float]]) -> Outcome:
     """One run in memory, from the shared source model if its training does not depend on the method."""
     shareable, start = built.method.basis is None, time.perf_counter()
     before, progress = 0.0, None
@@ -141,7 +144,7 @@ def run_one(
     seconds = before + time.perf_counter() - start
     assert progress is not None
     kept = records[progress.best_round] if progress.status == "collapsed" else progress.final_record
-    score = score_run(dataset, pair, method, seed, kept, seconds, built.problem.schema.names)
+    score = score_run(run, kept, seconds, built.problem.schema.names)
     return Outcome(score, tuple(records), built, kept.round, frozenset(progress.labeller), progress)
 
 
@@ -157,44 +160,20 @@ def train_source(built: RunParts) -> tuple[nn.Module, TrainState, float]:
     return network, progress, time.perf_counter() - start
 
 
-def score_run(
-    dataset: str,
-    pair: str,
-    method: str,
-    seed: int,
-    record: RoundRecord,
-    seconds: float,
-    classes: tuple[str, ...] = (),
-) -> RunScore:
+def score_run(run: RunKey, record: RoundRecord, seconds: float, classes: tuple[str, ...] = ()) -> RunScore:
     """The row of the table: on the test rows if there are any, else on the hidden labels of the unlabelled rows."""
     judged: Evaluation | None = record.test or record.evaluation
     if judged is None:
-        raise InputDataError(f"compare needs true labels of the unlabelled side to score with; {dataset} has none")
+        raise InputDataError(f"compare needs true labels of the unlabelled side to score with; {run.dataset} has none")
+    shared = {each.name for each in fields(RunScore)} & {each.name for each in fields(Evaluation)}
     return RunScore(
-        dataset=dataset,
-        pair=pair,
-        method=method,
-        seed=seed,
-        accuracy=judged.accuracy,
-        mean_class_accuracy=judged.mean_class_accuracy,
-        ece=judged.ece,
-        nll=judged.nll,
-        auroc=judged.auroc,
-        trusted_share=judged.trusted_share,
-        trusted_precision=judged.trusted_precision,
-        network_accuracy=judged.network_accuracy,
+        *run,
         seconds=seconds,
         class_names=classes,
         class_accuracy=class_accuracy(judged) if classes else (),
-        mean_iou=judged.mean_iou,
-        class_iou=judged.class_iou,
-        starred_iou=starred_iou(dataset, judged, classes),
-        adaptive_ece=judged.adaptive_ece,
-        classwise_ece=judged.classwise_ece,
-        brier=judged.brier,
-        aupr=judged.aupr,
-        aurc=judged.aurc,
+        starred_iou=starred_iou(run.dataset, judged, classes),
         coverage_95=dict(judged.coverage).get(0.95),
+        **{name: getattr(judged, name) for name in shared},
     )
 
 

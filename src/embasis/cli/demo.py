@@ -13,7 +13,7 @@ import msgspec
 import torch
 
 from embasis import config as settings
-from embasis.benchmark.compare import Outcome, run_comparison, score_run
+from embasis.benchmark.compare import Outcome, RunKey, run_comparison, score_run
 from embasis.benchmark.scores import summarise_runs
 from embasis.benchmark.tables import text_table
 from embasis.cli.compare import comparison_files, require_folder, write_files
@@ -70,7 +70,7 @@ def run_demo(task: str, output: str | None, seed: int) -> None:
     with one_thread():
         run, progress = train_somewhere(problem, config, out, mine)
     seconds = sum(float(row["seconds"]) for row in run.timings)
-    rows.append(score_run(task, "", mine, seed, progress.final_record, seconds, problem.schema.names))
+    rows.append(score_run(RunKey(task, "", mine, seed), progress.final_record, seconds, problem.schema.names))
     views.append(read_run_view(run.folder.path))
     write_files(out, comparison_files(f"{COUNTED[len(names)]} methods on {task}", rows, views))
     echo(f"\n{text_table(summarise_runs(rows))}")

@@ -196,10 +196,7 @@ def round_series(rounds: Sequence[RoundRecord]) -> list[tuple[str, dict[str, lis
         "trusted": [r.trusted / r.unlabelled if r.unlabelled else None for r in rounds],
         "right among them": column(lambda e: e.trusted_precision, "evaluation"),
     }
-    overlap = {
-        "labels": column(lambda e: e.mean_iou, "evaluation"),
-        "test set": column(lambda e: e.mean_iou, "test"),
-    }
+    overlap = {"labels": column(lambda e: e.mean_iou, "evaluation"), "test set": column(lambda e: e.mean_iou, "test")}
     of_maps = any(value is not None for values in overlap.values() for value in values)
     tracks: list[tuple[str, dict[str, list[float | None]]]] = [
         ("Mean IoU", overlap),
@@ -288,9 +285,8 @@ def reliability_panel(curves: Sequence[tuple[str, Evaluation]], unit: str = "row
         for name, points in points_by_round.items()
     ]
     label = f"Reliability diagram: share right against stated confidence. {errors}."
-    field = LineChart(
-        label, "stated confidence", "Share right", x=(0, 1.02), y=(0, 1.02), size=LARGE_CHART, diagonal=True
-    )  # fmt: skip
+    unit_range, x_name = (0, 1.02), "stated confidence"
+    field = LineChart(label, x_name, "Share right", unit_range, unit_range, size=LARGE_CHART, diagonal=True)
     title = "Can its confidence be believed?"
     table = numbers_table(["round", unit, "stated confidence", "share right"], rows, title)
     return Panel(title, [draw_lines(drawn, field)], text, table)
@@ -302,9 +298,8 @@ def risk_coverage_panel(curves: Sequence[tuple[str, Evaluation]]) -> Panel:
     for name, e in curves:
         points = e.risk_coverage
         step = max(1, -(-len(points) // 12))
-        rows += [
-            [name, format_decimals(share), format_decimals(risk)] for share, risk in (*points[:-1:step], *points[-1:])
-        ]
+        few = (*points[:-1:step], *points[-1:])
+        rows += [[name, format_decimals(share), format_decimals(risk)] for share, risk in few]
         ends.append(f"{name}: {_error_share(e, 0.5)} in the surest half, {_error_share(e, 1.0)} in all")
         texts = [f"{name}: of the surest {share:.0%}, {risk:.1%} are wrong" for share, risk in points]
         drawn.append(Series(name, points, texts))
@@ -315,15 +310,8 @@ def risk_coverage_panel(curves: Sequence[tuple[str, Evaluation]]) -> Panel:
     text = "Errors among the labels kept when the least sure are dropped first. Low at the left: the uncertainty works."
     label = f"Risk–coverage curves, share of errors. {'; '.join(ends)}."
     top = max((risk for _, e in curves for _, risk in e.risk_coverage), default=0.1) * 1.1 or 0.1
-    field = LineChart(
-        label,
-        "share of labels kept, surest first",
-        "Errors among them",
-        (0, 1.02),
-        (0, top),
-        (True, True),
-        size=LARGE_CHART,
-    )
+    x_name = "share of labels kept, surest first"
+    field = LineChart(label, x_name, "Errors among them", (0, 1.02), (0, top), (True, True), size=LARGE_CHART)
     title = "Does the uncertainty find the errors?"
     table = numbers_table(["round", "share kept", "errors among them"], rows, title)
     return Panel(title, [draw_lines(drawn, field)], " ".join([text, *facts]), table)

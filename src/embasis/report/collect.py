@@ -198,10 +198,7 @@ def choose_examples(labels: Mapping[str, Sequence[Any]], classes: Sequence[str])
 
 
 def make_row_gallery(
-    problem: Problem,
-    read: PixelReader | None,
-    labels: Mapping[str, Sequence[Any]] | None,
-    basis: Sequence[Component],
+    problem: Problem, read: PixelReader | None, labels: Mapping[str, Sequence[Any]] | None, basis: Sequence[Component]
 ) -> dict[str, Any] | None:
     """What is stored as a round's gallery of rows; None where rows are no pictures, so that `read` is None."""
     if read is None or not labels or not labels["id"]:
@@ -264,7 +261,7 @@ def view_generation(
         notes=tuple(str(note) for note in facts.get("notes", ())),
         corrected=int(facts.get("corrected", 0)),
         gallery=read_map_gallery(files, shown),
-        palette=read_palette(facts),
+        palette=class_colours(facts),
         pictures=int((facts.get("maps") or {}).get("pictures", 0)),
         items=items,
         basis=read_components(files, kept, pictures),
@@ -290,7 +287,7 @@ def read_label_columns(files: SealedFiles, number: int) -> dict[str, list[Any]] 
     return files.table(name) if name in files else None
 
 
-def read_palette(facts: Mapping[str, Any]) -> tuple[tuple[int, int, int], ...]:
+def class_colours(facts: Mapping[str, Any]) -> tuple[tuple[int, int, int], ...]:
     """The colours of the classes of a run on label maps; none for other runs."""
     colours = facts["maps"]["table"]["colours"] if facts.get("maps") else ()
     return tuple((int(red), int(green), int(blue)) for red, green, blue in colours)
@@ -364,12 +361,6 @@ def read_row_gallery(
 def parse_row_example(row: Mapping[str, Any], pictures: Mapping[str, bytes]) -> RowExample:
     """One row of the gallery."""
     name, true = str(row["name"]), row["true"]
-    return RowExample(
-        name,
-        str(row["why"]),
-        str(row["label"]),
-        float(row["probability"]),
-        bool(row["trusted"]),
-        None if true is None else str(true),
-        pictures[name],
-    )
+    truth, trusted = None if true is None else str(true), bool(row["trusted"])
+    why, label, probability = str(row["why"]), str(row["label"]), float(row["probability"])
+    return RowExample(name, why, label, probability, trusted, truth, pictures[name])

@@ -289,25 +289,16 @@ def _draw_heat_image(heat: HeatMap, top: float) -> str:
     rows, columns = len(heat.down), len(heat.across)
     side = 360.0
     wide, tall = side / columns, side / rows
-    body = [
-        make_element(
-            "image",
-            {
-                "href": encode_heat_image(heat.shares, top),
-                "x": 10,
-                "y": 20,
-                "width": side,
-                "height": side,
-                "preserveAspectRatio": "none",
-            },
-        )
-    ]
+    whole: dict[str, str | float] = {"x": 10, "y": 20, "width": side, "height": side, "preserveAspectRatio": "none"}
+    size = {"width": wide, "height": tall}
     marks = [
-        draw_mark(
-            "rect", {"x": 10 + j * wide, "y": 20 + i * tall, "width": wide, "height": tall}, heat.texts[i][j], "hit"
-        )
+        draw_mark("rect", {"x": 10 + j * wide, "y": 20 + i * tall, **size}, heat.texts[i][j], "hit")
         for i, j in sorted(heat.marked or ())
     ]
-    body += [make_element("g", {}, "".join(marks)), draw_text(10, 13, heat.names[0], "quiet")]
-    body.append(draw_text(10 + side / 2, side + 38, heat.names[1], "quiet middle"))
+    body = [
+        make_element("image", {"href": encode_heat_image(heat.shares, top), **whole}),
+        make_element("g", {}, "".join(marks)),
+        draw_text(10, 13, heat.names[0], "quiet"),
+        draw_text(10 + side / 2, side + 38, heat.names[1], "quiet middle"),
+    ]
     return draw_chart(side + 20, side + 46, heat.label, body, "heat")
