@@ -460,7 +460,7 @@ def import_anything() -> tuple[str, str, Any]:
 
 def run_settings() -> tuple[str, str, Any]:
     """A name in a config is evaluated."""
-    return "embasis.config", "resolve", lambda raw: eval(str(raw["method"]["name"]))
+    return "embasis.config", "make_config", lambda raw: eval(str(raw["method"]["name"]))
 
 
 NAMED = f"[method]\nname = '1 # {hostile.MARK}'".encode()

@@ -34,7 +34,7 @@ def test_a_file_in_the_place_of_the_cache_is_found_before_the_scan(
     def scan(*_: object, **__: object) -> None:
         raise AssertionError("images are looked for")
 
-    monkeypatch.setattr("embasis.cli.fit.load_images", scan)
+    monkeypatch.setattr("embasis.inputs.load.load_images", scan)
     words = ["fit", made / "photos", made / "paintings", "-o", tmp_path / "run", *WORDS, f"images.depth={depth}"]
     refused(5, f"cannot write {place}: {place}: Not a directory; {CURE}", *words, f"images.cache={place}")
     refused(5, f"cannot write {place}/x: {place}: Not a directory; {CURE}", *words, f"images.cache={place}/x")

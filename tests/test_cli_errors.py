@@ -27,8 +27,8 @@ KNOWN_SETS = (
 KNOWN_NETWORKS = "deeplab_v2, efficientnet_lite0, fast_segment, linear, mlp, small_cnn, small_fcn, timm"
 FOR_IMAGES = "allow_empty_class, allow_missing_class, budget, classes, corrections"
 PLAN_KEYS = (
-    "accumulate, batch, choose, collapse_share, decay, device, epochs, holdout, lr, momentum, optimiser, precision, "
-    "reservoir, rounds, source_epochs, source_lr, warp, weight_decay"
+    "accumulate_steps, augment, batch_size, collapse_share, device, epochs, holdout, keep_round, lr, lr_power, "
+    "max_sites, momentum, optimiser, precision, rounds, source_epochs, source_lr, weight_decay"
 )
 MAP_KEYS = "blur, colour, crop_height, crop_width, flip, least_scale, most_scale, rare, size, window, workers"
 EXPECTED = "a table is expected: .csv, .npy, .npz or .parquet"
@@ -433,7 +433,7 @@ def test_ctrl_c_while_data_are_read_has_code_130(here: Path, monkeypatch: pytest
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("embasis.cli.fit.load_pair", interrupt)
+    monkeypatch.setattr("embasis.inputs.load.load_pair", interrupt)
     refused(here, 130, "interrupted", *FIT)
 
 
@@ -451,7 +451,7 @@ def test_warnings_of_others_are_not_ours_to_change(here: Path, monkeypatch: pyte
         warnings.warn("old", DeprecationWarning, stacklevel=1)
         return []
 
-    monkeypatch.setattr("embasis.cli.check.check_pair", noisy)
+    monkeypatch.setattr("embasis.inputs.load.check_pair", noisy)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         monkeypatch.setattr(warnings, "showwarning", lambda message, *_, **__: shown.append(str(message)))

@@ -180,7 +180,7 @@ def test_true_or_false_is_asked_for_where_a_setting_is_one() -> None:
     def recipe(classes: int, *, flag: bool = False) -> None:
         """A method of one switch."""
 
-    assert says(lambda: config.bind("method", recipe, {"flag": 1}, ["flag"])) == (
+    assert says(lambda: config.bind_settings("method", recipe, {"flag": 1}, ["flag"])) == (
         "method.flag must be true or false, got 1"
     )
 
@@ -229,7 +229,7 @@ def test_the_plan_of_a_run_of_version_0_1_0_is_the_same_plan(tmp_path: Path) -> 
 def test_every_old_setting_of_the_method_is_a_setting_or_a_part_of_today() -> None:
     default = METHODS["em_basis"](3)
     for name in LEGACY_SETTINGS.values():
-        assert name in config.settings_of(METHODS["em_basis"])
+        assert name in config.setting_names(METHODS["em_basis"])
     for path, _ in MOVED_SETTINGS.values():
         assert path.startswith("labeller.start.") or part_of(default, path) is not None, path
 
@@ -302,7 +302,7 @@ def test_parts_are_not_for_files_of_settings(tmp_path: Path) -> None:
 def test_a_resolved_config_has_every_default(method: str) -> None:
     resolved = build(toy(), load(method={"name": method})).resolved
     assert resolved.keys() == set(TOP_KEYS.split(", "))
-    assert resolved["method"].keys() == {"name", *config.settings_of(METHODS[method])}
+    assert resolved["method"].keys() == {"name", *config.setting_names(METHODS[method])}
     assert resolved["plan"].keys() == set(PLAN_KEYS.split(", "))
     assert resolved["network"] == {"name": "linear"}
     assert (resolved["standardise"], resolved["seed"]) == ("domain", 0)

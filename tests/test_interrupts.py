@@ -31,7 +31,7 @@ PLACES = {
     "while an error is said": """
 import embasis.cli.list as command, embasis.cli.console as console
 def fail(*_): raise OSError("no")
-command.read_entries, console.failure = fail, press
+command.read_entries, console.explain_failure = fail, press
 """,
     "as the command ends": "import embasis.cli.console as t; t.Commands.invoke = lambda *_: press()",
     "in a finaliser": """

@@ -106,7 +106,7 @@ class Candidate:
     def parts(self) -> dict[str, Any]:
         """What is changed of the method's parts."""
         changes = [word.partition("=") for word in self.words if word.startswith(OF_PARTS)]
-        return {path: config.value_of(text) for path, _, text in changes}
+        return {path: config.parse_value(text) for path, _, text in changes}
 
     @functools.cache  # noqa: B019 — a study has some hundred of them
     def mark(self, each: StudySet, root: str | None) -> str:

@@ -93,11 +93,11 @@ def load(
     for word in overrides:
         key, sign, text = word.partition("=")
         require(sign and key, f"settings are written key=value, got {quoted(word)}", ConfigError)
-        place(raw, key.strip(), value_of(text))
-    return resolve(raw)
+        set_value(raw, key.strip(), parse_value(text))
+    return make_config(raw)
 
 
-def resolve(raw: Table) -> Config:
+def make_config(raw: Table) -> Config:
     """Raw tables as a Config; unknown keys are refused."""
     try:
         config = msgspec.convert(raw, Config)
@@ -139,13 +139,13 @@ def read_settings(path: str | Path) -> Table:
     rule = f"config {path}: tables of settings are expected, got a list or a value"
     require(isinstance(tables, dict), rule, ConfigError)
     if Path(path).suffix == ".json":
-        return upgrade(tables)
+        return upgrade_config(tables)
     rule = f"config {path}: unknown key 'parts'; known keys: {known((*TOP, *TABLES))}"
     require("parts" not in tables, rule, ConfigError)
     return dict(tables)
 
 
-def upgrade(tables: Mapping[str, Any]) -> Table:
+def upgrade_config(tables: Mapping[str, Any]) -> Table:
     """The config of a run folder, whichever release wrote it, with the settings of this one."""
     if isinstance(tables.get("plan"), Mapping):
         tables = {**tables, "plan": {LEGACY_PLAN.get(key, key): value for key, value in tables["plan"].items()}}
@@ -156,7 +156,7 @@ def upgrade(tables: Mapping[str, Any]) -> Table:
     return {**tables, "method": method, **({"parts": {**parts, **own}} if parts or own else {})}
 
 
-def refuse_moved(key: str, table: str = "") -> None:
+def refuse_old_name(key: str, table: str = "") -> None:
     """A ConfigError for a setting of an older release that names its place now; a `table` leaves out the others."""
     if key in LEGACY_PLAN and table != "method":
         raise ConfigError(f"plan.{key} is called plan.{LEGACY_PLAN[key]} now")
@@ -164,7 +164,7 @@ def refuse_moved(key: str, table: str = "") -> None:
         raise ConfigError(sentence)
 
 
-def place(raw: Table, name: str, value: Any) -> None:
+def set_value(raw: Table, name: str, value: Any) -> None:
     """Set one value by its dotted name, `plan.rounds`, or by its bare name where only one table knows it."""
     *tables, key = name.split(".")
     require(len(tables) <= 1, f"a key has at most one dot, got {quoted(name)}", ConfigError)
@@ -183,7 +183,7 @@ def find_table(raw: Table, key: str) -> str:
     if len(tables) > 1 and "maps" in tables:  # as in size and workers: the data decide which is meant
         tables = ["maps"] if has_maps(raw) else [table for table in tables if table != "maps"]
     if not tables:
-        refuse_moved(key)
+        refuse_old_name(key)
         listing = "; ".join(f"{table}: {known(keys[table])}" for table in TABLES if keys[table])
         raise ConfigError(f"unknown key {quoted(key)}; known keys: {known(TOP)}; {listing}")
     full_names = " or ".join(f"{table}.{key}" for table in tables)
@@ -206,8 +206,8 @@ def known_keys(raw: Table) -> dict[str, tuple[str, ...]]:
     # comparison names several methods, with commas between them.
     for table, default in (("method", "em_basis"), ("network", "linear,efficientnet_lite0")):
         names = str(raw.get(table, {}).get("name", default)).split(",")
-        entries = [registry(table).get(family(name) if table == "network" else name) for name in names]
-        keys[table] = ("name", *dict.fromkeys(key for entry in entries if entry for key in settings_of(entry)))
+        entries = [registry(table).get(network_family(name) if table == "network" else name) for name in names]
+        keys[table] = ("name", *dict.fromkeys(key for entry in entries if entry for key in setting_names(entry)))
     if raw.get("network", {}).get("name") in SEGMENTERS:
         keys["network"] += OF_BACKBONE
     entry = registry("data").get(str(raw.get("data", {}).get("dataset")))
@@ -221,30 +221,30 @@ def registry(table: str) -> Mapping[str, EntryFunction]:
     return tables[table]
 
 
-def entry_of(table: str, name: str) -> EntryFunction:
+def find_entry(table: str, name: str) -> EntryFunction:
     """The registry's entry, or a ConfigError that lists what is known."""
     kind = {"data": "data set"}.get(table, table)
-    return lookup(registry(table), family(name) if table == "network" else name, kind)
+    return lookup(registry(table), network_family(name) if table == "network" else name, kind)
 
 
-def family(name: str) -> str:
+def network_family(name: str) -> str:
     """The registry's name of a network: "timm:resnet50" is an entry of "timm"."""
     return name.partition(":")[0]
 
 
-def settings_of(entry: EntryFunction) -> tuple[str, ...]:
+def setting_names(entry: EntryFunction) -> tuple[str, ...]:
     """A method's or network's settings are its keyword-only arguments."""
     parameters = inspect.signature(entry).parameters.values()
     return tuple(parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY)
 
 
-def bind(kind: str, entry: EntryFunction, settings: Mapping[str, Any], names: Sequence[str]) -> Table:
+def bind_settings(kind: str, entry: EntryFunction, settings: Mapping[str, Any], names: Sequence[str]) -> Table:
     """`settings` checked against the entry's signature: names and types, with its defaults filled in."""
     parameters = inspect.signature(entry).parameters
     hints = typing.get_type_hints(entry.__init__ if inspect.isclass(entry) else entry)
     for key, value in settings.items():
         if kind in ("method", "plan") and key not in names:
-            refuse_moved(key, kind)
+            refuse_old_name(key, kind)
         require(key in names, f"unknown {kind} setting {quoted(key)}; known: {known(names) or 'none'}", ConfigError)
         check_type(f"{kind}.{key}", value, hints[key])
     values = {name: settings.get(name, parameters[name].default) for name in names}
@@ -268,7 +268,7 @@ def check_type(name: str, value: Any, hint: Any) -> None:
     require(finite, f"{name} must be finite, got {quoted(value)}", ConfigError)
 
 
-def value_of(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """A TOML value; what is none is a word."""
     try:
         return tomllib.loads(f"value = {text}")["value"]

@@ -217,12 +217,12 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
             "keep_first": self.keep_first,
             "keep_max": self.keep_max,
         }
-        known = settings.settings_of(settings.entry_of("method", self.method))
+        known = settings.setting_names(settings.find_entry("method", self.method))
         raw["method"] |= {name: value for name, value in offered.items() if name in known and value is not None}
         if self.network == "linear":
             raw["plan"]["weight_decay"] = self.weight_decay
         for name, value in (self.settings or {}).items():
-            settings.place(raw, name, value)
+            settings.set_value(raw, name, value)
         for table in ("method", "plan", "network"):  # numbers of a grid search are often numpy's
             raw[table] = {
                 key: value.item() if isinstance(value, np.generic) else value for key, value in raw[table].items()

@@ -145,7 +145,7 @@ class FittedModel:
         require(empty, f"{home} exists and is not an empty folder", ConfigError)
         environment = environment_of(self.model.plan, self.model.progress.network)
         with RunFolder(home) as folder:
-            begin_folder(folder, settings.upgrade(self.metadata["config"]), environment, self.model.inputs)
+            begin_folder(folder, settings.upgrade_config(self.metadata["config"]), environment, self.model.inputs)
             folder.publish(self.tensors, self.metadata)
 
     def predict_into(self, source: PathLike, output: PathLike, **options: Any) -> PredictionSummary:
@@ -210,8 +210,8 @@ def run_config(tables: Mapping[str, Mapping[str, Any]], words: Mapping[str, Any]
     """Settings as the command line would have them: `words` are seed, method and all others by bare or dotted name."""
     raw: dict[str, Any] = {name: {k: v for k, v in table.items() if v is not None} for name, table in tables.items()}
     for name in sorted(words, key=lambda word: word not in SHORT_NAMES):  # which keys are known depends on the names
-        settings.place(raw, SHORT_NAMES.get(name, name), words[name])
-    return settings.resolve(raw)
+        settings.set_value(raw, SHORT_NAMES.get(name, name), words[name])
+    return settings.make_config(raw)
 
 
 def fit_run(config: Config, kind: str, output: PathLike | None, backbone: Backbone | None = None) -> FittedRun:

@@ -84,7 +84,7 @@ def run_variants(
     names = {key for variant in variants for key in known_settings(variant.method)}
     for key in given:
         if key not in names:
-            settings.refuse_moved(key, "method")
+            settings.refuse_old_name(key, "method")
         require(key in names, f"unknown method setting {quoted(key)}; known: {known(names) or 'none'}", ConfigError)
     for seed in seeds:
         for pair, loaded in iter_problems(dataset, seed, root, config.data):
@@ -107,7 +107,7 @@ def run_variants(
 
 def known_settings(method: str) -> tuple[str, ...]:
     """The settings of one method."""
-    return settings.settings_of(settings.entry_of("method", method))
+    return settings.setting_names(settings.find_entry("method", method))
 
 
 def iter_problems(dataset: str, seed: int, root: str | None, given: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:

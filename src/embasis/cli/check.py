@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from embasis.cli.console import counted, echo
+from embasis.cli.console import echo, format_count
 from embasis.data.tables.pair import Finding
 from embasis.inputs.load import find_problems
 from embasis.storage import require_apart, write_output
@@ -38,7 +38,7 @@ def check_sides(
         write_rejected(Path(output), findings)
     levels = [finding.level for finding in findings]
     errors, warnings = levels.count("error"), levels.count("warning")
-    counts = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
+    counts = f"{format_count(errors, 'error')}, {format_count(warnings, 'warning')}"
     echo(f"{counts}: embasis fit {'would refuse' if errors else 'can use'} these {kind}")
     if errors:
         raise click.exceptions.Exit(3)
@@ -48,4 +48,4 @@ def write_rejected(path: Path, findings: Sequence[Finding]) -> None:
     """Write every file that cannot be used, with its reason, one JSON object a line."""
     rejected = [item for finding in findings for item in finding.rejected]
     write_output(path, "".join(json.dumps(asdict(item), sort_keys=True) + "\n" for item in rejected))
-    echo(f"wrote {path}: {counted(len(rejected), 'file')} that cannot be used")
+    echo(f"wrote {path}: {format_count(len(rejected), 'file')} that cannot be used")

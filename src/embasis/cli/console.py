@@ -18,7 +18,7 @@ from embasis.errors import ConfigError, EmbasisError, EmbasisWarning, Interrupte
 from embasis.report.run_view import public
 from embasis.resources import MORE_THREADS, lacks_memory, lacks_threads
 
-DEBUG, STOOD = "embasis.debug", "embasis.stood"
+DEBUG, RUN_ERROR = "embasis.debug", "embasis.run_error"
 """Keys of a command's context: whether tracebacks are wanted, and the facts of a run that has failed."""
 LAUNCHER = "TORCHELASTIC_ERROR_FILE"
 """The variable in which torchrun names the file for a failure; it makes 1 of every exit code."""
@@ -45,7 +45,7 @@ _copies: list[Callable[[str], None]] = []
 
 
 @contextmanager
-def copied(copy: Callable[[str], None]) -> Iterator[None]:
+def copy_output(copy: Callable[[str], None]) -> Iterator[None]:
     """Whatever is printed meanwhile goes there too, also when nobody reads the terminal any more."""
     _copies.append(copy)
     try:
@@ -54,8 +54,8 @@ def copied(copy: Callable[[str], None]) -> Iterator[None]:
         _copies.remove(copy)
 
 
-def shareable(text: str, path: Path | None = None) -> str:
-    """Text as a folder may hold it that gets shared: the run by its name, and whose computer it was is left out."""
+def make_shareable(text: str, path: Path | None = None) -> str:
+    """Text for a folder that may be shared: the run by its name, and without paths or names of this computer."""
     if path is not None and len(path.parts) > 1:
         text = text.replace(str(path), path.name)
     home = os.path.expanduser("~")
@@ -69,7 +69,7 @@ def warn(texts: Sequence[str]) -> None:
         echo(f"warning: {text}", err=True)
 
 
-def counted(number: int, unit: str) -> str:
+def format_count(number: int, unit: str) -> str:
     """no errors, 1 error, 2 errors."""
     return f"{number or 'no'} {unit}{'' if number == 1 else 's'}"
 
@@ -112,8 +112,8 @@ class Commands(click.Group):
             except (click.ClickException, click.exceptions.Exit, click.Abort):
                 raise
             except (Exception, KeyboardInterrupt) as error:
-                sentence, code = failure(error)
-                write_launcher_error(error, ctx.meta.get(STOOD))
+                sentence, code = explain_failure(error)
+                write_launcher_error(error, ctx.meta.get(RUN_ERROR))
                 if ctx.meta.get(DEBUG):
                     echo("".join(traceback.format_exception(error)).rstrip(), err=True)
                 echo(f"embasis: {visible(sentence)}", err=True)
@@ -149,7 +149,7 @@ def refuse_dashes(command: click.Command, arguments: Sequence[str]) -> None:
         before = word
 
 
-def typed(path: Path) -> str:
+def quote_path(path: Path) -> str:
     """A path as it can be typed in a command."""
     return shlex.quote(f"./{path}" if str(path).startswith("-") else str(path))
 
@@ -173,7 +173,7 @@ def show_warning(usual: Callable[..., None]) -> Callable[..., None]:
     return show
 
 
-def failure(error: BaseException) -> tuple[str, int]:
+def explain_failure(error: BaseException) -> tuple[str, int]:
     """The sentence for the user, and the exit code."""
     if isinstance(error, EmbasisError):
         return str(error), error.exit_code
@@ -190,22 +190,22 @@ def failure(error: BaseException) -> tuple[str, int]:
     return shortened(f"{type(error).__name__}: {error}; {BUG}"), 1
 
 
-def facts_of(error: BaseException, path: Path | None = None) -> dict[str, Any]:
-    """A failure for machines, without the places of this one; for torchrun it must have a `message`."""
-    sentence, code = failure(error)
+def failure_facts(error: BaseException, path: Path | None = None) -> dict[str, Any]:
+    """A failure as facts for machines, without paths of this one; for torchrun there must be a `message`."""
+    sentence, code = explain_failure(error)
     return {
-        "kind": type(error).__name__, "message": shareable(sentence, path), "exit_code": code, "resolved": False
+        "kind": type(error).__name__, "message": make_shareable(sentence, path), "exit_code": code, "resolved": False
     }  # fmt: skip
 
 
-def write_launcher_error(error: BaseException, stood: Mapping[str, Any] | None) -> None:
-    """Write the facts of error.json where a launcher wants them; `stood` are those of a run."""
+def write_launcher_error(error: BaseException, run_error: Mapping[str, Any] | None) -> None:
+    """Write the facts of error.json where a launcher wants them; `run_error` are those of a run."""
     place = os.environ.get(LAUNCHER)
     if place and not isinstance(error, Interrupted):
         from embasis.storage import atomic
 
         with suppress(OSError, EmbasisError):
-            atomic.write_output(place, atomic.encode_json(dict(stood or facts_of(error)), LAUNCHER))
+            atomic.write_output(place, atomic.encode_json(dict(run_error or failure_facts(error)), LAUNCHER))
 
 
 @contextmanager

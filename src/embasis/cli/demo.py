@@ -50,25 +50,25 @@ COUNTED = {2: "Two", 5: "Five"}
 
 def run_demo(task: str, output: str | None, seed: int) -> None:
     """Train each method on the task, em_basis in a run folder, and write one table and one page of them all."""
-    network, names, plan, words = TASKS[task]
+    network, names, plan, description = TASKS[task]
     out = Path(output or {"digits": "demo-run"}.get(task, f"demo-{task}"))
     require_folder(out)
     others, mine = names[:-1], names[-1]
     tables: dict[str, Any] = {"data": {"dataset": task}, "method": {"name": mine}, "network": {"name": network}}
     config = settings.load(top={"seed": seed}, plan=plan, **tables)
-    echo(words)
+    echo(description)
     rows, views = [], list[Any]()
-    with one_thread(), progress_bar(others[0], len(others)) as show:
-        for done, outcome in enumerate(run_comparison(task, others, [seed], methodless(config)), 1):
+    with limit_threads(), progress_bar(others[0], len(others)) as show:
+        for done, outcome in enumerate(run_comparison(task, others, [seed], drop_method(config)), 1):
             rows.append(outcome.score)
-            views.append(view(outcome))
+            views.append(view_outcome(outcome))
             score = outcome.score
             figure = f"accuracy {score.accuracy:.3f}" if score.mean_iou is None else f"mIoU {score.mean_iou:.3f}"
             echo(f"{score.method}: {figure}, {score.seconds:.0f} s")
             show(done, names[done])
     _, problem = load_dataset(task, seed, None, {})
-    with one_thread():
-        run, progress = train_somewhere(problem, config, out, mine)
+    with limit_threads():
+        run, progress = train_in_free_folder(problem, config, out, mine)
     seconds = sum(float(row["seconds"]) for row in run.timings)
     rows.append(score_run(RunKey(task, "", mine, seed), progress.final_record, seconds, problem.schema.names))
     views.append(read_run_view(run.folder.path))
@@ -79,7 +79,7 @@ def run_demo(task: str, output: str | None, seed: int) -> None:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def limit_threads() -> Iterator[None]:
     """Torch with one thread, unless OMP_NUM_THREADS says otherwise.
 
     A network this small gains a third by a second thread on an idle machine, and loses a factor of ten on a busy one,
@@ -94,13 +94,13 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def methodless(config: Config) -> Config:
-    """For several methods, each with its defaults."""
+def drop_method(config: Config) -> Config:
+    """The settings for several methods, each with its defaults."""
     return msgspec.structs.replace(config, method={})
 
 
-def train_somewhere(problem: Problem, config: Config, out: Path, name: str) -> tuple[TrainingRun, TrainState]:
-    """In out/name, or in out/name-2 … where the folder before belongs to another seed or an older embasis."""
+def train_in_free_folder(problem: Problem, config: Config, out: Path, name: str) -> tuple[TrainingRun, TrainState]:
+    """Train in out/name, or in out/name-2 … where the folder before is of another seed or an older embasis."""
     first = name
     for number in itertools.count(2):
         path = out / name
@@ -114,7 +114,7 @@ def train_somewhere(problem: Problem, config: Config, out: Path, name: str) -> t
     raise AssertionError("count never ends")
 
 
-def view(outcome: Outcome) -> RunView:
+def view_outcome(outcome: Outcome) -> RunView:
     """A run in memory as the report reads it."""
     last, score = outcome.records[-1], outcome.score
     return RunView(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from embasis.cli.console import counted, echo
+from embasis.cli.console import echo, format_count
 from embasis.cli.predict import progress_bars
 from embasis.errors import quoted
 from embasis.runs.export import ExportOptions, describe_choice, export_labels
@@ -16,14 +16,14 @@ def export_run(run: str, output: str, form: str, everything: bool, images: str |
     with progress_bars() as show:
         summary = export_labels(run, output, options, lambda done, total: show("reading maps", done, total))
     if form == "coco":
-        what = f"{counted(summary.labels, 'region')} in {counted(summary.pictures, 'picture')}"
+        what = f"{format_count(summary.labels, 'region')} in {format_count(summary.pictures, 'picture')}"
         echo(f"wrote {out}: {what}, {describe_choice(everything)}")
     elif form == "folder":
-        what = f"{'copies of' if copy else 'links to'} {counted(summary.labels, 'image')}"
-        echo(f"wrote {out}: {what} in {counted(len(summary.folders), 'class folder')}")
+        what = f"{'copies of' if copy else 'links to'} {format_count(summary.labels, 'image')}"
+        echo(f"wrote {out}: {what} in {format_count(len(summary.folders), 'class folder')}")
         for name, folder in summary.folders.items():
             if folder.name != name:
                 echo(f"note: class {quoted(name)} is in {folder}")
     else:
-        what = f"{counted(summary.labels, 'label')} of round {summary.round}, {describe_choice(everything)}"
+        what = f"{format_count(summary.labels, 'label')} of round {summary.round}, {describe_choice(everything)}"
         echo(f"wrote {out}: {what}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from embasis.cli.console import counted, echo
+from embasis.cli.console import echo, format_count
 from embasis.errors import ConfigError, quoted, require
 from embasis.storage import require_apart, write_output
 from embasis.weights.torch_import import convert_torch_weights
@@ -17,4 +17,4 @@ def convert_weights(file: str, output: str, key: str) -> None:
     require_apart(output, {"the input": file})
     data, tensors = convert_torch_weights(file, key)
     write_output(output, data)
-    echo(f"wrote {output}: {counted(tensors, 'tensor')}, {len(data):,} bytes")
+    echo(f"wrote {output}: {format_count(tensors, 'tensor')}, {len(data):,} bytes")

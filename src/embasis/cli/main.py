@@ -113,7 +113,7 @@ def demo_command(**options: Any) -> None:
 @click.option("--config", "config_file", metavar="FILE", help="Settings as .toml, or a run's config.json.")
 @click.option("--preset", metavar="NAME", help="Settings that come with embasis, such as paper-office31.")
 @click.option("--label", metavar="COLUMN", help="The column of classes.  [default: label]")
-@click.option("--id", "id_", metavar="COLUMN", help="The column of row ids.  [default: id, if there is one]")
+@click.option("--id", metavar="COLUMN", help="The column of row ids.  [default: id, if there is one]")
 @click.option("--classes", metavar="FILE", help="Label maps: what they mean.  [default: LABELLED/classes.toml]")
 @click.option("--seed", type=int, help="[default: 0]")
 @click.option("--root", metavar="DIR", help="Folder of data packs, for --dataset.  [default: $EMBASIS_DATA]")

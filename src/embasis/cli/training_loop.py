@@ -1,4 +1,4 @@
-"""A run in its folder, with a bar, a line for each round, and an ear for signals: the step ends, the run is saved."""
+"""A run in its folder: a bar, a line for each round, a log, and signals that stop it after a step, saved."""
 
 from __future__ import annotations
 
@@ -10,9 +10,18 @@ from typing import Any
 
 import click
 
-from embasis.cli.console import OTHER_FOLDER, STOOD, copied, echo, facts_of, failure, progress_bar, shareable
+from embasis.cli.console import (
+    OTHER_FOLDER,
+    RUN_ERROR,
+    copy_output,
+    echo,
+    explain_failure,
+    failure_facts,
+    make_shareable,
+    progress_bar,
+)
 from embasis.cli.report import format_round
-from embasis.config import Config, upgrade
+from embasis.config import Config, upgrade_config
 from embasis.engine.state import TrainState
 from embasis.errors import (
     CheckpointError,
@@ -49,27 +58,27 @@ def train(
     accept_data: bool = False,
     print_summary: Callable[[TrainingRun, TrainState], None] = lambda run, progress: None,
 ) -> tuple[TrainingRun, TrainState]:
-    """The run in its folder, from wherever it stands to its end; a signal stops it after the step, saved.
+    """Train in the folder from where the run stands to its end; a signal stops it after the step, saved.
 
-    What is said, `conclude` included, is in the folder's log too.
+    What is printed, by `print_summary` too, is in the folder's log.
     """
-    refuse_foreign(path)
-    log = RunLog(path)
-    with Stop() as stop, copied(log):
+    require_run_folder(path)
+    log = LogCopy(path)
+    with Stop() as stop, copy_output(log):
         inputs = open_inputs(problem, config)
         if inputs.must_read(problem):
             refuse_other_settings(path, resolve_for_problem(problem, config, inputs).resolved, allow_change)
             require_writable(path, OTHER_FOLDER)
             stop.before_training()
             problem = read_images(problem, inputs, config, stop)
-        say_notes(problem)
+        print_notes(problem)
         stop.before_training()
         run = TrainingRun(problem, config, RunFolder(path), inputs, allow_change, accept_data)
         del problem  # its features are standardised in a copy
         require_run_room(run.prepare(), path)
         stop.before_training()
-        with run.folder, told_gone(run.folder):
-            run.open()  # what is rejected here leaves the folder as it was, its log too
+        with run.folder, blame_missing_folder(run.folder):
+            run.open()  # what is refused here leaves the folder as it was, its log too
             stop.before_training()
             with log.into(run.folder):
                 progress = run_to_end(run, stop)
@@ -78,7 +87,7 @@ def train(
 
 
 def read_images(problem: Problem, inputs: Inputs, config: Config, stop: Stop) -> Problem:
-    """The problem with its files read, with a bar; a signal stops it, and the same command goes on."""
+    """Read the problem's files with a bar; a signal stops it, and the same command goes on."""
     with progress_bar("reading images", 1) as show:
         started = False
 
@@ -96,8 +105,8 @@ def read_images(problem: Problem, inputs: Inputs, config: Config, stop: Stop) ->
         return inputs.read(problem, image_options(config.data).budget, watch)
 
 
-def say_notes(problem: Problem) -> None:
-    """What the user should know of the data before training."""
+def print_notes(problem: Problem) -> None:
+    """Print what the user should know of the data before training."""
     for note in problem.notes:
         echo(f"note: {note}")
     if problem.rejected:
@@ -109,8 +118,8 @@ def say_notes(problem: Problem) -> None:
 
 
 @contextmanager
-def told_gone(folder: RunFolder) -> Iterator[None]:
-    """Whatever fails in a folder that was deleted or moved, that is what is said."""
+def blame_missing_folder(folder: RunFolder) -> Iterator[None]:
+    """Whatever fails in a folder that was deleted or moved, the error is that the folder is gone."""
     try:
         yield
     except Exception as error:
@@ -120,16 +129,16 @@ def told_gone(folder: RunFolder) -> Iterator[None]:
         raise gone from error
 
 
-class RunLog:
-    """What is said of a run goes to its folder: at first it is kept, because there is no folder yet."""
+class LogCopy:
+    """A copy of printed texts in the log of a run folder; they are kept in memory until there is a folder."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._early = path, list[str]()
         self._folder: RunFolder | None = None
 
     def __call__(self, text: str) -> None:
-        """Take what was said."""
-        shown = shareable(text, self._path)
+        """Take a text that was printed."""
+        shown = make_shareable(text, self._path)
         if self._folder is not None:
             self._folder.log(shown)
         elif len(self._early) < MOST_EARLY:
@@ -137,32 +146,32 @@ class RunLog:
 
     @contextmanager
     def into(self, folder: RunFolder) -> Iterator[None]:
-        """The folder is ours from here on. A failure is said after that, so it is written down here."""
+        """The folder is ours from here on. A failure is printed later than that, so it is logged here."""
         folder.log("\n".join(self._early))
         self._folder = folder
         try:
             yield
         except Exception as error:
-            self(f"embasis: {failure(error)[0]}")
+            self(f"embasis: {explain_failure(error)[0]}")
             raise
         finally:
             self._folder = None
 
 
 def run_to_end(run: TrainingRun, stop: Stop) -> TrainState:
-    """All that is left of the run; saved and left when the user wants to stop."""
+    """Train all that is left of the run; save and leave when the user wants to stop."""
     path, built = run.folder.path, run.prepare()
     progress, known = run.open(), len(run.resumed.facts.get("changes", ())) if run.resumed else 0
-    echo(opening(run, progress))
+    echo(describe_start(run, progress))
     for change in run.changes[known:]:
         echo(f"{change}; the run is no longer bit-identical to one without the change")
     try:
-        with progress_bar("training", epochs_of(built.plan, built.plan.rounds + 1)) as show:
+        with progress_bar("training", epochs_before(built.plan, built.plan.rounds + 1)) as show:
             for event in run.events():
                 progress = event.state
-                say_damage(run)
-                words = f"round {progress.round}" if progress.status == "running" else "writing the report"
-                show(epochs_of(built.plan, progress.round) + progress.epoch, words)
+                print_damage(run)
+                activity = f"round {progress.round}" if progress.status == "running" else "writing the report"
+                show(epochs_before(built.plan, progress.round) + progress.epoch, activity)
                 if event.record is not None:
                     echo(format_round(event.record))
                 if stop.code:
@@ -170,25 +179,25 @@ def run_to_end(run: TrainingRun, stop: Stop) -> TrainState:
                         run.save(progress)
                     where = f"round {progress.round} epoch {progress.epoch} step {progress.step} in {path}"
                     raise Interrupted(f"interrupted; saved {where}; the same command goes on", stop.code)
-        say_damage(run)
+        print_damage(run)
         refuse_collapse(progress, path)
     except Interrupted:
         raise
     except Exception as error:
-        note_error(run, run.folder.gone() or error, progress)
+        write_error(run, run.folder.gone() or error, progress)
         raise
     mark_error_resolved(run)
     return progress
 
 
-def say_damage(run: TrainingRun) -> None:
-    """Which files were damaged, once."""
+def print_damage(run: TrainingRun) -> None:
+    """Print which files were damaged, once."""
     while run.repaired:
         echo(run.repaired.pop(0))
 
 
-def refuse_foreign(path: Path) -> None:
-    """A run folder is new, empty, or one of ours."""
+def require_run_folder(path: Path) -> None:
+    """Refuse a folder that is neither new, nor empty, nor a run folder."""
     refuse_lost_link(path)
     if path.exists():
         require(path.is_dir(), f"output {path} is a file; name a folder for the run", ConfigError)
@@ -198,33 +207,35 @@ def refuse_foreign(path: Path) -> None:
 
 
 def refuse_other_settings(path: Path, resolved: dict[str, Any], allowed: tuple[str, ...]) -> None:
-    """A run folder that was begun with other settings is rejected before minutes of reading."""
-    with suppress(CheckpointError):  # no generation yet, or a damaged one: opening the folder says more
-        refuse_changed_config(upgrade(read_run(path).facts["config"]), resolved, allowed)
+    """A run folder that was begun with other settings is refused before minutes of reading."""
+    with suppress(CheckpointError):  # no generation yet, or a damaged one: opening the folder explains more
+        refuse_changed_config(upgrade_config(read_run(path).facts["config"]), resolved, allowed)
 
 
-def epochs_of(plan: Plan, rounds: int) -> int:
+def epochs_before(plan: Plan, rounds: int) -> int:
     """Epochs before that round begins."""
     return plan.source_epochs + (rounds - 1) * plan.epochs if rounds else 0
 
 
-def opening(run: TrainingRun, progress: TrainState) -> str:
-    """What goes in, or where the run goes on."""
-    path, found = run.folder.path, run.resumed
+def describe_start(run: TrainingRun, progress: TrainState) -> str:
+    """Which data and settings go in, or where the run goes on."""
+    path, resumed = run.folder.path, run.resumed
     built = run.prepare()
     removed = run.folder.ignored
     ignored = f"; ignored {removed} incomplete publish{'' if removed == 1 else 'es'}" if removed else ""
     if run.folder.taken_over is not None:
         ignored += f"; process {run.folder.taken_over}, which had locked the folder, is gone"
-    if found is None:
+    if resumed is None:
         unit = "pictures" if built.inputs.many_sites else "rows"
         rows = f"{len(run.problem.labelled):,} labelled and {len(run.problem.unlabelled):,} unlabelled {unit}"
         names = f"{built.resolved['method']['name']} with {built.resolved['network']['name']}"
         return f"{rows}, {len(run.problem.schema)} classes\n{names}, seed {built.plan.seed}{ignored}"
     if progress.status != "running":
-        return f"{path} had ended ({progress.status}) with generation {found.number}; nothing is left to train{ignored}"
+        return (
+            f"{path} had ended ({progress.status}) with generation {resumed.number}; nothing is left to train{ignored}"
+        )
     at = f"epoch {progress.epoch}, step {progress.step}"
-    return f"resumed round {progress.round} from generation {found.number}; {at}{ignored}"
+    return f"resumed round {progress.round} from generation {resumed.number}; {at}{ignored}"
 
 
 def refuse_collapse(progress: TrainState, path: Path) -> None:
@@ -234,20 +245,20 @@ def refuse_collapse(progress: TrainState, path: Path) -> None:
         raise NumericalError(f"{notes}; everything is in {path}, its report says more")
 
 
-def note_error(run: TrainingRun, error: Exception, progress: TrainState) -> None:
-    """The same facts as on stderr, for machines, if the disk still allows it."""
-    facts = facts_of(error, run.folder.path)
+def write_error(run: TrainingRun, error: Exception, progress: TrainState) -> None:
+    """Write the facts of an error as error.json, if the disk still allows it."""
+    facts = failure_facts(error, run.folder.path)
     if isinstance(error, ReportError):
         facts["status"] = "report_failed"
     at = {"round": progress.round, "epoch": progress.epoch, "step": progress.step, "generation": run.saved}
     if (context := click.get_current_context(silent=True)) is not None:
-        context.meta[STOOD] = {**facts, **at}
+        context.meta[RUN_ERROR] = {**facts, **at}
     with suppress(OSError, EmbasisError):
         run.folder.write_json("error.json", {**facts, **at})
 
 
 def mark_error_resolved(run: TrainingRun) -> None:
-    """An error that an earlier attempt noted is no longer in the way."""
+    """Mark the error of an earlier attempt as resolved."""
     path = run.folder.path / "error.json"
     with suppress(EmbasisError):
         if path.exists() and isinstance(facts := read_json(path), dict):

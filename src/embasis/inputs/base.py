@@ -199,8 +199,8 @@ class RowInputs:
 
 def bind_entry(table: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a registry's entry with its defaults, checked."""
-    entry = settings.entry_of(table, name)
-    return settings.bind(table, entry, given, settings.settings_of(entry))
+    entry = settings.find_entry(table, name)
+    return settings.bind_settings(table, entry, given, settings.setting_names(entry))
 
 
 def without_name(table: Mapping[str, Any]) -> dict[str, Any]:

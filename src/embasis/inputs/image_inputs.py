@@ -325,7 +325,7 @@ class ImageInputs(RowInputs):
 
 def open_image_inputs(config: Config, backbone: Backbone | None = None, kept: bool = True) -> ImageInputs:
     """The inputs that [network] and [images] describe; `kept`: with a feature cache."""
-    plan = settings.bind("images", ImagePlan, config.images, tuple(ImagePlan.__dataclass_fields__))
+    plan = settings.bind_settings("images", ImagePlan, config.images, tuple(ImagePlan.__dataclass_fields__))
     chosen = ImagePlan(**plan)
     network: dict[str, Any] = {"name": OWN_MODULE} if backbone is not None else backbone_settings(config)
     if backbone is None:
@@ -347,12 +347,12 @@ def open_image_inputs(config: Config, backbone: Backbone | None = None, kept: bo
 def backbone_settings(config: Config) -> dict[str, Any]:
     """Name and settings of the backbone, with no default left out."""
     name = str(config.network.get("name", DEFAULT_BACKBONE))
-    entry = settings.entry_of("network", name)
+    entry = settings.find_entry("network", name)
     rule = (
         f"network {quoted(name)} is not for image files; known for them: {', '.join(PRETRAINED)} (timm as timm:MODEL)"
     )
-    require(settings.family(name) in PRETRAINED, rule, ConfigError)
-    bound = settings.bind("network", entry, without_name(config.network), settings.settings_of(entry))
+    require(settings.network_family(name) in PRETRAINED, rule, ConfigError)
+    bound = settings.bind_settings("network", entry, without_name(config.network), settings.setting_names(entry))
     if model := name.partition(":")[2]:
         bound["model"] = model
     return {"name": name, **bound}
@@ -360,7 +360,7 @@ def backbone_settings(config: Config) -> dict[str, Any]:
 
 def make_backbone(network: Mapping[str, Any]) -> Backbone:
     """The backbone of these settings."""
-    entry = settings.entry_of("network", str(network["name"]))
+    entry = settings.find_entry("network", str(network["name"]))
     made: Backbone = entry(**without_name(network))
     return made
 

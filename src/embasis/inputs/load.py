@@ -156,7 +156,7 @@ def refuse_classes(data: Mapping[str, Any], what: str) -> None:
 def image_options(data: Mapping[str, Any]) -> ImageOptions:
     """The image options among the settings of [data]."""
     given = {name: value for name, value in data.items() if name in IMAGE_DATA}
-    return ImageOptions(**settings.bind("data", ImageOptions, given, IMAGE_DATA))
+    return ImageOptions(**settings.bind_settings("data", ImageOptions, given, IMAGE_DATA))
 
 
 def last_part(path: str) -> str:
@@ -166,14 +166,14 @@ def last_part(path: str) -> str:
 
 def load_dataset(dataset: str, seed: int, root: str | None, given: Mapping[str, Any]) -> tuple[str, Problem]:
     """A data set with these settings, checked, and the name of its pair; a pair that is not given is its default."""
-    entry = settings.entry_of("data", dataset)
+    entry = settings.find_entry("data", dataset)
     names = tuple(inspect.signature(entry).parameters)
     arguments = {key: value for key, value in given.items() if key != "dataset"}
     if "seed" in names:
         arguments.setdefault("seed", seed)
     if root is not None and "root" in names:
         arguments["root"] = root
-    bound = settings.bind("data", entry, arguments, names)
+    bound = settings.bind_settings("data", entry, arguments, names)
     try:
         return f"{bound.get('source', '')}→{bound.get('target', '')}".strip("→"), entry(**bound)
     except PermissionError as error:

@@ -240,13 +240,13 @@ def open_map_inputs(problem: Problem, config: Config) -> MapInputs:
 
 def map_plan(given: Mapping[str, Any]) -> MapPlan:
     """The plan of these settings."""
-    return MapPlan(**settings.bind("maps", MapPlan, given, tuple(MapPlan.__dataclass_fields__)))
+    return MapPlan(**settings.bind_settings("maps", MapPlan, given, tuple(MapPlan.__dataclass_fields__)))
 
 
 def segmenter_of(config: Config, in_memory: bool) -> Segmenter:
     """The network for label maps that [network] names, with every setting."""
     name = str(config.network.get("name", SMALL_SEGMENTER if in_memory else DEFAULT_SEGMENTER))
-    settings.entry_of("network", name)
+    settings.find_entry("network", name)
     rule = f"network {quoted(name)} is not for label maps; known for them: {known((SMALL_SEGMENTER, *SEGMENTERS))}"
     require(name in SEGMENTERS or name == SMALL_SEGMENTER, rule, ConfigError)
     given = without_name(config.network)

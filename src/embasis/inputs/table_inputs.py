@@ -127,10 +127,10 @@ def standardise_mode(config: Config, shape: tuple[int, ...], same_domain: bool) 
 
 def bind_array_network(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a network for arrays, with its defaults."""
-    entry, plain = settings.entry_of("network", name), [other for other in BACKBONES if other != FOR_MAPS]
+    entry, plain = settings.find_entry("network", name), [other for other in BACKBONES if other != FOR_MAPS]
     purpose = "image files" if entry in PRETRAINED.values() else "pictures with label maps"
     rule = f"network {quoted(name)} is for {purpose}; known for arrays: {known(plain)}"
-    require(settings.family(name) in plain, rule, ConfigError)
+    require(settings.network_family(name) in plain, rule, ConfigError)
     return bind_entry("network", name, given)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from embasis.config import Config, upgrade
+from embasis.config import Config, upgrade_config
 from embasis.data.standardise import Standardiser
 from embasis.engine.labels import RowLabels, label_rows
 from embasis.engine.self_train import begin
@@ -80,7 +80,7 @@ def load_model(
     try:
         schema = LabelSchema(tuple(str(name) for name in metadata["classes"]))
         shape = tuple(int(size) for size in metadata["shape"])
-        resolved = upgrade(metadata["config"])
+        resolved = upgrade_config(metadata["config"])
         plan = dict(resolved["plan"])
         if not torch.cuda.is_available():  # a model that was trained on a GPU labels without one, too
             plan["device"] = "auto"

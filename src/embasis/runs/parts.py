@@ -132,9 +132,9 @@ def make_method_and_plan(
     name = str(config.method.get("name", "em_basis"))
     method_settings = bind_entry("method", name, without_name(config.method))
     plan_keys = [key for key in Plan.__dataclass_fields__ if key != "seed"]
-    plan_settings = settings.bind("plan", Plan, {**PLANS[plan_name], **config.plan}, plan_keys)
+    plan_settings = settings.bind_settings("plan", Plan, {**PLANS[plan_name], **config.plan}, plan_keys)
     plan = Plan(**plan_settings, seed=config.seed)
-    recipe = settings.entry_of("method", name)(classes, **method_settings)
+    recipe = settings.find_entry("method", name)(classes, **method_settings)
     parts = parts_for(recipe, config.parts, same_domain)
     method = replace_parts(recipe, parts)
     refuse_unheld(method, plan)

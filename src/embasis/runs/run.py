@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from embasis.config import Config, upgrade
+from embasis.config import Config, upgrade_config
 from embasis.data.images.folders import DEFAULT_OPTIONS, require_budget, tolerated_count
 from embasis.data.ledger import Account, account_for_files
 from embasis.engine.holdout import split_holdout
@@ -155,7 +155,7 @@ class TrainingRun:
         facts = self.resumed.facts
         check_facts(facts, self.folder.path)
         self.environment = read_environment(self.folder.path, facts)
-        settings = refuse_changed_config(upgrade(facts["config"]), parts.resolved, self.allow_change)
+        settings = refuse_changed_config(upgrade_config(facts["config"]), parts.resolved, self.allow_change)
         same = parts.inputs.identity == facts["backbone"]
         rule = "the run folder was begun with other weights of the backbone; use another folder, or the old weights"
         require(same, rule, ConfigError)
