@@ -109,7 +109,7 @@ def find_class_file(root: PathLike, given: PathLike | None = None) -> ClassFile 
 
 
 def read_class_file(path: PathLike) -> ClassFile:
-    """A classes.toml, checked; what is wrong with it is said with its path."""
+    """A classes.toml, checked; an error names its path."""
     where = printable_path(path)
     try:
         raw = tomllib.loads(read_text(path, "utf-8-sig"))

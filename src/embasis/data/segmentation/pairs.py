@@ -248,7 +248,7 @@ def _describe_unread(top: str) -> list[str]:
 def is_map_folder(path: PathLike) -> bool:
     """Whether a folder has pictures in images/ and label maps of the same names in labels/.
 
-    Classes that happen to be called so are no such folder: a file that pairs up must look like a label map.
+    Classes that happen to be called so are no such folder: a file that pairs up must have the form of a label map.
     """
     pairs = _iter_pairs(path)
     return (

@@ -8,7 +8,7 @@
 
 Pillow's decoder of compressed rows is called directly. It inflates row by row, never more than the header announces,
 knows the five filters and interlacing, and lets other threads run. Of 16-bit colours it keeps one byte, the first or
-the second as it is told, so that they are read twice. Rows that are not there it takes for zeros, so they are counted
+the second by the mode, so that they are read twice. Rows that are not there it takes for zeros, so they are counted
 before.
 """
 

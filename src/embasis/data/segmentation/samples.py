@@ -1,4 +1,4 @@
-"""Pictures with class maps as samples: MapFiles are read from disk when they are asked for, MapArrays are in memory.
+"""Pictures with class maps as samples: MapFiles are read from disk when they are needed, MapArrays are in memory.
 
 | symbol | meaning |
 | --- | --- |
@@ -35,7 +35,7 @@ from embasis.types import AugmentKey, ClassTable, CropTarget, GroundTruth, MapPr
 
 @dataclass(frozen=True, eq=False)
 class MapTruth:
-    """True classes of each row, int64 (H, W) with −1 = unknown; a map is made when it is asked for."""
+    """True classes of each row, int64 (H, W) with −1 = unknown; a map is made when it is needed."""
 
     count: int
     make: Callable[[int], Tensor]
@@ -251,7 +251,7 @@ class MapFiles(MapSamples):
     preparation: MapPreparation | None = None
     reader: Reader = field(default_factory=lambda: Reader(0))
     rejected: list[RejectedFile] = field(default_factory=list)
-    """Rows that could not be read when they were asked for, each once."""
+    """Rows that could not be read when they were needed, each once."""
 
     @classmethod
     def of(
