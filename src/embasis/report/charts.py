@@ -227,29 +227,15 @@ def progress_panel(view: RunView, title: str = "Round by round") -> Panel:
 
 def draw_round_series(title: str, part: dict[str, list[float | None]], numbers: Sequence[int], view: RunView) -> str:
     """One measure over the rounds."""
-    drawn = [
-        Series(
-            name,
-            list(zip(numbers, values, strict=True)),
-            [
-                f"{_series_name(title, name, part)}, round {n}: {format_number(value)}"
-                for n, value in zip(numbers, values, strict=True)
-            ],
-        )
-        for name, values in part.items()
-    ]
-    ends = "; ".join(
-        f"{name} from {format_number(values[0])} to {format_number(values[-1])}" for name, values in part.items()
-    )
-    label = f"{title} from round {numbers[0]} to round {numbers[-1]}: {ends}."
+    drawn, ends = list[Series](), list[str]()
+    for name, values in part.items():
+        places, full = list(zip(numbers, values, strict=True)), title if len(part) == 1 else f"{title}, {name}"
+        drawn.append(Series(name, places, [f"{full}, round {n}: {format_number(value)}" for n, value in places]))
+        ends.append(f"{name} from {format_number(values[0])} to {format_number(values[-1])}")
+    label = f"{title} from round {numbers[0]} to round {numbers[-1]}: {'; '.join(ends)}."
     x_range = (numbers[0] - 0.3, numbers[-1] + 0.3)
-    return draw_lines(
-        drawn, LineChart(label, "round", title, x=x_range, whole=True, upright=view.best_round), first_series=1
-    )
-
-
-def _series_name(title: str, name: str, part: dict[str, list[float | None]]) -> str:
-    return title if len(part) == 1 else f"{title}, {name}"
+    field = LineChart(label, "round", title, x=x_range, whole=True, upright=view.best_round)
+    return draw_lines(drawn, field, first_series=1)
 
 
 def reliability_points(evaluation: Evaluation) -> list[tuple[int, float, float]]:

@@ -79,18 +79,10 @@ def numbers_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: s
 
 _PRIVATE = ("host", "hostname", "node", "user", "username", "home", "cwd", "argv", "executable")
 _INPUT_SETTINGS = (
-    "dataset",
-    "data",
-    "labelled",
-    "unlabelled",
-    "pair",
-    "method",
-    "backbone",
-    "network",
-    "depth",
-    "rounds",
-    "seed",
+    *("dataset", "data", "labelled", "unlabelled", "pair", "method"),
+    *("backbone", "network", "depth", "rounds", "seed"),
 )
+"""Settings that say what went in, in the order of the page."""
 _BRIER_PARTS = ((0, "reliability"), (1, "resolution"), (2, "uncertainty"))
 _QUALITY_NOTE = (
     "ECE, Brier and AURC: smaller is better; AUPR: larger is better. "
@@ -152,14 +144,9 @@ def run_lead(view: RunView) -> str:
         return "No round has finished yet."
     last = view.rounds[-1]
     truth = "with true labels to check against" if last.evaluation else "without true labels"
-    what = f"{last.unlabelled:,} unlabelled {label_unit(view)}" + (
-        f" in {_pictures_text(view)}" if view.pictures else ""
-    )
+    where = f" in {view.pictures:,} picture{'' if view.pictures == 1 else 's'}" if view.pictures else ""
+    what = f"{last.unlabelled:,} unlabelled {label_unit(view)}{where}"
     return f"{what}, {len(view.classes)} classes, {len(view.rounds) - 1} rounds, {truth}."
-
-
-def _pictures_text(view: RunView) -> str:
-    return f"{view.pictures:,} picture{'' if view.pictures == 1 else 's'}"
 
 
 def run_cards(view: RunView) -> list[Card]:
@@ -177,9 +164,8 @@ def run_cards(view: RunView) -> list[Card]:
             if view.on_maps:
                 cards.append(Card("Mean IoU", format_decimals(now.mean_iou), was("mean_iou") or "mean over classes"))
             name = "Pixel accuracy" if view.on_maps else "Accuracy of the labels"
-            cards.append(
-                Card(name, format_decimals(now.accuracy), was("accuracy") or f"{now.rows:,} {truth_unit(view)}")
-            )
+            hint = was("accuracy") or f"{now.rows:,} {truth_unit(view)}"
+            cards.append(Card(name, format_decimals(now.accuracy), hint))
         share = format_share(record.trusted, record.unlabelled)
         cards.append(Card("Trusted labels", share, f"{record.trusted:,} of {record.unlabelled:,}"))
         if now is not None:
