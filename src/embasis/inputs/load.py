@@ -1,4 +1,4 @@
-"""From settings to a problem, and from a problem to its kind of input: the places find_data_folder the kind is decided.
+"""From settings to a problem, and from a problem to its kind of input: the places where the kind is decided.
 
 | what is given | kind |
 | --- | --- |

@@ -262,7 +262,7 @@ class TrainingRun:
         """Every file that could not be used, and what became of all the others."""
         self.folder.write_jsonl("quarantine.jsonl", [asdict(item) for item in self.rejected()])
         accounts = {name: asdict(account) for name, account in self.accounts(trusted).items()}
-        self.folder.write_json("account_for_files.json", accounts)
+        self.folder.write_json("ledger.json", accounts)
 
     def accounts(self, trusted: int) -> dict[str, Account]:
         """What became of every file that was met; pictures with label maps are used whole, by their trusted sites."""
