@@ -86,8 +86,8 @@ def build(problem: Problem, config: Config, inputs: Inputs | None = None) -> Run
     """Resolve all settings, make the network and standardise; `inputs`: those that have read the problem's files."""
     inputs = inputs or open_inputs(problem, config)
     shape, classes = inputs.input_shape(problem), len(problem.schema)
+    network = inputs.make_network(config, shape, classes)  # first, to refuse rows that it cannot take
     chosen = resolve_settings(config, inputs, shape, classes, problem.same_domain)
-    network = inputs.make_network(config, shape, classes)
     standardiser = None
     if chosen.standardise != "none":
         standardiser = Standardiser.fit(training_part(problem, chosen.plan), chosen.standardise)
