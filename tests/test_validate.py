@@ -170,7 +170,7 @@ def test_the_model_that_is_kept_labels_as_its_round_did(
     assert done.progress.kept_round == (kept if kept < 2 else None)
     problem = done.built.problem
     x = problem.unlabelled.inputs(torch.arange(len(problem.unlabelled)))
-    again = replace(done.model, standardiser=None).verdict(x, problem.unlabelled.ids)
+    again = replace(done.model, standardiser=None).label(x, problem.unlabelled.ids)
     assert same(parts(again), parts(done.verdicts[kept]))
     assert len(done.records) == 3
 
@@ -250,7 +250,7 @@ def test_a_folder_keeps_and_reports_the_chosen_round(tmp_path: Path, monkeypatch
     assert whole.model is not None
     problem = whole.prepare().problem
     x = problem.unlabelled.inputs(torch.arange(len(problem.unlabelled)))
-    again = replace(whole.model, standardiser=None).verdict(x, problem.unlabelled.ids)
+    again = replace(whole.model, standardiser=None).label(x, problem.unlabelled.ids)
     assert view.labels is not None
     assert view.labels["uncertainty"] == again.distribution.uncertainty.tolist()
     assert view.labels["trusted"] == again.pseudo.trusted.tolist()
