@@ -157,10 +157,10 @@ def refuse_other_network(network: nn.Module, tensors: Mapping[str, Tensor]) -> N
 
 def refuse_large_basis(method: Method, tensors: Mapping[str, Tensor]) -> None:
     """Refuse a basis block that is larger than the tensors of one."""
-    asked = 0 if method.basis is None else method.basis.components
+    wanted = 0 if method.basis is None else method.basis.components
     held = [len(value) for name, value in tensors.items() if name.startswith("network/basis.")]
-    rule = f"the run's facts ask for a basis of {asked:,} components, its tensors have {max(held, default=0):,}"
-    require(asked <= max(held, default=0), rule, CorruptError)
+    rule = f"the run's facts ask for a basis of {wanted:,} components, its tensors have {max(held, default=0):,}"
+    require(wanted <= max(held, default=0), rule, CorruptError)
 
 
 def without_memory() -> torch.device:

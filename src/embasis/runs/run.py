@@ -89,7 +89,7 @@ class TrainingRun:
     _progress: TrainState | None = None
 
     def prepare(self) -> RunParts:
-        """Build everything; what is wrong with config or data is said here, before the folder is touched."""
+        """Build everything; what is wrong with config or data is an error here, before the folder is touched."""
         if self._parts is None:
             self._parts = build(self.problem, self.config, self.inputs)
             self._data, self._marks = fingerprint(self.problem), marks_of(self.problem)
