@@ -16,8 +16,8 @@ from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.inputs.fingerprint import fingerprint
 from embasis.types import GroundTruth, MapPlan, MapPreparation, Problem, Samples
 from image_trees import SETS, digit_packs, plant, whole
-from test_street_sets import SETS as STREETS
-from test_street_sets import grow
+from street_trees import SETS as STREETS
+from street_trees import grow
 
 EMBEDDED: Mapping[str, Callable[..., Problem]] = {
     name: entry for name, entry in DATASETS.items() if "root" not in inspect.signature(entry).parameters

@@ -15,6 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
 from golden_runs import GOLDENS, RUNS, Golden, differences, environment, one_thread
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from golden_runs import GOLDENS, RUNS, differences, environment, hash_record, one_thread
 
 RECORDED = json.loads(GOLDENS.read_text(encoding="utf-8"))

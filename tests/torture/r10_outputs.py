@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 from goals import Result
 
 from embasis.report.page import run_page
+from hostile_views import PAYLOADS, benign, view
 from output_runs import IMAGES, NAMES, TABLES, Session, leaks, outputs, session, strange_bytes
-from test_report import Tree
-from test_report_hostile import PAYLOADS, benign, view
+from page_views import Tree
 
 OWN_CODE = ("code.__new__ ", "ran code that no file holds: ")
 DEMO = (("demo", "-o", "{}/demo"),)

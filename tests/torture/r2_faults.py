@@ -14,8 +14,8 @@ from cli_tables import embasis
 from crash_runs import crashes, kill_points
 from fault_runs import CODES, artefacts, quick, sweep
 from kill_runs import TINY
+from power_runs import broken_promises, fit_states, looked_at, recorded
 from storage_runs import do_not_wait
-from test_storage_power import broken_promises, fit_states, looked_at, recorded
 
 
 def run() -> Result:

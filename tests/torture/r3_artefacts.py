@@ -20,7 +20,7 @@ TESTS = Path(__file__).parents[1]
 def half(first: int) -> dict[str, Any]:
     """Every second file, in a process of its own."""
     with TemporaryDirectory() as folder:
-        command = [sys.executable, str(TESTS / "audited.py"), str(Path(folder) / "audit"), "2", str(first)]
+        command = [sys.executable, str(TESTS / "support" / "audited.py"), str(Path(folder) / "audit"), "2", str(first)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:

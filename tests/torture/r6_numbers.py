@@ -108,8 +108,8 @@ def count_steps(path: Path, poison: int) -> int:
 
 def breakages() -> tuple[int, int]:
     """How many deliberate breakages there are, and how many the cases see."""
+    from number_breakages import BREAKAGES
     from number_cases import draw_case, faults_of
-    from test_numbers import BREAKAGES
 
     seen = 0
     for module, name, broken in BREAKAGES.values():

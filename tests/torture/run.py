@@ -29,7 +29,7 @@ def goals() -> dict[str, str]:
 
 def run_here(module: str) -> int:
     """One goal, in this process: its line, and 0 if it held."""
-    sys.path[:0] = [str(HERE), str(TESTS)]
+    sys.path[:0] = [str(HERE), str(TESTS / "support")]
     began = time.monotonic()
     result = import_module(module).run()
     goal, word = module.split("_")[0].upper(), "held" if result.held else "MISSED"

@@ -2,7 +2,7 @@
 
     python tests/zoo/make.py        makes tests/zoo/<version>/, which must not be there
 
-Every release adds its own and never changes those of others: tests/test_zoo.py loads all of them for ever.
+Every release adds its own and never changes those of others: tests/integration/test_zoo.py loads all of them for ever.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KINDS = {
 
 def make(home: Path) -> None:
     """A folder for each kind of model: run/, rows.csv, labels.csv."""
-    sys.path.insert(0, str(HERE.parent))
+    sys.path.insert(0, str(HERE.parent / "support"))
     from cli_tables import embasis, write_tables
 
     for name, words in KINDS.items():

@@ -95,7 +95,8 @@ class Tree:
 
     def known(self, module: str, name: str) -> str:
         """A module of ours by the name under which `module` imports it, or ""; tests import each other by file name."""
-        for candidate in (name, f"{module.rpartition('.')[0]}.{name}", f"{module.partition('.')[0]}.{name}"):
+        homes = (module.rpartition(".")[0], module.partition(".")[0], "tests.support")
+        for candidate in (name, *(f"{home}.{name}" for home in homes)):
             if candidate in self.modules:
                 return candidate
         return ""

@@ -1,0 +1,70 @@
+"""The examples of the documentation run as they stand, and say what the page says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import embasis
+from paths import ROOT
+
+PAGES = ROOT / "docs"
+
+
+def run_blocks(page: Path, home: Path) -> list[str]:
+    """What each block of Python or shell prints, run one after the other in one folder."""
+    place = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    said = []
+    for kind, code in re.findall(r"^```(python|sh)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+        command = [sys.executable, "-c", code] if kind == "python" else ["sh", "-ec", code]
+        done = subprocess.run(command, cwd=home, env=place, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout)
+    return said
+
+
+@pytest.mark.skipif(not (PAGES / "trust.md").is_file(), reason="needs the docs of the repository")
+def test_the_page_on_trust_keeps_its_promise(tmp_path: Path) -> None:
+    said = run_blocks(PAGES / "trust.md", tmp_path)
+    assert len(said) == 3
+    assert re.search(r"trusted \(\d+%\) for a precision of 0.95: about [\d,]+ errors expected among them", said[1])
+    accuracy, expected, share, right = (float(value) for value in re.findall(r"0\.\d{3}", said[2])[:4])
+    assert abs(accuracy - expected) < 0.05
+    assert share > 0.1
+    assert abs(right - 0.95) < 0.03
+
+
+EXTEND = ("method", "network", "dataset", "metric")
+
+
+@pytest.mark.parametrize("page", EXTEND)
+def test_the_pages_on_extending_run_and_end_better_than_chance(page: str, tmp_path: Path) -> None:
+    path = PAGES / "extend" / f"{page}.md"
+    if not path.is_file():
+        pytest.skip("needs the docs of the repository")
+    (printed,) = run_blocks(path, tmp_path)
+    if page == "metric":
+        values = dict(line.split() for line in printed.splitlines())
+        assert list(values) == ["accuracy", "mean_class_accuracy", "mean_dataset_iou", "macro_f1"]
+    else:
+        assert [int(line.split()[0]) for line in printed.splitlines()] == [0, 1, 2, 3]
+    assert all(0.5 < float(value) <= 1 for value in re.findall(r"\d\.\d{3}$", printed, re.MULTILINE))
+
+
+@pytest.mark.skipif(not (PAGES / "extend").is_dir(), reason="needs the docs of the repository")
+def test_the_pages_on_extending_are_short_and_name_files_that_exist() -> None:
+    pages = sorted((PAGES / "extend").glob("*.md"))
+    assert [page.stem for page in pages] == sorted(EXTEND)
+    package = Path(embasis.__file__).parent
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert len(text.splitlines()) < 80
+        for file in re.findall(r"`([\w/]+\.py)`", text):
+            assert (package / file).is_file() or (PAGES.parent / file).is_file(), f"{page.name} names {file}"
+        for link in re.findall(r"\]\(([^)#:\s]+\.md)\)", text):
+            assert (page.parent / link).exists(), f"{page.name} links to {link}"
