@@ -247,3 +247,82 @@ def test_a_clock_that_jumps_disturbs_nothing_because_nobody_looks_at_it(path: Pa
 def test_the_search_for_clocks_sees_one() -> None:
     assert WALL_CLOCK.search("began = time.time()")
     assert not WALL_CLOCK.search("began = time.monotonic()")
+
+
+# --- words and shapes that the reader needs (issue of the readable house)
+
+BANNED = {"said", "heard", "asked", "told", "verdict", "shelf", "doubts", "witness", "moment", "look", "owner", "sound",
+          "taught", "front", "parted", "handed_on"}  # fmt: skip
+"""Metaphors that stood for words of the field; CONTRIBUTING.md says what to write."""
+RECIPES_AND_COMMANDS = ("cli/", "methods/", "api/classifier.py")
+"""Files whose functions have a parameter for each setting or option of a user."""
+
+
+def bound_names(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.id if isinstance(node, ast.Name) else node.attr
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+
+
+def words_of(name: str) -> set[str]:
+    return {name, *re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_")}
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef]:
+    return (node for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef))
+
+
+def test_no_name_is_a_metaphor_of_speech_sight_or_law() -> None:
+    names = [(short(path), name) for path in FILES for name in (path.stem, *bound_names(tree_of(path)))]
+    assert [(path, name) for path, name in names if words_of(name) & BANNED] == []
+    assert sum(name == "found" for _, name in names) <= 20
+
+
+def test_hardly_a_name_has_two_meanings() -> None:
+    homes: dict[str, set[str]] = {}
+    for path in FILES:
+        for node in tree_of(path).body:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
+            for target in targets:
+                name = getattr(target, "id", getattr(target, "name", "")) if not isinstance(target, ast.alias) else ""
+                homes.setdefault(name, set()).add(short(path))
+    twice = {name for name, places in homes.items() if len(places) > 1} - {"", "__all__"}
+    assert len(twice) <= 15, sorted(twice)
+
+
+def test_a_function_does_one_job_in_forty_lines() -> None:
+    def size(node: ast.FunctionDef) -> int:
+        doc = ast.get_docstring(node)
+        return (node.end_lineno or 0) - node.lineno + 1 - (doc.count("\n") + 1 if doc else 0)
+
+    assert [(short(path), node.name) for path in FILES for node in functions(path) if size(node) > 40] == []
+
+
+def test_no_function_takes_more_than_six_arguments_but_recipes_and_commands() -> None:
+    def count(node: ast.FunctionDef) -> int:
+        every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        return len([each for each in every if each.arg not in ("self", "cls")])
+
+    wide = [(short(path), node.name) for path in FILES for node in functions(path) if count(node) > 6]
+    assert [each for each in wide if not each[0].startswith(RECIPES_AND_COMMANDS)] == []
+
+
+def test_imports_stand_at_the_top_of_a_file() -> None:
+    inside = {
+        (short(path), node.lineno)
+        for path in FILES
+        for function in functions(path)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    assert len(inside) < 40, sorted(inside)
+
+
+def test_the_end_of_a_round_is_a_page() -> None:
+    tree = tree_of(PACKAGE / "engine" / "round.py")
+    finish = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "finish_round")
+    assert sum(isinstance(node, ast.stmt) for node in ast.walk(finish)) - 2 <= 15  # without itself and its docstring

@@ -104,7 +104,7 @@ def test_a_rank_is_found_in_every_row_of_a_long_table() -> None:
 
 def test_a_basis_that_memory_cannot_hold_is_refused_before_it_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, other, _ = sides(count=600)
-    options: dict[str, Any] = {"per_class": 100, "rounds": 0, "random_state": 0}
+    options: dict[str, Any] = {"components_per_class": 100, "rounds": 0, "random_state": 0}
     monkeypatch.setattr("embasis.resources.free_memory", lambda: 2_879_999)
     with pytest.raises(ResourceError) as caught:
         EMBasisClassifier(**options).fit(x, y, unlabelled=other)

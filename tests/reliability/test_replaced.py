@@ -209,7 +209,7 @@ def test_the_report_shows_no_picture_that_was_put_in_its_place(kind: str, tmp_pa
     problem, front = begun(sides(tmp_path), settings(tmp_path / "cache"))
     ready = read(problem, front)
     row = list(ready.row_names or ()).index("0ä 0.png")
-    pixels = pixel_reader(ready, front.unlabelled)
+    pixels = pixel_reader(ready, front.files)
     assert pixels is not None
     assert pixels(row) is not None
     REPLACED[kind][0](tmp_path / "paintings/0ä 0.png")

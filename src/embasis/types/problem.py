@@ -183,11 +183,11 @@ class Problem:
         require(low >= 0 and high < classes, f"labelled: labels must be in 0..{classes - 1}, got {low}..{high}")
         require(
             not len(self.unlabelled) or bool((self.unlabelled.labels == -1).all()),
-            "unlabelled: labels must be hidden (−1); give the true ones as `hidden`",
+            "unlabelled: labels must be hidden (−1); give the true ones as `hidden_labels`",
         )
         named = self.row_names is None or len(self.row_names) == len(self.unlabelled)
         require(named, f"row_names must be {len(self.unlabelled)} names, got {len(self.row_names or ())}")
         hidden, count = self.hidden_labels, len(self.unlabelled)
         if hidden is not None:
             shape = tuple(hidden.shape) if isinstance(hidden, Tensor) else (len(hidden),)
-            require(shape == (count,), f"hidden must be {count} labels, got shape {shape}")
+            require(shape == (count,), f"hidden_labels must be {count} labels, got shape {shape}")

@@ -120,9 +120,9 @@ def test_rows_of_another_width_are_refused() -> None:
         ({"rounds": -1}, "plan.rounds must be at least 0, got -1"),
         ({"rounds": 2.5}, "plan.rounds must be a whole number, got 2.5"),
         ({"rounds": "two"}, "plan.rounds must be a whole number, got 'two'"),
-        ({"keep": 0.0}, "keep_first must be in (0, 1], got 0.0"),
+        ({"keep_first": 0.0}, "keep_first must be in (0, 1], got 0.0"),
         (
-            {"keep": 0.9, "cap": 0.5},
+            {"keep_first": 0.9, "keep_max": 0.5},
             "keep_max must be 0 (what is expected to be right) or in [keep_first, 1] = [0.9, 1], got 0.5",
         ),
         ({"sharpness": -1.0}, "sharpness must be at least 0, got -1.0"),

@@ -225,11 +225,11 @@ def _listening() -> Iterator[None]:
 def test_ctrl_c_in_a_run_leaves_with_130_and_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, usual = list[str](), running.run_one
 
-    def run_one(dataset: str, pair: str, method: str, *rest: Any) -> Any:
-        begun.append(method)
+    def run_one(run: running.RunKey, *rest: Any) -> Any:
+        begun.append(run.method)
         if len(begun) == 2:
             signal.raise_signal(signal.SIGINT)
-        return usual(dataset, pair, method, *rest)
+        return usual(run, *rest)
 
     monkeypatch.setattr(running, "run_one", run_one)
     result = embasis("ablate", "blobs", "--only", "em,head", *TINY, "-o", tmp_path / "out")

@@ -107,7 +107,7 @@ class _FolderWalk:
                 self.collector.reject(path_name(prefix), describe_os_error(error))
 
     def _enter(self, entry: os.DirEntry[str], prefix: str, is_linked: bool) -> bool:
-        """Take one entry by its kind; what is no folder and no regular file is never open_parquet. True: go into it."""
+        """Take one entry by its kind; what is no folder and no regular file is never opened. True: go into it."""
         collector, name = self.collector, prefix + entry.name
         if is_hidden(entry.name):
             collector.hidden[path_name(entry.name)] += 1
@@ -239,7 +239,7 @@ def scan_list(path: PathLike, *, label: str = "label", follow_links: bool = Fals
 
 
 def resolve_list(path: PathLike) -> dict[str, str]:
-    """Where each path of a list leads, by the path as written; nothing is open_parquet."""
+    """Where each path of a list leads, by the path as written; nothing is opened."""
     path = Path(path)
     try:
         columns = _list_columns(path)
