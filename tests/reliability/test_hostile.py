@@ -44,6 +44,7 @@ def test_the_watch_sees_an_embasis_that_is_broken_on_purpose(name: str) -> None:
     found = " ".join(outcome()["broken"][name])
     seen = {
         "pickled arrays are loaded": "pickle.find_class",
+        "pickled arrays in packs are loaded": "pickle.find_class",
         "refused weights get another loader": "pickle.find_class",
         "facts are unpickled": "pickle.find_class",
         "foreign weights are loaded in this process": "pickle.find_class",

@@ -408,14 +408,20 @@ def run(chosen: Sequence[Case], folder: Path, tally: Tally) -> None:
 
 
 def load_pickled_arrays() -> tuple[str, str, Any]:
-    """numpy's own reader, with pickles allowed."""
+    """numpy's own reader for .npy files, with pickles allowed."""
+    return "embasis.data.tables.read", "read_array", load_with_pickles
+
+
+def load_packs_of_pickles() -> tuple[str, str, Any]:
+    """The same for the arrays of an .npz file, which another module reads."""
+    return "embasis.data.tables.formats", "read_array", load_with_pickles
+
+
+def load_with_pickles(stream: Any, *_: object) -> Any:
     import numpy as np
 
-    def broken(stream: Any, *_: object) -> Any:
-        stream.seek(0)
-        return np.load(stream, allow_pickle=True)
-
-    return "embasis.data.tables.read", "read_array", broken
+    stream.seek(0)
+    return np.load(stream, allow_pickle=True)
 
 
 def try_another_loader() -> tuple[str, str, Any]:
@@ -467,6 +473,9 @@ NAMED = f"[method]\nname = '1 # {hostile.MARK}'".encode()
 BREAKAGES = {
     "pickled arrays are loaded": (load_pickled_arrays, lambda payload: ("object.npy", hostile.npy_object(payload)),
                                   ("check", "object.npy", "object.npy"), 3),
+    "pickled arrays in packs are loaded": (load_packs_of_pickles,
+                                           lambda payload: ("object.npz", hostile.as_tables(payload)["object.npz"]),
+                                           ("check", "object.npz", "object.npz"), 3),
     "refused weights get another loader": (try_another_loader, lambda payload: ("w.pt", payload),
                                            ("python", "weights", "w.pt"), 4),
     "facts are unpickled": (believe_the_manifest, lambda payload: ("facts.json", payload), PREDICT, 4),

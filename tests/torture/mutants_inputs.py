@@ -93,7 +93,7 @@ MUTANTS = (
         "unit/ground/test_resources.py",
     ),
     Mutant(
-        "memory that is short is a fault of the file", DATA + "readers.py",
+        "memory that is short is a fault of the file", DATA + "tables/read.py",
         "    except ResourceError:  # is an OSError, too, and no fault of the file\n        raise\n", "",
         "unit/ground/test_resources.py::test_a_table_that_does_not_fit_is_refused_from_its_header",
     ),
