@@ -3,12 +3,14 @@
     python -m benchmarks.smoke
 
 Each method of METHODS on `blobs` (90 rows a side) and on `digits` (200 virtual digits), one round of one epoch, in one
-thread. One line each; exit code 1 if any fails. The accuracies of one epoch say nothing about the methods.
+thread; then both recipes of the paper's method by the command line. One line each; exit code 1 if any fails. The
+accuracies of one epoch say nothing about the methods.
 """
 
 from __future__ import annotations
 
 import math
+import subprocess
 import sys
 import time
 import traceback
@@ -24,6 +26,8 @@ from embasis.types import Problem
 
 DATA = {"blobs": {"count": 90}, "digits": {"count": 200}}
 PLAN = {"rounds": 1, "source_epochs": 1, "epochs": 1}
+COMMAND = ("compare", "digits", "--methods", "em_basis,em_basis_paper", "--seeds", "1", "data.count=200",
+           *(f"plan.{key}={value}" for key, value in PLAN.items()))  # fmt: skip
 
 
 def run(problem: Problem, method: str) -> float:
@@ -50,7 +54,9 @@ def main() -> int:
                 print(f"{data:8}{method:14} FAILED\n{traceback.format_exc()}")
             else:
                 print(f"{data:8}{method:14} accuracy {accuracy:.3f}  {time.perf_counter() - start:5.1f} s")
-    count = len(DATA) * len(METHODS)
+    print(f"embasis {' '.join(COMMAND)}", flush=True)
+    failed += subprocess.run([sys.executable, "-m", "embasis", *COMMAND], check=False).returncode != 0
+    count = len(DATA) * len(METHODS) + 1
     print(f"{count - failed} of {count} finished in {time.perf_counter() - began:.0f} s")
     return 1 if failed else 0
 
