@@ -53,6 +53,7 @@ def run_command(module: str, function: str, options: Mapping[str, Any], threads:
     """Import the module and call its function; threads that its libraries cannot do without are tried before that."""
     if threads:
         require_threads()
+        import_module("embasis.distributed").require_alone()
     getattr(import_module(module), function)(**options)
 
 

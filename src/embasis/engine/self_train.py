@@ -40,6 +40,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from embasis.distributed import require_alone
 from embasis.engine.basis_summary import BasisSummary
 from embasis.engine.calibration import refuse_unheld
 from embasis.engine.domain_norm import init_domain_norm
@@ -112,6 +113,7 @@ def train_rounds(
     ------
     TrainingEvent : the run as it stands, and the record of a round that has just ended
     """
+    require_alone()
     training, held_out = split_holdout(problem, plan)
     setup = TrainSetup(training, held_out, method, plan, store or MemoryLabelStore())
     state = state or begin(network, method, plan)
