@@ -25,8 +25,8 @@ from embasis.config import load
 from embasis.data.images.samples import Images
 from embasis.data.images.scan import scan_folder
 from embasis.engine.features import fill_up
-from embasis.inputs.feature_rows import STEM_BATCH
 from embasis.inputs.image_inputs import open_image_inputs
+from embasis.inputs.image_rows import STEM_BATCH
 from embasis.runs.model import model_of_run
 from embasis.runs.parts import build
 from embasis.types import Arrays, LabelSchema, Problem

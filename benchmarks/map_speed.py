@@ -38,7 +38,7 @@ from embasis.engine.sampling import sample_features
 from embasis.engine.scores import summarise_labels
 from embasis.engine.state import TrainSetup, TrainState
 from embasis.inputs.map_inputs import plain_table, table_of_maps
-from embasis.runs.map_output import write_maps
+from embasis.runs.label_maps import write_maps
 from embasis.runs.parts import RunParts, build
 from embasis.storage.label_map_folder import LabelMapFolder
 from embasis.storage.label_store import DiskLabelStore

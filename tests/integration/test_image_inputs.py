@@ -17,7 +17,7 @@ from embasis import fit_images
 from embasis.benchmark.compare import run_comparison
 from embasis.data.images.samples import Images
 from embasis.errors import ConfigError, InputDataError, NumericalError
-from embasis.inputs.feature_rows import STEM_BATCH, CachedFeatures
+from embasis.inputs.image_rows import STEM_BATCH, CachedFeatures
 from embasis.runs import run as folder
 from embasis.storage import read_newest
 from embasis.types import Arrays, Problem

@@ -24,7 +24,7 @@ from embasis.data.segmentation.folders import MapFolders, load_maps
 from embasis.data.segmentation.samples import MapTruth
 from embasis.data.workers.reader import Reader
 from embasis.errors import InputDataError
-from embasis.inputs.given_images import pixel_reader
+from embasis.inputs.image_rows import pixel_reader
 from embasis.storage.class_folder import ExportedImage, write_class_folder
 from embasis.types import MapPlan, MapPreparation, RejectedFile
 from image_runs import DEPTHS, WORDS, begun, picture, read, settings, sides

@@ -35,8 +35,14 @@ from embasis.runs.checkpoint_schema import read_run
 from embasis.runs.export import ExportOptions, ExportSummary, export_labels
 from embasis.runs.model import TrainedModel, label_columns, load_model, model_of_run
 from embasis.runs.parts import RunParts, build, resolve_for_problem
-from embasis.runs.precision import PrecisionTarget
-from embasis.runs.predict import PredictionSummary, PredictOptions, RowPrediction, check_output, predict_into
+from embasis.runs.predict import (
+    PrecisionTarget,
+    PredictionSummary,
+    PredictOptions,
+    RowPrediction,
+    check_output,
+    predict_into,
+)
 from embasis.runs.run import TrainingRun
 from embasis.storage import RunFolder, read_newest, require_apart
 from embasis.types import PathLike, Problem, RoundRecord

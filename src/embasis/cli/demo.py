@@ -25,8 +25,8 @@ from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, InputDataError
 from embasis.inputs.load import load_dataset
 from embasis.report.run_view import RunView
+from embasis.runs.checkpoint import describe_environment
 from embasis.runs.checkpoint_schema import read_run_view
-from embasis.runs.environment import environment
 from embasis.runs.run import TrainingRun
 from embasis.types import Problem
 
@@ -119,7 +119,7 @@ def view_outcome(outcome: Outcome) -> RunView:
     last, score = outcome.records[-1], outcome.score
     return RunView(
         config={**outcome.built.resolved, "data": {"dataset": score.dataset}},
-        environment=environment(score.seed),
+        environment=describe_environment(score.seed),
         rounds=outcome.records,
         timings=[],
         labels=None,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from embasis.data.images.samples import Images
 from embasis.data.segmentation.samples import MapArrays, MapFiles, MapTruth
-from embasis.inputs.feature_rows import CachedFeatures
+from embasis.inputs.image_rows import CachedFeatures
 from embasis.types import GroundTruth, Problem, Samples, fine_of
 
 Marks = NDArray[np.int64]

@@ -53,8 +53,7 @@ from embasis.inputs.base import (
     watch_nothing,
     without_name,
 )
-from embasis.inputs.feature_rows import STEM_BATCH, CachedFeatures, cache_key, open_cache
-from embasis.inputs.given_images import find_images
+from embasis.inputs.image_rows import STEM_BATCH, CachedFeatures, cache_key, find_images, open_cache
 from embasis.inputs.table_inputs import bind_array_network, first_shape, make_array_network, standardise_mode
 from embasis.networks import PRETRAINED
 from embasis.networks.backbone import Backbone
@@ -62,8 +61,7 @@ from embasis.networks.network import Network
 from embasis.randomness import seeded
 from embasis.resources import require_disk, require_memory, require_writable
 from embasis.storage import SealedFiles
-from embasis.storage.feature_cache import CACHE_ADVICE as CACHE_HINT
-from embasis.storage.feature_cache import FeatureCache
+from embasis.storage.feature_cache import CACHE_ADVICE, FeatureCache
 from embasis.types import Arrays, ImagePlan, Plan, Problem, RejectedFile
 
 DEFAULT_BACKBONE = "efficientnet_lite0"
@@ -235,7 +233,7 @@ class ImageInputs(RowInputs):
         """The feature cache has room for so many more images; features of a frozen backbone fit into memory."""
         if self.cache is None or not images:
             return
-        require_writable(self.cache.path, CACHE_HINT)
+        require_writable(self.cache.path, CACHE_ADVICE)
         shape = (3, self.backbone.preparation.size, self.backbone.preparation.size)
         one = self.forward_stem(torch.zeros(STEM_BATCH, *shape, dtype=torch.uint8))[0].numel()
         need = images * one * (2 if self.trained else 4)

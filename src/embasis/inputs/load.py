@@ -29,9 +29,8 @@ from embasis.data.workers.reader import Reader
 from embasis.errors import ConfigError, InputDataError, known, quoted, require
 from embasis.inputs.base import Inputs
 from embasis.inputs.corrections import corrected_problem
-from embasis.inputs.feature_rows import require_cache_place
-from embasis.inputs.given_images import is_image_side
 from embasis.inputs.image_inputs import open_image_inputs, stored_image_inputs
+from embasis.inputs.image_rows import is_image_side, require_cache_place
 from embasis.inputs.map_inputs import open_map_inputs, stored_map_inputs
 from embasis.inputs.table_inputs import TableInputs
 from embasis.networks.backbone import Backbone

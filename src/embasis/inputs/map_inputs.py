@@ -37,8 +37,8 @@ from embasis.inputs.base import (
     watch_nothing,
     without_name,
 )
-from embasis.inputs.given_images import find_images
 from embasis.inputs.image_inputs import backbone_settings, make_backbone
+from embasis.inputs.image_rows import find_images
 from embasis.networks import BACKBONES, SEGMENTERS
 from embasis.networks.network import Network
 from embasis.randomness import seeded

@@ -1,21 +1,26 @@
-"""What a generation of a run holds, and what lies beside the first one."""
+"""What a generation of a run holds, what lies beside the first one, and what bit-identical results depend on."""
 
 from __future__ import annotations
 
 import hashlib
+import platform
 from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from embasis.engine.batch import device_of
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, CorruptError, require
 from embasis.inputs.base import FROZEN_WEIGHTS, Inputs
-from embasis.runs.environment import environment
 from embasis.runs.parts import RunParts
 from embasis.storage import Generation, RunFolder
 from embasis.types import Plan, Problem, record_from_json, record_to_json
+
+PACKAGES = ("embasis", "torch", "numpy", "scikit-learn", "safetensors", "pyarrow", "pillow", "timm", "simplejpeg")
 
 
 def pack_state(
@@ -75,7 +80,7 @@ def refused_note(problem: Problem) -> list[str]:
 
 def environment_of(plan: Plan, network: nn.Module) -> dict[str, Any]:
     """What bit-identical results of a run depend on, beside its data and settings."""
-    return environment(plan.seed, device_of(network).type)
+    return describe_environment(plan.seed, device_of(network).type)
 
 
 def begin_folder(
@@ -86,3 +91,35 @@ def begin_folder(
     folder.write_json("environment.json", run_environment)
     if (weights := inputs.frozen_weights()) is not None:
         folder.write_tensors(FROZEN_WEIGHTS, weights)
+
+
+def describe_environment(seed: int, device: str = "cpu") -> dict[str, Any]:
+    """Versions, machine type, threads and seed: what bit-identical results depend on. No names of people or hosts."""
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "device": device,
+        "threads": torch.get_num_threads(),
+        "packages": {name: installed_version(name) for name in PACKAGES},
+        "commit": find_commit(),
+        "seed": seed,
+    }
+
+
+def installed_version(name: str) -> str | None:
+    """The installed version, if any."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def find_commit() -> str | None:
+    """The commit of the clone that runs, if it is one."""
+    git = Path(__file__).resolve().parents[3] / ".git"
+    try:
+        head = (git / "HEAD").read_text().strip()
+        return (git / head[5:]).read_text().strip() if head.startswith("ref: ") else head
+    except OSError:
+        return None

@@ -22,7 +22,7 @@ from embasis.engine.state import TrainState
 from embasis.errors import CheckpointError, ConfigError, EmbasisError, ReportError, ResourceError, require
 from embasis.inputs.base import Inputs, rejected_while_training
 from embasis.inputs.fingerprint import Marks, fingerprint, marks_of, rows_of
-from embasis.inputs.given_images import pixel_reader
+from embasis.inputs.image_rows import pixel_reader
 from embasis.inputs.map_inputs import late_refusals, pictures_of, table_of_maps
 from embasis.report.collect import (
     basis_name,
@@ -40,7 +40,7 @@ from embasis.report.collect import (
 from embasis.report.page import run_page
 from embasis.runs.checkpoint import begin_folder, environment_of, pack_state, rows_name, unpack_state
 from embasis.runs.checkpoint_schema import check_facts, read_environment, read_run, read_run_view
-from embasis.runs.map_output import write_maps
+from embasis.runs.label_maps import write_maps
 from embasis.runs.model import TrainedModel, label_columns, model_of_run
 from embasis.runs.parts import RunParts, build
 from embasis.runs.restore import name_damage, restore_files

@@ -16,7 +16,7 @@ from PIL import Image
 
 from embasis.config import load
 from embasis.errors import CorruptError
-from embasis.inputs.given_images import pixel_reader
+from embasis.inputs.image_rows import pixel_reader
 from embasis.report import collect
 from embasis.report.collect import choose_examples, encode_thumbnail, make_row_gallery, read_row_gallery
 from embasis.report.gallery import THUMBNAILS_EACH, basis_section, thumbnail_rows

@@ -15,8 +15,8 @@ from embasis.data.datasets.scenes import scenes
 from embasis.data.segmentation.folders import PairedSide, make_map_problem
 from embasis.errors import ConfigError, InputDataError
 from embasis.methods.em_basis.start import components_for
+from embasis.runs.label_maps import label_at_scales
 from embasis.runs.parts import build
-from embasis.runs.test_time_views import label_at_scales
 from embasis.types import ClassTable, LabelDistribution, MapPlan, MapPreparation
 from embasis.types.values import first_largest
 from map_trees import folder, saved
