@@ -57,6 +57,33 @@ def test_the_pages_on_extending_run_and_end_better_than_chance(page: str, tmp_pa
 
 
 @pytest.mark.skipif(not (PAGES / "extend").is_dir(), reason="needs the docs of the repository")
+def test_the_method_of_the_page_keeps_the_contract_of_methods(tmp_path: Path) -> None:
+    """Its recipe becomes an entry of METHODS, and the command of the page is run: nothing else may be needed."""
+    text = (PAGES / "extend" / "method.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (command,) = re.findall(r"`pytest (tests/contracts/test_methods\.py -k margin)`", text)
+    recipe = code.partition("\nproblem = ")[0]
+    entry = 'from embasis.methods import METHODS\n\nMETHODS["margin"] = margin\n'
+    (tmp_path / "margin_entry.py").write_text(f"{recipe}\n{entry}", encoding="utf-8")
+    plugin = "def pytest_sessionstart() -> None:\n    import margin_entry\n"  # after conftest.py, before collection
+    (tmp_path / "margin_plugin.py").write_text(plugin, encoding="utf-8")
+    place = {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    options = ["-q", "-n", "0", "-p", "margin_plugin", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *command.split()],
+        cwd=ROOT,
+        env=place,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed
+    assert int(passed[1]) > 20
+
+
+@pytest.mark.skipif(not (PAGES / "extend").is_dir(), reason="needs the docs of the repository")
 def test_the_pages_on_extending_are_short_and_name_files_that_exist() -> None:
     pages = sorted((PAGES / "extend").glob("*.md"))
     assert [page.stem for page in pages] == sorted(EXTEND)

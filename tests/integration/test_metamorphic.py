@@ -1,5 +1,5 @@
 """The same question asked in another way has the same answer, bit for bit: `embasis fit` on tables that are changed in
-ways that must not matter (rows 50, P3 and P5 of the fault table)."""
+ways that must not matter (fault 50 of docs/reliability.md; hidden labels; draws by id)."""
 
 from __future__ import annotations
 

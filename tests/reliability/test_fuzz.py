@@ -35,11 +35,11 @@ READ_BY = {
     "weights/torch_import.py": ("foreign",),
     "weights/sandbox.py": (),  # how much memory this process has
     "weights/files.py": ("weights",),
-    "data/workers/worker.py": (),  # the pipe to our own process: test_images_loading sends nonsense through it
+    "data/workers/worker.py": (),  # the pipe to our own process: test_loading.py sends nonsense through it
     "storage": ("head", "manifest", "facts", "tensors", "lines", "labels"),
 }
 """Which targets reach the files that each module opens."""
-USERS = ("data", "networks", "config.py")
+USERS = ("data", "networks", "weights", "config.py")
 """Where files of the user are opened; all else reads what embasis wrote or brought along."""
 
 
