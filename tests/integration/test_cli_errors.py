@@ -334,7 +334,7 @@ def test_a_busy_run_folder_has_code_7(here: Path) -> None:
 
 
 def test_a_collapsed_run_is_kept_and_has_code_6(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from embasis.engine.collapse import RoundStatus
+    from embasis.engine.round_checks import RoundStatus
 
     def check_collapse(setup: object, state: Any, *_: object) -> RoundStatus:
         return RoundStatus("collapsed", ("collapsed in round 1: it fell",)) if state.round else RoundStatus()

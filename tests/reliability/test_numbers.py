@@ -15,7 +15,7 @@ from torch import Tensor
 import number_cases
 from cli_tables import copied, embasis, write_tables
 from embasis.engine.labels import BoundSelector, LabelBatch
-from embasis.engine.warnings import RoundWarnings
+from embasis.engine.round_checks import RoundWarnings
 from embasis.errors import NumericalError
 from embasis.functional import em, moments
 from embasis.methods.selectors import ClassBalanced

@@ -16,7 +16,7 @@ from embasis.engine.state import TrainState
 from embasis.errors import NumericalError, require
 from embasis.functional import augment
 from embasis.methods.losses import labelled_loss
-from embasis.networks.basis_block import BasisBlock
+from embasis.networks.network import BasisBlock
 from embasis.randomness import permutation, seeded, uniforms
 from embasis.resources import explain_memory_errors
 from embasis.types import AugmentKey, CropTarget, Method, Output, Plan, Problem, TrainingTargets, View

@@ -4,10 +4,9 @@
 `SEGMENTERS` make a network for label maps of such a `Backbone`; their settings come after it and the number of classes.
 """
 
-from embasis.networks.mlp import linear, mlp
+from embasis.networks.array_networks import linear, mlp, small_cnn
 from embasis.networks.pretrained import efficientnet_lite0, timm
 from embasis.networks.segmentation import deeplab_v2, fast_segment, small_fcn
-from embasis.networks.small_cnn import small_cnn
 
 BACKBONES = {
     "linear": linear,

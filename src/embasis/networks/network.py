@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from embasis.functional.sites import times
-from embasis.networks.basis_block import BasisBlock
-from embasis.types import Output
+from embasis.functional import basis, sites
+from embasis.types import BasisTerms, Output
 
 
 class DomainNorm(nn.Module):
@@ -35,6 +34,31 @@ class DomainNorm(nn.Module):
     def forward(self, rows: Tensor, side: int) -> Tensor:
         """Rows (N, d) of one side."""
         return (rows - self.centre[side]) / self.scale[side]
+
+
+class BasisBlock(nn.Module):
+    """Stage I's attention-like block, whose weights W (K, d) are the proposed basis (method, section 1).
+
+    Z = X Wᵀ on centred unit features.
+    """
+
+    def __init__(self, components: int, features: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(components, features))
+        nn.init.orthogonal_(self.weight)
+
+    def loss(self, features: Tensor, y: Tensor, terms: BasisTerms) -> Tensor:
+        """a·‖WWᵀ − I‖² + b·‖X − ZW‖² + c·‖ZZᵀ − YYᵀ‖², each per entry, on the labelled sites of the batch."""
+        known = y >= 0
+        if not bool(known.any()):  # a batch of views that show no class
+            return terms.orthogonal * basis.orthogonality(self.weight)
+        rows = sites.to_sites(features)[known]
+        x = sites.unit_rows(rows - rows.mean(0, keepdim=True))
+        return (
+            terms.orthogonal * basis.orthogonality(self.weight)
+            + terms.reconstruction * basis.reconstruction(x, self.weight)
+            + terms.affinity * basis.affinity(x, self.weight, y[known])
+        )
 
 
 @dataclass(frozen=True)
@@ -91,7 +115,7 @@ class Network(nn.Module):
         """Logits (N, C) of rows of features (N, d); a network with a head classifies grids alone."""
         if self.domains is not None:
             rows = self.domains(rows.float(), side)
-        return times(rows, self.classifier.weight.T) + self.classifier.bias
+        return sites.times(rows, self.classifier.weight.T) + self.classifier.bias
 
     def add_basis(self, components: int) -> BasisBlock:
         """The attention block of Stage I, orthonormal at the start."""

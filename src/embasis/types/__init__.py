@@ -1,27 +1,22 @@
 """The values that travel between the floors: frozen, checked once, at birth."""
 
-from embasis.types.images import AUGMENTATIONS, ImagePlan
 from embasis.types.maps import (
     ClassTable,
     CropTarget,
     GroundTruth,
     LabelStore,
-    MapPlan,
-    MapPreparation,
     PackedLabels,
     View,
 )
 from embasis.types.methods import (
-    OPTIMISERS,
-    SELECTION_SCORE,
     BasisTerms,
     Labeller,
     Method,
-    Plan,
     Recipe,
     RoundLoss,
     Selector,
 )
+from embasis.types.plans import AUGMENTATIONS, OPTIMISERS, SELECTION_SCORE, ImagePlan, MapPlan, MapPreparation, Plan
 from embasis.types.problem import Arrays, Fine, Problem, RowSamples, Samples, fine_of
 from embasis.types.records import Evaluation, RoundRecord, record_from_json, record_to_json
 from embasis.types.values import (

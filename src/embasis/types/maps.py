@@ -1,4 +1,4 @@
-"""Samples with more than one site: what they show, where each site lies, and how pictures become a network's input.
+"""Samples with more than one site: what they show, where each site lies, and how label maps on disk are coded.
 
 | symbol | meaning |
 | --- | --- |
@@ -14,7 +14,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from embasis.errors import ConfigError, quoted, require
+from embasis.errors import quoted, require
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,58 +78,6 @@ class GroundTruth(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, row: int) -> Tensor: ...
-
-
-@dataclass(frozen=True)
-class MapPlan:
-    """How pictures with label maps are shown to a network, in training and in prediction."""
-
-    size: int = 256
-    """Pixels of the short side that a picture is resized to; 0 = as it is."""
-    crop_height: int = 256
-    crop_width: int = 256
-    """Training views; sides are cut down to what the network can take."""
-    least_scale: float = 0.75
-    most_scale: float = 1.5
-    """Training views are enlarged by a factor between these."""
-    flip: bool = True
-    colour: float = 0.2
-    """Range of brightness, contrast and saturation in training."""
-    blur: float = 0.2
-    """Share of training views that are blurred."""
-    rare: float = 0.5
-    """Share of training views that contain a place of a rarely labelled class."""
-    window: int = 0
-    """Pixels of the side of a sliding window in prediction; 0 = whole pictures."""
-    workers: int = 1
-    """Processes that read files; changes no result."""
-
-    def __post_init__(self) -> None:
-        def check(rule: bool, text: str) -> None:
-            require(rule, text, ConfigError)
-
-        check(self.size == 0 or self.size >= 16, f"maps.size must be 0 or at least 16, got {self.size}")
-        check(self.window == 0 or self.window >= 64, f"maps.window must be 0 or at least 64, got {self.window}")
-        for name in ("crop_height", "crop_width"):
-            check(getattr(self, name) >= 16, f"maps.{name} must be at least 16, got {getattr(self, name)}")
-        order = f"maps.least_scale and most_scale must be in order and in [0.1, 10], got {self.least_scale}"
-        check(0.1 <= self.least_scale <= self.most_scale <= 10, f"{order} and {self.most_scale}")
-        for name in ("colour", "blur", "rare"):
-            check(0 <= getattr(self, name) <= 1, f"maps.{name} must be in [0, 1], got {getattr(self, name)}")
-        check(0 <= self.workers <= 64, f"maps.workers must be in 0..64, got {self.workers}")
-
-
-@dataclass(frozen=True)
-class MapPreparation:
-    """A plan for one network: `stride` pixels are the side of a site, sides of inputs are multiples of `multiple`."""
-
-    plan: MapPlan
-    stride: int
-    multiple: int
-
-    def __post_init__(self) -> None:
-        rule = f"multiple must be a multiple of the stride {self.stride}, got {self.multiple}"
-        require(self.stride >= 1 and self.multiple % self.stride == 0, rule, ConfigError)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from embasis.methods.selectors import SelectNone
 from embasis.runs.checkpoint_schema import read_run_view
 from embasis.storage import read_newest, read_stored_table
 from embasis.types import LabelDistribution, Plan, Problem
-from embasis.types.methods import CHOICES
+from embasis.types.plans import CHOICES
 from folder_runs import config, digests, go
 from map_folder_runs import fitted, quick, sides
 from map_runs import built_maps, kept_moments, run_built_maps, run_maps
