@@ -26,7 +26,7 @@ from embasis.config import Config
 from embasis.engine.labels import RowLabels
 from embasis.engine.self_train import TrainingEvent, train_rounds
 from embasis.errors import ConfigError, InputDataError, NumericalError, require
-from embasis.inputs.base import SourceOptions
+from embasis.inputs.base import SourceOptions, kind_of_run
 from embasis.inputs.fingerprint import fingerprint
 from embasis.inputs.load import image_options, load_problem, open_inputs
 from embasis.networks.backbone import Backbone
@@ -41,6 +41,7 @@ from embasis.runs.predict import (
     PredictOptions,
     RowPrediction,
     check_output,
+    is_table_path,
     predict_into,
 )
 from embasis.runs.run import TrainingRun
@@ -129,8 +130,7 @@ class FittedModel:
             The module of your own again, if the run on images was made with one.
         """
         stored = read_run(Path(path))
-        kind = "maps" if stored.facts.get("maps") else "images" if stored.facts.get("backbone") else "table"
-        require(kind == cls.KIND, f"{path}: {cls.WRONG_KIND}", InputDataError)
+        require(kind_of_run(stored.facts).name == cls.KIND, f"{path}: {cls.WRONG_KIND}", InputDataError)
         model = load_model(stored.facts, stored.tensors, Path(path), backbone, stored.sealed)
         return cls(model, stored.tensors, stored.facts, home=Path(path))
 
@@ -170,9 +170,8 @@ class FittedModel:
         self.model.inputs.set_workers(int(options.pop("workers", 1)))
         reading = {name: options.pop(name) for name in ("label", "id", "follow_links") if name in options}
         chosen, to = predict_options(options), os.fspath(output)
-        is_table = Path(to).suffix in (".csv", ".parquet")
-        require_apart(to, {"the run folder": self.home, "the input": source}, folder=not is_table)
-        check_output(to, chosen, self.model.inputs.many_sites)
+        require_apart(to, {"the run folder": self.home, "the input": source}, folder=not is_table_path(to))
+        check_output(to, chosen, self.model.inputs.kind)
         run = "the model" if self.home is None else str(self.home)
         return predict_into(self.model, os.fspath(source), to, chosen, SourceOptions(**reading, run=run))
 

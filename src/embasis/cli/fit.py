@@ -75,16 +75,13 @@ def require_free_places(config: Config, output: str) -> None:
 
 def print_summary(run: TrainingRun, progress: TrainState) -> None:
     """Print what was written, and how to go on."""
-    path, last, maps = run.folder.path, progress.final_record, run.prepare().inputs.many_sites
+    path, last, kind = run.folder.path, progress.final_record, run.prepare().inputs.kind
     for note in progress.records[-1].notes:
         echo(note)
     if progress.kept_round is not None:
         kept = f"round {progress.kept_round} of {progress.records[-1].round} is kept"
         echo(f"{kept}: the best one by {run.prepare().plan.keep_round}")
-    what, suffix = ("sites", "") if maps else ("labels", ".parquet")
     rounds = format_count(progress.records[-1].round, "round")
-    echo(f"done: {rounds}, {last.trusted:,} of {last.unlabelled:,} {what} trusted")
-    echo(f"wrote {path / 'report.html'} and {path / 'labels' / f'round-{last.round:03d}{suffix}'}")
-    command = f"embasis predict {quote_path(path)}"
-    what = f"pictures with: {command} PICTURES -o maps" if maps else f"rows with: {command} INPUT -o labels.csv"
-    echo(f"label other {what}")
+    echo(f"done: {rounds}, {last.trusted:,} of {last.unlabelled:,} {kind.label_unit} trusted")
+    echo(f"wrote {path / 'report.html'} and {path / 'labels' / f'round-{last.round:03d}{kind.labels_suffix}'}")
+    echo(f"label other {kind.row_unit} with: embasis predict {quote_path(path)} {kind.predict_arguments}")

@@ -226,8 +226,8 @@ def describe_start(run: TrainingRun, progress: TrainState) -> str:
     if run.folder.taken_over is not None:
         ignored += f"; process {run.folder.taken_over}, which had locked the folder, is gone"
     if resumed is None:
-        unit = "pictures" if built.inputs.many_sites else "rows"
-        rows = f"{len(run.problem.labelled):,} labelled and {len(run.problem.unlabelled):,} unlabelled {unit}"
+        labelled, unlabelled = len(run.problem.labelled), len(run.problem.unlabelled)
+        rows = f"{labelled:,} labelled and {unlabelled:,} unlabelled {built.inputs.kind.row_unit}"
         names = f"{built.resolved['method']['name']} with {built.resolved['network']['name']}"
         return f"{rows}, {len(run.problem.schema)} classes\n{names}, seed {built.plan.seed}{ignored}"
     if progress.status != "running":

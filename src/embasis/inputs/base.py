@@ -26,7 +26,8 @@ from embasis.data.images.files import ImageFile
 from embasis.data.images.samples import Images
 from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.errors import ConfigError, InputDataError, require
-from embasis.types import Plan, Problem, RejectedFile
+from embasis.storage import RunFolder
+from embasis.types import Labeller, LabelStore, Plan, Problem, RejectedFile
 
 if TYPE_CHECKING:
     from embasis.inputs.map_inputs import MapInputs
@@ -120,13 +121,43 @@ class PictureSource:
     """Files that cannot be read, and why; reading adds to them."""
 
 
+@dataclass(frozen=True)
+class InputKind:
+    """One of the three kinds of input: its name, the words for it in sentences, and where its labels go."""
+
+    name: str
+    """`table`, `images` or `maps`."""
+    words: str
+    """What a run of this kind has labelled."""
+    has_maps: bool = False
+    """Whether a row is a picture, which gets a label at each of many sites: a label map."""
+    row_unit: str = "rows"
+    label_unit: str = "labels"
+    labels_suffix: str = ".parquet"
+    """How the name of a round's labels in the run folder ends; a folder has no such ending."""
+    predict_arguments: str = "INPUT -o labels.csv"
+    """Of `embasis predict RUN`, as an example."""
+
+
+TABLE_KIND = InputKind("table", "a table")
+IMAGE_KIND = InputKind("images", "images")
+MAP_KIND = InputKind("maps", "pictures with label maps", True, "pictures", "sites", "", "PICTURES -o maps")
+
+
+def kind_of_run(facts: Mapping[str, Any]) -> InputKind:
+    """The kind of input of a stored run, by the facts of its generation."""
+    return MAP_KIND if facts.get("maps") else IMAGE_KIND if facts.get("backbone") else TABLE_KIND
+
+
+def count_pictures(facts: Mapping[str, Any]) -> int:
+    """How many unlabelled pictures a stored run on label maps has; 0 for other runs."""
+    return int((facts.get("maps") or {}).get("pictures", 0))
+
+
 class Inputs(Protocol):
     """What a run and its model need to know of one kind of input."""
 
-    kind: ClassVar[str]
-    """`table`, `images` or `maps`: for sentences and for export."""
-    many_sites: ClassVar[bool]
-    """Whether a row is a picture with a label at each of many sites."""
+    kind: ClassVar[InputKind]
 
     @property
     def identity(self) -> str | None:
@@ -160,6 +191,15 @@ class Inputs(Protocol):
     def prepare(self, problem: Problem, network: nn.Module) -> Problem:
         """The problem with its sides as this network sees them."""
 
+    def require_rows(self, problem: Problem, labeller: Labeller) -> None:
+        """An InputDataError where the labeller needs more rows; label maps have sites, which are not counted yet."""
+
+    def label_store(self, folder: RunFolder) -> LabelStore | None:
+        """Where the label distributions of rounds lie; None where they are small enough for memory."""
+
+    def count_used(self, trusted: int) -> int | None:
+        """How many unlabelled rows a round trains on that trusts so many labels; None = all of them."""
+
     def frozen_weights(self) -> Mapping[str, Tensor] | None:
         """The weights that are not trained, which a run folder keeps beside its generations."""
 
@@ -182,11 +222,21 @@ class Inputs(Protocol):
 class RowInputs:
     """What tables and images have in common: a row has one site, and nothing is prepared for a network."""
 
-    many_sites: ClassVar[bool] = False
-
     def prepare(self, problem: Problem, network: nn.Module) -> Problem:
         """Rows are as the network sees them."""
         return problem
+
+    def require_rows(self, problem: Problem, labeller: Labeller) -> None:
+        """An InputDataError where the labeller needs more rows than both sides have."""
+        labeller.require_rows(len(problem.labelled) + len(problem.unlabelled))
+
+    def label_store(self, folder: RunFolder) -> LabelStore | None:
+        """A label for each row is small enough for memory."""
+        return None
+
+    def count_used(self, trusted: int) -> int | None:
+        """A row is used if its label is trusted."""
+        return trusted
 
     def metadata(self, problem: Problem) -> dict[str, Any] | None:
         """There are no label maps."""

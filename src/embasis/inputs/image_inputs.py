@@ -42,6 +42,8 @@ from embasis.errors import (
 )
 from embasis.inputs.base import (
     FROZEN_WEIGHTS,
+    IMAGE_KIND,
+    InputKind,
     InputSettings,
     ReadProgress,
     RowBatch,
@@ -75,7 +77,7 @@ SHARD_ROWS = 256
 class ImageInputs(RowInputs):
     """How image files become inputs of the network that is trained."""
 
-    kind: ClassVar[str] = "images"
+    kind: ClassVar[InputKind] = IMAGE_KIND
 
     backbone: Backbone
     plan: ImagePlan

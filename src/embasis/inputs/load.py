@@ -27,7 +27,7 @@ from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.data.tables.pair import Finding, check_pair, load_pair
 from embasis.data.workers.reader import Reader
 from embasis.errors import ConfigError, InputDataError, known, quoted, require
-from embasis.inputs.base import Inputs
+from embasis.inputs.base import IMAGE_KIND, MAP_KIND, Inputs, kind_of_run
 from embasis.inputs.corrections import corrected_problem
 from embasis.inputs.image_inputs import open_image_inputs, stored_image_inputs
 from embasis.inputs.image_rows import is_image_side, require_cache_place
@@ -51,9 +51,10 @@ def stored_inputs(
     metadata: Mapping[str, Any], config: Config, files: SealedFiles, backbone: Backbone | None
 ) -> tuple[Inputs, Config]:
     """The inputs of a run folder, and its config as its network is made again from it."""
-    if metadata.get("maps"):
+    kind = kind_of_run(metadata)
+    if kind is MAP_KIND:
         return stored_map_inputs(metadata, config)
-    if metadata.get("backbone"):
+    if kind is IMAGE_KIND:
         return stored_image_inputs(metadata, config, files, backbone), config
     return TableInputs(), config
 

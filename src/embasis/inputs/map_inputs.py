@@ -27,6 +27,8 @@ from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.data.workers.reader import Reader
 from embasis.errors import ConfigError, CorruptError, InputDataError, known, quoted, require
 from embasis.inputs.base import (
+    MAP_KIND,
+    InputKind,
     InputSettings,
     PictureSource,
     RowSource,
@@ -42,7 +44,8 @@ from embasis.inputs.image_rows import find_images
 from embasis.networks import BACKBONES, SEGMENTERS
 from embasis.networks.network import Network
 from embasis.randomness import seeded
-from embasis.types import ClassTable, LabelSchema, MapPlan, MapPreparation, Plan, Problem, Samples
+from embasis.storage import RunFolder
+from embasis.types import ClassTable, Labeller, LabelSchema, LabelStore, MapPlan, MapPreparation, Plan, Problem, Samples
 
 DEFAULT_SEGMENTER = "fast_segment"
 SEGMENTER_BACKBONE = "efficientnet_lite0"
@@ -73,8 +76,7 @@ class Segmenter:
 class MapInputs:
     """How pictures become inputs of the network that is trained."""
 
-    kind: ClassVar[str] = "maps"
-    many_sites: ClassVar[bool] = True
+    kind: ClassVar[InputKind] = MAP_KIND
 
     plan: MapPlan
     table: ClassTable
@@ -160,6 +162,17 @@ class MapInputs:
         if isinstance(samples, MapFiles):
             return samples.prepared(preparation, self.reader)
         return samples.prepared(preparation)
+
+    def require_rows(self, problem: Problem, labeller: Labeller) -> None:
+        """A picture has many sites; how many is known when the network has seen it."""
+
+    def label_store(self, folder: RunFolder) -> LabelStore | None:
+        """The sites of all pictures are too many for memory."""
+        return folder.label_store()
+
+    def count_used(self, trusted: int) -> int | None:
+        """Each picture is used, by those of its sites that are trusted."""
+        return None
 
     def frozen_weights(self) -> Mapping[str, Tensor] | None:
         """All weights are in the network's tensors."""

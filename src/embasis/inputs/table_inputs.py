@@ -19,6 +19,8 @@ from embasis.data.tables.pair import order_columns
 from embasis.data.tables.read import read_exact, read_table
 from embasis.errors import ConfigError, known, quoted, require
 from embasis.inputs.base import (
+    TABLE_KIND,
+    InputKind,
     InputSettings,
     RowBatch,
     RowInputs,
@@ -43,7 +45,7 @@ FOR_MAPS = "small_fcn"
 class TableInputs(RowInputs):
     """Arrays need no reading and no preparation: the standardiser is all there is between them and the network."""
 
-    kind: ClassVar[str] = "table"
+    kind: ClassVar[InputKind] = TABLE_KIND
     identity: None = None
     files: tuple[ImageFile, ...] = ()
 

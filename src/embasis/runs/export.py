@@ -21,6 +21,7 @@ from embasis.data.images.header import UnreadableImage
 from embasis.data.images.scan import is_list, resolve_list
 from embasis.data.segmentation.png import read_png_numbers
 from embasis.errors import ConfigError, CorruptError, InputDataError, UntrustedError, quoted, require
+from embasis.inputs.base import IMAGE_KIND, MAP_KIND, TABLE_KIND, InputKind, count_pictures, kind_of_run
 from embasis.report.collect import kept_round, labels_name
 from embasis.runs.checkpoint_schema import read_run
 from embasis.runs.predict import LABEL_COLUMNS
@@ -30,13 +31,11 @@ from embasis.storage.coco import Picture, encode_coco, find_regions
 from embasis.storage.label_map_folder import StoredMaps, open_stored_maps
 
 MAP_COLUMNS = ("id", "file", "width", "height")
-KIND_WORDS = {"table": "a table", "images": "images", "maps": "pictures with label maps"}
-"""What a run may have labelled, for sentences."""
 EXPORT_FORMATS = {
-    "csv": (".csv", ("table", "images")),
-    "parquet": (".parquet", ("table", "images")),
-    "folder": ("", ("images",)),
-    "coco": (".json", ("maps",)),
+    "csv": (".csv", (TABLE_KIND, IMAGE_KIND)),
+    "parquet": (".parquet", (TABLE_KIND, IMAGE_KIND)),
+    "folder": ("", (IMAGE_KIND,)),
+    "coco": (".json", (MAP_KIND,)),
 }
 """The ending of the output, and the kinds of runs that can be exported so."""
 NONE_TRUSTED = "no label of the run is trusted; --all exports every label"
@@ -48,8 +47,7 @@ class Finished:
     """A run that has ended, and the round whose model it keeps."""
 
     files: SealedFiles
-    kind: str
-    """A key of KIND_WORDS."""
+    kind: InputKind
     round: int
     classes: tuple[str, ...]
     pictures: int = 0
@@ -105,12 +103,12 @@ def export_labels(
     return ExportSummary(finished.round, len(columns["id"]))
 
 
-def refuse_form(kind: str, output: str, options: ExportOptions) -> None:
+def refuse_form(kind: InputKind, output: str, options: ExportOptions) -> None:
     """A ConfigError for a form, or an option of one, that does not fit the run."""
     form, (suffix, kinds) = options.form, EXPORT_FORMATS[options.form]
     others = [name for name, (_, fitting) in EXPORT_FORMATS.items() if kind in fitting]
-    suited = f"the run labelled {KIND_WORDS[kind]}: --as {' or '.join(others)}"
-    wanted = " or ".join(KIND_WORDS[other] for other in kinds)
+    suited = f"the run labelled {kind.words}: --as {' or '.join(others)}"
+    wanted = " or ".join(other.words for other in kinds)
     require(kind in kinds, f"--as {form} is for runs on {wanted}, {suited}", ConfigError)
     rule = f"output must end in {suffix} for --as {form}, got {quoted(output)}"
     require(not suffix or Path(output).suffix == suffix, rule, ConfigError)
@@ -149,11 +147,8 @@ def finished_run(path: Path) -> Finished:
     newest = read_run(path)
     facts = newest.facts
     try:
-        kind = "maps" if facts.get("maps") else "images" if facts.get("backbone") else "table"
-        pictures = int((facts.get("maps") or {}).get("pictures", 0))
-        run = Finished(
-            SealedFiles(path, newest.sealed), kind, kept_round(facts), tuple(map(str, facts["classes"])), pictures
-        )
+        files, classes = SealedFiles(path, newest.sealed), tuple(map(str, facts["classes"]))
+        run = Finished(files, kind_of_run(facts), kept_round(facts), classes, count_pictures(facts))
         running = facts["progress"]["status"] == "running"
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptError(f"{path}: the run's facts do not describe a run: {error}") from error

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -25,7 +25,7 @@ from embasis.engine.labels import LabelBatch
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, InputDataError, quoted, require
 from embasis.functional.temperature import least_confidence
-from embasis.inputs.base import PictureSource, RowSource, SourceOptions
+from embasis.inputs.base import InputKind, PictureSource, RowSource, SourceOptions
 from embasis.inputs.map_inputs import late_refusals
 from embasis.methods.selectors import ConfidenceThreshold, SelectNone
 from embasis.runs.label_maps import LabelMap, check_scales, label_at_scales, label_map, write_maps
@@ -117,6 +117,31 @@ class PredictionSummary:
     target: PrecisionTarget | None = None
     stale: int = 0
     """Maps of earlier pictures that are still in the folder."""
+    label_words: ClassVar[str] = "label"
+    """What a file gets if it can be read."""
+
+    def sentences(self, output: str, precision: float | None) -> list[str]:
+        """What was written, and how many rows are trusted."""
+        if self.target is not None and precision is not None:
+            return [f"wrote {output}: {self.target.sentence(precision)}"]
+        rows, trusted = self.rows, int(self.trusted)
+        unit = "row" if rows == 1 else "rows"
+        return [f"wrote {output}: {rows:,} {unit}, {trusted:,} of them trusted ({trusted / rows:.0%})"]
+
+
+@dataclass(frozen=True, eq=False)
+class MapPredictionSummary(PredictionSummary):
+    """What was written of pictures with label maps."""
+
+    label_words: ClassVar[str] = "labels"
+
+    def sentences(self, output: str, precision: float | None) -> list[str]:
+        """What was written, and how much of the pictures is trusted."""
+        pictures = "1 picture" if self.rows == 1 else f"{self.rows:,} pictures"
+        what = f"labels, confidence, variance and trust of {pictures}, {self.trusted:.0%} trusted"
+        if self.target is None or precision is None:
+            return [f"wrote {output}: {what}"]
+        return [f"wrote {output}: {what}", f"at the sites of the network {self.target.sentence(precision)}"]
 
 
 def show_nothing(what: str, done: int, total: int) -> None:
@@ -132,17 +157,22 @@ def predict_into(
     show: Show = show_nothing,
 ) -> PredictionSummary:
     """Write the labels of a table or of images to a .csv or .parquet file, those of pictures with maps to a folder."""
-    if model.inputs.many_sites:
+    if model.inputs.kind.has_maps:
         return write_label_maps(model, source, output, options, reading, show)
     rows = predict_rows(model, source, options, reading, show)
     write_output(output, encode_table(rows.columns, Path(output).suffix))
     return PredictionSummary(len(rows.columns["id"]), sum(rows.columns["trusted"]), rows.rejected, rows.target)
 
 
-def check_output(output: str, options: PredictOptions, many_sites: bool) -> None:
-    """A ConfigError for an output, or options, of the other kind of labels."""
-    is_table = Path(output).suffix in (".csv", ".parquet")
-    if many_sites:
+def is_table_path(output: str) -> bool:
+    """Whether the output is a table of labels; else it is a folder of label maps."""
+    return Path(output).suffix in (".csv", ".parquet")
+
+
+def check_output(output: str, options: PredictOptions, kind: InputKind) -> None:
+    """A ConfigError for an output of label maps, or options for them, where the run labels rows, and the reverse."""
+    is_table = is_table_path(output)
+    if kind.has_maps:
         require(options.sort is None, "--sort is for tables; maps.csv has mean_variance to sort by", ConfigError)
         rule = f"the run has label maps: output must be a folder for them, got {quoted(output)}"
         require(not is_table, rule, ConfigError)
@@ -238,7 +268,7 @@ def write_label_maps(
         for line in write_maps(folder, chain([first], parts), samples.sizes, model.schema, samples.names):
             written, trusted = written + 1, trusted + line["trusted"]
             show("labelling pictures", written, pictures.total)
-    return PredictionSummary(written, trusted / written, pictures.rejected, target, folder.stale)
+    return MapPredictionSummary(written, trusted / written, pictures.rejected, target, folder.stale)
 
 
 def predict_label_maps(

@@ -128,7 +128,7 @@ def is_whole(files: SealedFiles, name: str) -> bool:
 def make_again(run: TrainingRun, progress: TrainState, files: SealedFiles, name: str) -> bool:
     """Whether the file is as it was, because its content could be made again."""
     maps = re.fullmatch(r"(?:labels|gallery)/round-([0-9]+)/.*", name)
-    if maps and run.prepare().inputs.many_sites:
+    if maps and run.prepare().inputs.kind.has_maps:
         for state in states_of(progress):
             write_maps_again(run, state, int(maps[1]))
             if is_whole(files, name):
@@ -178,7 +178,7 @@ def basis_bytes(run: TrainingRun, state: TrainState, number: int) -> bytes | Non
     """The basis that a round with this state has written."""
     parts = run.prepare()
     sample = sample_features(state.network, parts.problem.unlabelled, parts.plan, False, number)
-    summary = summarise_basis(parts.method.labeller, sample.chunks, state.labeller, parts.inputs.many_sites)
+    summary = summarise_basis(parts.method.labeller, sample.chunks, state.labeller, parts.inputs.kind.has_maps)
     return None if summary is None else encode_json(pack_basis(summary, run.problem), "basis")
 
 

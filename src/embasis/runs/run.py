@@ -94,12 +94,9 @@ class TrainingRun:
             self._parts = build(self.problem, self.config, self.inputs)
             self._data, self._marks = fingerprint(self.problem), marks_of(self.problem)
             training, _ = split_holdout(self.problem, self._parts.plan)
-            if not self._parts.inputs.many_sites:  # else a row has many sites; how many is not known yet
-                self._parts.method.labeller.require_rows(len(training.labelled) + len(training.unlabelled))
+            self._parts.inputs.require_rows(training, self._parts.method.labeller)
             self.problem = self._parts.problem  # the rows as they came are not needed any more
-            account_for_files(
-                self.problem, {}, None
-            )  # a file that nobody accounts for is found before hours of training
+            account_for_files(self.problem, {}, None)  # a file that no account has is an error before hours of training
         return self._parts
 
     def open(self) -> TrainState:
@@ -115,7 +112,7 @@ class TrainingRun:
         parts, progress = self.prepare(), self.open()
         self.repaired = name_damage(self) if progress.status == "running" else restore_files(self, progress)
         last_save = last_event = time.monotonic()
-        store = self.folder.label_store() if parts.inputs.many_sites else None
+        store = parts.inputs.label_store(self.folder)
         for event in train_rounds(parts.problem, parts.network, parts.method, parts.plan, progress, store):
             now = time.monotonic()
             self._count(event, now - last_event)
@@ -129,8 +126,7 @@ class TrainingRun:
                 last_save = time.monotonic()
             yield event
         self.model = model_of_run(parts, progress)
-        if parts.inputs.many_sites:  # those that read images are closed by whoever opened them
-            parts.inputs.close()
+        parts.inputs.close()
         self._write_report(progress)
 
     def save(self, progress: TrainState) -> None:
@@ -266,8 +262,7 @@ class TrainingRun:
 
     def accounts(self, trusted: int) -> dict[str, Account]:
         """What became of every file that was met; pictures with label maps are used whole, by their trusted sites."""
-        whole = self.prepare().inputs.many_sites
-        return account_for_files(self.problem, self._late(), None if whole else trusted)
+        return account_for_files(self.problem, self._late(), self.prepare().inputs.count_used(trusted))
 
     def rejected(self) -> list[RejectedFile]:
         """What could not be used, up to now."""
