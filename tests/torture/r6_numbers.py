@@ -124,12 +124,12 @@ def a_broken_step_is_applied() -> bool:
     """Whether a run that takes steps whose loss is not finite is seen."""
     from embasis.engine import train
 
-    usual = train.refuse_broken
-    train.refuse_broken = lambda *_: None
+    usual = train.require_finite_step
+    train.require_finite_step = lambda *_: None
     try:
         return bool(poisoned(range(1, 2)))
     finally:
-        train.refuse_broken = usual
+        train.require_finite_step = usual
 
 
 def split(first: int, count: int, size: int) -> list[range]:
