@@ -1,4 +1,4 @@
-"""Randomness as a function: (seed, purpose, round, epoch, sample id) -> value.
+"""Randomness as a function: (seed, purpose, round, epoch, step or sample id) -> value.
 
 No generator is carried along, so resuming, the number of workers and the order of rows change nothing.
 

@@ -1,12 +1,14 @@
 """What models of tables, images and label maps have in common in Python: load, save, predict into a file, export.
 
-Whatever the command line does is one call here, over the same `TrainedModel`:
+These commands are one call here, over the same `TrainedModel`:
 
 | command | Python |
 | --- | --- |
 | `embasis fit A B -o RUN --corrections C` | `fit_tables`, `fit_images`, `fit_maps` with `output=`, `corrections=` |
 | `embasis predict RUN INPUT -o OUT --precision P` | `model.predict_into(INPUT, OUT, precision=P)` |
 | `embasis export RUN -o OUT --as csv` | `model.export(OUT, "csv")` |
+
+Only the command line has `check`, `report`, `fit --allow-change`, `fit --accept-data-change`, `predict --generation`.
 """
 
 from __future__ import annotations

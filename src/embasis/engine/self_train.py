@@ -5,7 +5,7 @@
 | X_L, Y_L | labelled rows and their classes | problem.labelled |
 | X_U | unlabelled rows | problem.unlabelled |
 | φ, f_θ | the network, and the linear head on the basis | network; a part of method.labeller |
-| μ_k, z_nk | the basis, and how much of it is in each site | a part of method.labeller |
+| μ_k, z_nk | the basis, and how far each component explains a site | a part of method.labeller |
 | E(ŷ_n), VAR(ŷ_n) | label distribution of a site | types.LabelDistribution |
 
 Algorithm (the paper's Algorithm 1 is steps 3 to 5; the other steps are its sections 3 and 4)
@@ -19,15 +19,17 @@ Algorithm (the paper's Algorithm 1 is steps 3 to 5; the other steps are its sect
      3      initialise μ_k(0), θ(0)                                                      fit_labeller
      4      for t = 1 … T:   (EM)
                 z_nk ← softmax_k(λ x_n · μ_k)                             E step
-                x̂_n ← Σ_k z_nk N(μ_k, Σ_k);  y_n ← f_θ(x̂_n)              latent and label
-                θ    ← descend Loss_L on X_L, VAR(ŷ_n) on X_U             head
+              * x̂_n ← Σ_k z_nk N(μ_k, Σ_k);  y_n ← f_θ(x̂_n)              latent and label
+              * θ    ← descend Loss_L on X_L, VAR(ŷ_n) on X_U             head
                 μ_k  ← Σ_n z_nk x_n / Σ_n z_nk                            M step
      5      label X_U: E(ŷ_n), VAR(ŷ_n); in each class trust the lowest variance         label_and_select
      6      if the labels have collapsed: go back to the best round, and end             check_collapse, roll_back
      7      if r < R: retrain φ on X_L, Y_L and the trusted part of X_U                  train_round, round r + 1
 
+* The code computes these two lines once, after the T iterations: μ does not depend on θ, so the minimum is the same.
+
 Steps 2 to 6 are `finish_round` (round.py). Other methods than `em_basis` have another labeller in steps 3 and 4 and
-another selector in step 5; which parts of the paper are on by default: docs/concepts.md.
+another selector in step 5; docs/method.md says for each equation whether it is on by default.
 
 `self_train` is a generator of records: logging, progress, early stop and checkpoints are code in the caller's loop.
 `train_rounds` is the same with a pause after every training step, for callers that save or show progress.

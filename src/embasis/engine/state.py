@@ -4,7 +4,8 @@ if nothing had happened.
 `TrainState` is the one mutable value of a run. Two places write it: each step of training moves the cursor (train.py),
 and the end of a round takes over what the round has computed (`TrainState.after_round`).
 
-Randomness is a function of (seed, purpose, round, epoch, step, id), so the position of all generators is the cursor.
+Randomness is a function of (seed, purpose, round, epoch, step or sample id), so the cursor is the position of all
+generators.
 
 | tensors | meaning |
 | --- | --- |

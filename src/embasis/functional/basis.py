@@ -1,4 +1,4 @@
-"""Where a basis comes from: Stage I's three terms (eq. 3 to 6), and the means of the labelled classes (section 1).
+"""Where a basis comes from: Stage I's three terms (eq. 3 to 6 of docs/method.md), and means of labelled classes.
 
 | symbol | shape | meaning |
 | --- | --- | --- |

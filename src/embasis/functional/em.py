@@ -1,4 +1,4 @@
-"""Expectation-maximisation of the basis (method, section 2).
+"""Expectation-maximisation of the basis (eq. 1, 2 and 12 to 14 of docs/method.md).
 
 | symbol | shape | meaning |
 | --- | --- | --- |

@@ -1,4 +1,4 @@
-"""From basis to label distribution (the paper's eq. 7 to 9 and 15; method, section 3).
+"""From basis to label distribution (eq. 7 to 9 and 15 of docs/method.md).
 
 | symbol | shape | meaning |
 | --- | --- | --- |
@@ -83,7 +83,7 @@ def scalar_uncertainty(
     """The one number by which sites are ranked.
 
     kind: "gini" = Σ_c between + within = 1 − Σ_c mean², the Gini index of the mean, whatever the components say;
-    "between" = Σ_c between, by which the components disagree: the paper's Var(y), repaired (method, section 3).
+    "between" = Σ_c between, by which the components disagree: the paper's Var(y), repaired (eq. 8 of docs/method.md).
     """
     return (between + within if kind == "gini" else between).sum(1)
 

@@ -1,4 +1,6 @@
-"""Class by class, the surest sites: exact thresholds from mergeable histograms (method, section 5).
+"""Class by class, the surest sites: exact thresholds from mergeable histograms.
+
+The paper's sample selection (its section 4.3; docs/method.md, "Selection and retraining").
 
 | symbol | shape | meaning |
 | --- | --- | --- |

@@ -37,7 +37,7 @@ class DomainNorm(nn.Module):
 
 
 class BasisBlock(nn.Module):
-    """Stage I's attention-like block, whose weights W (K, d) are the proposed basis (method, section 1).
+    """Stage I's attention-like block, whose weights W (K, d) are the proposed basis (docs/method.md).
 
     Z = X Wᵀ on centred unit features.
     """

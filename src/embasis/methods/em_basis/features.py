@@ -1,4 +1,4 @@
-"""Sites as the labeller sees them: centred and scaled by their side, of unit length (method, section 2).
+"""Sites as the labeller sees them: centred and scaled by their side, of unit length (eq. 13 of docs/method.md).
 
 | symbol | shape | meaning |
 | --- | --- | --- |

@@ -1,4 +1,4 @@
-"""The part `head`: which class each component is of, and how surely (method, section 4; the paper's eq. 10 and 11).
+"""The part `head`: which class each component is of, and how surely (eq. 10 and 11 of docs/method.md).
 
 | symbol | shape | meaning |
 | --- | --- | --- |

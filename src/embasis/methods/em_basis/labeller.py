@@ -1,4 +1,4 @@
-"""The labeller of this project: EM basis, head, label distribution, uncertainty (method, sections 2 to 4).
+"""The labeller of this project: EM basis, head, label distribution, uncertainty (eq. 7 to 15 of docs/method.md).
 
 A round, in the order of `fit` and `label`:
 

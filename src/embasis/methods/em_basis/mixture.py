@@ -1,4 +1,4 @@
-"""The part `mixture`: the E step and the M step (method, section 2; the paper's eq. 12 to 14).
+"""The part `mixture`: the E step and the M step (eq. 12 to 14 of docs/method.md).
 
 | symbol | shape | meaning |
 | --- | --- | --- |

@@ -29,7 +29,9 @@ def em_basis_paper(
     keep_step: float = 0.05,
     keep_max: float = 0.5,
 ) -> Method:
-    """Wang et al. 2022 as printed, repaired only where it cannot run: the basis alone labels, ranked by `between`.
+    """Wang et al. 2022: every part of the paper is on; the basis alone labels, and `between` ranks the labels.
+
+    docs/method.md lists what had to be repaired, and what is done otherwise by choice.
 
     Parameters
     ----------

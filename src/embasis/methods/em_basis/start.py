@@ -1,4 +1,4 @@
-"""The part `start`: the basis that EM begins with (method, section 1).
+"""The part `start`: the basis that EM begins with (docs/method.md, Stage I).
 
 | part | the first basis is |
 | --- | --- |
