@@ -80,7 +80,7 @@ MUTANTS = (
     ),
     Mutant(
         "files that vanish have no budget", "runs/run.py",
-        "            self._refuse_losses()\n", "",
+        "            self._require_few_lost_files()\n", "",
         "reliability/test_dirty.py::test_more_vanished_files_than_the_budget_allows_end_the_run_and_what_is_saved_is_kept",
     ),
     Mutant(

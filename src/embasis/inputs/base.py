@@ -7,9 +7,13 @@
 | prepare | – | `read`: the backbone's features of each image, or all images once | `prepare`: views for the network |
 | label | rows | files, or pictures in memory | files, or pictures in memory |
 
-A kind of input is one object that a run and its trained model keep, so that nobody else asks which kind it is. Loading
-is a function beside it, since two paths decide which kind there is. `resolve` fills in every setting before anything is
-read or built: what is wrong with the settings is an error before hours of reading.
+A site is a place that gets one label: a row of a table, an image, or a cell of the grid that a network lays over a
+picture. A run and its trained model keep one `Inputs` object, which knows what differs between the kinds; other code
+asks only whether labels are maps (`InputKind.has_maps`), to label and to write them, or to make them again. Loading is
+a function outside it, since the two paths that a user names decide which kind there is. Loading finds the files and
+their labels, `read` turns files into rows of numbers, and `prepare` makes of pictures the views that a network takes.
+`resolve` fills in every setting before anything is read or built: a mistake in the settings is an error before hours of
+reading.
 """
 
 from __future__ import annotations
@@ -44,10 +48,10 @@ class InputSettings:
     """The entry of PLANS (runs/parts.py) that the network trains well with."""
     standardise: str
     """One of `domain`, `joint`, `none`."""
-    tables: dict[str, Any]
-    """The settings standardise, network, images and maps as a run folder has them."""
+    resolved: dict[str, Any]
+    """The settings standardise, network, images and maps as config.json in the run folder has them."""
     is_deep: bool = False
-    """Whether training on a GPU pays."""
+    """Whether the network is so large that a GPU, where there is one, trains it faster than the processor."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class ReadProgress:
     summary: str
     """What is about to be read, and what need not be read again."""
     kept: str
-    """What stays of it when it is stopped here."""
+    """What the next run need not read again if the user stops this one now."""
 
 
 Watch = Callable[[ReadProgress], None]
@@ -171,7 +175,7 @@ class Inputs(Protocol):
         """The shape of one input of the network."""
 
     def resolve(self, config: Config, shape: tuple[int, ...], same_domain: bool) -> InputSettings:
-        """All settings of inputs and network; a ConfigError says which one cannot be."""
+        """All settings of inputs and network; a ConfigError names a setting that these inputs cannot have."""
 
     def refuse_plan(self, plan: Plan, shape: tuple[int, ...]) -> None:
         """A ConfigError for a plan that these inputs cannot be trained by."""
@@ -183,7 +187,8 @@ class Inputs(Protocol):
         """Whether `read` keeps what it reads for the next run."""
 
     def read(self, problem: Problem, budget: float, watch: Watch = watch_nothing) -> Problem:
-        """The problem with rows in place of files; an InputDataError if more files than `budget` cannot be read."""
+        """The problem with rows in place of files; an InputDataError if a larger share of them than `budget` cannot be
+        read."""
 
     def make_network(self, config: Config, shape: tuple[int, ...], classes: int) -> nn.Module:
         """What is trained."""

@@ -221,7 +221,7 @@ def pictures_of(samples: Samples) -> MapFiles | MapArrays:
     return samples
 
 
-def late_refusals(samples: Samples) -> dict[str, str]:
+def unread_pictures(samples: Samples) -> dict[str, str]:
     """Why pictures could not be read up to now, by name."""
     return {item.name: item.reason for item in samples.rejected} if isinstance(samples, MapFiles) else {}
 

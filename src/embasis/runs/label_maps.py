@@ -146,7 +146,7 @@ class LabelMap:
     line: dict[str, Any]
 
 
-def label_map(wide: LabelBatch, row: int, schema: LabelSchema) -> LabelMap:
+def draw_label_map(wide: LabelBatch, row: int, schema: LabelSchema) -> LabelMap:
     """The maps of a row that has a site at each pixel."""
     pixels, size, classes = wide.distribution, wide.grid, len(schema)
     assert isinstance(pixels, PixelLabels)
@@ -193,7 +193,7 @@ def write_maps(
 
     def written(part: LabelBatch, number: int, row: int) -> dict[str, Any]:
         height, width = (int(size) for size in sizes[row])
-        maps = label_map(part.enlarged(number, (height, width)), row, schema)
+        maps = draw_label_map(part.enlarged(number, (height, width)), row, schema)
         folder.write(files[row], maps.labels, maps.confidence, maps.variance, maps.trusted)
         return {"id": names[row], "file": files[row], **maps.line}
 

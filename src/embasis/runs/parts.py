@@ -106,7 +106,7 @@ def resolve_settings(
     chosen = inputs.resolve(config, shape, same_domain)
     method, plan, resolved = make_method_and_plan(config, chosen.plan_name, classes, same_domain)
     inputs.refuse_plan(plan, shape)
-    return RunSettings(method, plan, chosen.standardise, device_for(plan, chosen.is_deep), resolved | chosen.tables)
+    return RunSettings(method, plan, chosen.standardise, device_for(plan, chosen.is_deep), resolved | chosen.resolved)
 
 
 def resolve_for_problem(problem: Problem, config: Config, inputs: Inputs) -> RunSettings:

@@ -4,8 +4,9 @@
 | --- | --- | --- |
 | open | `Inputs.open_rows` | `Inputs.open_pictures` |
 | label | `label_source`: all rows in memory | `label_pictures`: one picture at a time |
-| trust what keeps a precision | `finish_rows` | in a pass before: `with_precision` |
-| write | `predict_into`: a table | `predict_into`: a folder of maps |
+| choose the trusted labels for a precision | `finish_rows`, after labelling | `with_precision`, a pass before it |
+| all of this, in memory | `predict_rows` | `predict_label_maps` |
+| all of this, and write | `predict_into`: a table | `predict_into`: a folder of maps |
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, InputDataError, quoted, require
 from embasis.functional.temperature import least_confidence
 from embasis.inputs.base import InputKind, PictureSource, RowSource, SourceOptions
-from embasis.inputs.map_inputs import late_refusals
+from embasis.inputs.map_inputs import unread_pictures
 from embasis.methods.selectors import ConfidenceThreshold, SelectNone
-from embasis.runs.label_maps import LabelMap, check_scales, label_at_scales, label_map, write_maps
+from embasis.runs.label_maps import LabelMap, check_scales, draw_label_map, label_at_scales, write_maps
 from embasis.runs.model import TrainedModel, label_columns
 from embasis.storage import encode_table, write_output
 from embasis.storage.label_map_folder import LabelMapFolder
 
 SORT_ORDERS = ("uncertainty",)
 CONFIDENCE_STEPS = 2**14
-"""In which probabilities of sites are counted, rounded down."""
+"""Bins between 0 and 1 in which the probabilities of sites are counted; each is rounded down to its bin."""
 LABEL_COLUMNS = ("id", "label", "probability", "between", "within", "uncertainty", "trusted")
 MOST_REASONS = 5
 """Files that a sentence names one by one."""
@@ -153,13 +154,13 @@ def predict_into(
     source: str,
     output: str,
     options: PredictOptions = PredictOptions(),
-    reading: SourceOptions = SourceOptions(),  # noqa: B008 — frozen
+    source_options: SourceOptions = SourceOptions(),  # noqa: B008 — frozen
     show: Show = show_nothing,
 ) -> PredictionSummary:
     """Write the labels of a table or of images to a .csv or .parquet file, those of pictures with maps to a folder."""
     if model.inputs.kind.has_maps:
-        return write_label_maps(model, source, output, options, reading, show)
-    rows = predict_rows(model, source, options, reading, show)
+        return write_label_maps(model, source, output, options, source_options, show)
+    rows = predict_rows(model, source, options, source_options, show)
     write_output(output, encode_table(rows.columns, Path(output).suffix))
     return PredictionSummary(len(rows.columns["id"]), sum(rows.columns["trusted"]), rows.rejected, rows.target)
 
@@ -182,18 +183,18 @@ def check_output(output: str, options: PredictOptions, kind: InputKind) -> None:
     require(one, "--scales and --flip are for runs with label maps", ConfigError)
 
 
-def with_run_columns(model: TrainedModel, reading: SourceOptions) -> SourceOptions:
+def with_run_columns(model: TrainedModel, source_options: SourceOptions) -> SourceOptions:
     """Tables are read as the run's were: its columns, and its names of label and id unless others are given."""
     data = model.resolved.get("data", {})
-    label, id_ = reading.label or data.get("label", "label"), reading.id or data.get("id")
-    return replace(reading, label=label, id=id_, columns=model.columns, float64=model.needs_float64)
+    label, id_ = source_options.label or data.get("label", "label"), source_options.id or data.get("id")
+    return replace(source_options, label=label, id=id_, columns=model.columns, float64=model.needs_float64)
 
 
 def predict_rows(
-    model: TrainedModel, source: str, options: PredictOptions, reading: SourceOptions, show: Show = show_nothing
+    model: TrainedModel, source: str, options: PredictOptions, source_options: SourceOptions, show: Show = show_nothing
 ) -> RowPrediction:
     """Labels of a table, or of images in the order of their names; an InputDataError where none can be read."""
-    rows = model.inputs.open_rows(source, with_run_columns(model, reading))
+    rows = model.inputs.open_rows(source, with_run_columns(model, source_options))
     reasons = "; ".join(rows.rejected.values()) or "there is none"
     require(rows.total, f"{source}: no image can be read: {reasons}", InputDataError)
     columns = label_source(model, rows, show)
@@ -251,14 +252,14 @@ def first_reasons(rejected: dict[str, str]) -> str:
 
 
 def write_label_maps(
-    model: TrainedModel, source: str, output: str, options: PredictOptions, reading: SourceOptions, show: Show
+    model: TrainedModel, source: str, output: str, options: PredictOptions, source_options: SourceOptions, show: Show
 ) -> PredictionSummary:
     """Maps of all pictures in a folder, and their table; nothing is written where no picture can be read."""
-    pictures = model.inputs.open_pictures(source, reading)
+    pictures = model.inputs.open_pictures(source, source_options)
     folder = LabelMapFolder(output, pictures.inputs.table)
     model, target = with_precision(model, pictures, options, show)
     trusted, written = 0.0, 0
-    (samples,) = pictures.samples()
+    (samples,) = pictures.samples()  # the files of a path are one set of samples
     with pictures.inputs.reader:
         parts = label_pictures(model, pictures, samples, options)
         first = next(parts, None)
@@ -281,7 +282,7 @@ def predict_label_maps(
             for part in label_pictures(model, source, samples, options):
                 row = int(part.rows[0])
                 height, width = (int(size) for size in samples.sizes[row])
-                yield samples.names[row], label_map(part.enlarged(0, (height, width)), row, model.schema)
+                yield samples.names[row], draw_label_map(part.enlarged(0, (height, width)), row, model.schema)
 
 
 def with_precision(
@@ -309,9 +310,9 @@ def label_pictures(
 ) -> Iterator[LabelBatch]:
     """The labels of the pictures that can be read, one by one; why others cannot goes to `source.rejected`."""
     for part in label_at_scales(model, source.inputs, samples, options.scales, options.flip):
-        late = late_refusals(samples)
-        source.rejected.update(late)
-        if samples.names[int(part.rows[0])] not in late:
+        unread = unread_pictures(samples)
+        source.rejected.update(unread)
+        if samples.names[int(part.rows[0])] not in unread:
             yield part
 
 

@@ -1,7 +1,15 @@
 """A run in its folder: it can be killed at any instant, and the same command goes on where it was.
 
-Every artefact is a function of data, config and seed and is written before the generation that contains its round, so
-that going on writes the same bytes again. Times are apart, in timings.jsonl.
+| word | meaning |
+| --- | --- |
+| generation | one saved state of the run, with a number: tensors and facts |
+| facts | what a generation holds beside tensors: settings, hashes of the data, records of the rounds |
+| sealed | the hashes, in a generation, of the other files of the folder, by which damage is noticed |
+| marks | a hash of each row, by which rows that changed between two commands are named |
+
+Whatever a round writes is a function of data, config and seed, and is written before the generation that contains the
+round, so that going on writes the same bytes again. The seconds that a round took, which differ each time, are in none
+of these files but in timings.jsonl.
 """
 
 from __future__ import annotations
@@ -10,7 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from embasis.config import Config, upgrade_config
 from embasis.data.images.folders import DEFAULT_OPTIONS, require_budget, tolerated_count
@@ -23,7 +31,7 @@ from embasis.errors import CheckpointError, ConfigError, EmbasisError, ReportErr
 from embasis.inputs.base import Inputs, rejected_while_training
 from embasis.inputs.fingerprint import Marks, fingerprint, marks_of, rows_of
 from embasis.inputs.image_rows import pixel_reader
-from embasis.inputs.map_inputs import late_refusals, pictures_of, table_of_maps
+from embasis.inputs.map_inputs import pictures_of, table_of_maps, unread_pictures
 from embasis.report.collect import (
     basis_name,
     kept_round,
@@ -56,7 +64,13 @@ from embasis.runs.resume import (
 from embasis.storage import Generation, RunFolder, SealedFiles
 from embasis.types import Problem, RejectedFile, record_to_json
 
-Changed = tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]
+
+class RowChanges(NamedTuple):
+    """The rows that the run was begun with, those it has now, and how they differ, in words."""
+
+    before: dict[str, Any]
+    now: dict[str, Any]
+    sentences: tuple[str, ...]
 
 
 @dataclass
@@ -118,7 +132,7 @@ class TrainingRun:
             self._count(event, now - last_event)
             last_event = now
             progress = event.state
-            self._refuse_losses()
+            self._require_few_lost_files()
             if event.record is not None:
                 self._write_round(event)
             if event.record is not None or now - last_save >= self.config.save_seconds:
@@ -155,20 +169,20 @@ class TrainingRun:
         same = parts.inputs.identity == facts["backbone"]
         rule = "the run folder was begun with other weights of the backbone; use another folder, or the old weights"
         require(same, rule, ConfigError)
-        before, now, shifted = self._refuse_data(parts, facts, data) if data != facts["data"] else ({}, {}, ())
+        rows = self._accepted_changes(parts, facts, data) if data != facts["data"] else RowChanges({}, {}, ())
         self.timings, self.changes = list(facts["timings"]), list(facts.get("changes", ()))
         self.saved = self.resumed.number
         progress = unpack_state(progress, self.resumed, settings)
         extend_rounds(progress, parts.plan, settings)
-        if shifted:
-            adopt_rows(progress, before, now)
-            self.folder.write_table(rows_name(data), now)
-        if settings or shifted:
-            self._note_changes(parts, [*settings, *shifted], progress)
+        if rows.sentences:
+            adopt_rows(progress, rows.before, rows.now)
+            self.folder.write_table(rows_name(data), rows.now)
+        if settings or rows.sentences:
+            self._note_changes(parts, [*settings, *rows.sentences], progress)
         return progress
 
-    def _refuse_data(self, parts: RunParts, facts: dict[str, Any], data: dict[str, str]) -> Changed:
-        """The rows before, the rows now, and what has changed, unless the user does not accept it."""
+    def _accepted_changes(self, parts: RunParts, facts: dict[str, Any], data: dict[str, str]) -> RowChanges:
+        """How the rows have changed; an error unless the user accepts it."""
         before: dict[str, Any] = {}
         with suppress(CheckpointError):  # a folder of an older release has no such table
             assert self.resumed is not None
@@ -179,7 +193,7 @@ class TrainingRun:
         columns = None if self.problem.columns is None else list(self.problem.columns)
         names, shape = list(self.problem.schema.names), list(parts.shape)
         refuse_other_kind(facts, {"classes": names, "columns": columns, "shape": shape})
-        return before, now, changed
+        return RowChanges(before, now, changed)
 
     def _note_changes(self, parts: RunParts, changes: list[str], progress: TrainState) -> None:
         """From here on the folder belongs to the new settings and data."""
@@ -228,8 +242,8 @@ class TrainingRun:
             table_of_maps(self.problem),
             name_rows(self.problem, digits=6),
         )
-        folder, grey = self.folder.maps(number, table), late_refusals(samples)
-        parts = (part for part in labels.parts() if names[int(part.rows[0])] not in grey)  # a row each
+        folder, unread = self.folder.maps(number, table), unread_pictures(samples)
+        parts = (part for part in labels.parts() if names[int(part.rows[0])] not in unread)  # a row each
         written = write_maps(folder, parts, samples.sizes, self.problem.schema, names, ".parquet")
         if not is_kept:
             return
@@ -262,25 +276,25 @@ class TrainingRun:
 
     def accounts(self, trusted: int) -> dict[str, Account]:
         """What became of every file that was met; pictures with label maps are used whole, by their trusted sites."""
-        return account_for_files(self.problem, self._late(), self.prepare().inputs.count_used(trusted))
+        return account_for_files(self.problem, self._lost_files(), self.prepare().inputs.count_used(trusted))
 
     def rejected(self) -> list[RejectedFile]:
         """What could not be used, up to now."""
-        return [*self.problem.rejected, *(item for items in self._late().values() for item in items)]
+        return [*self.problem.rejected, *(item for items in self._lost_files().values() for item in items)]
 
-    def _late(self) -> dict[str, list[RejectedFile]]:
-        """Rows that were lost while training, on each side."""
-        late = rejected_while_training(self.problem)
-        return {name: [replace(item, side=name) for item in items] for name, items in late.items()}
+    def _lost_files(self) -> dict[str, list[RejectedFile]]:
+        """Files that could not be read any more while training, on each side."""
+        lost = rejected_while_training(self.problem)
+        return {name: [replace(item, side=name) for item in items] for name, items in lost.items()}
 
-    def _refuse_losses(self) -> None:
+    def _require_few_lost_files(self) -> None:
         """Files that vanish while training have the same budget as those that were damaged before."""
-        late = sum(len(items) for items in self._late().values())
-        if not late:
+        lost = sum(len(items) for items in self._lost_files().values())
+        if not lost:
             return
         rows = sum(len(side) for side in (self.problem.labelled, self.problem.unlabelled, self.problem.test or ()))
         seen = rows + len(self.problem.rejected)
         budget = float(self.config.data.get("budget", DEFAULT_OPTIONS.budget))
-        if late + len(self.problem.rejected) > tolerated_count(seen, budget):
+        if lost + len(self.problem.rejected) > tolerated_count(seen, budget):
             self.folder.write_jsonl("quarantine.jsonl", [asdict(item) for item in self.rejected()])
         require_budget(self.rejected(), seen, budget)
