@@ -101,13 +101,13 @@ def describe_environment(seed: int, device: str = "cpu") -> dict[str, Any]:
         "system": platform.system(),
         "device": device,
         "threads": torch.get_num_threads(),
-        "packages": {name: installed_version(name) for name in PACKAGES},
+        "packages": {name: package_version(name) for name in PACKAGES},
         "commit": find_commit(),
         "seed": seed,
     }
 
 
-def installed_version(name: str) -> str | None:
+def package_version(name: str) -> str | None:
     """The installed version, if any."""
     try:
         return version(name)
