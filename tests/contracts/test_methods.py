@@ -28,7 +28,7 @@ from map_runs import (
     streets,
     with_hidden,
 )
-from training_runs import Run, blind, parts, problem_for, run, same, same_verdicts, toy
+from training_runs import Run, blind, parts, problem_for, run, same, same_round_labels, toy
 
 VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     **{name: (name, {}) for name in METHODS},
@@ -67,11 +67,11 @@ def undisturbed(variant: str, network: str) -> Run:
 
 
 @pytest.mark.parametrize(("variant", "network"), CASES)
-def test_the_same_seed_gives_the_same_verdict(variant: str, network: str) -> None:
+def test_the_same_seed_gives_the_same_labels(variant: str, network: str) -> None:
     first, again = undisturbed(variant, network), run(problem_for(network), network, **settings_of(variant))
     assert same(first.weights, again.weights)
     assert same(first.progress.tensors(), again.progress.tensors())
-    assert same_verdicts(first.verdicts, again.verdicts)
+    assert same_round_labels(first.round_labels, again.round_labels)
     assert first.records == again.records
 
 
@@ -84,8 +84,8 @@ def test_another_seed_gives_another_network(variant: str) -> None:
 @pytest.mark.parametrize(("variant", "network"), CASES)
 def test_a_weight_is_positive_exactly_where_a_label_is_trusted(variant: str, network: str) -> None:
     done = undisturbed(variant, network)
-    for verdict, record in zip(done.verdicts, done.records, strict=True):
-        label, weight = verdict.pseudo.label, verdict.pseudo.weight
+    for row_labels, record in zip(done.round_labels, done.records, strict=True):
+        label, weight = row_labels.pseudo.label, row_labels.pseudo.weight
         assert torch.equal(weight > 0, label >= 0)
         assert torch.isfinite(weight).all()
         assert int(label.min()) >= -1
@@ -117,7 +117,7 @@ def test_shuffling_the_hidden_labels_changes_nothing_but_the_evaluation(variant:
     moved = run(replace(problem, hidden_labels=problem.hidden_labels.roll(7)), network, **settings_of(variant))
     first = undisturbed(variant, network)
     assert same(first.progress.tensors(), moved.progress.tensors())
-    assert same_verdicts(first.verdicts, moved.verdicts)
+    assert same_round_labels(first.round_labels, moved.round_labels)
     assert blind(first.records) == blind(moved.records)
     assert [r.evaluation for r in first.records] != [r.evaluation for r in moved.records]
 
@@ -130,7 +130,7 @@ def test_hidden_labels_need_not_exist(variant: str) -> None:
 
 
 @pytest.mark.parametrize(("variant", "network"), CASES)
-def test_the_batch_a_row_comes_in_changes_no_bit_of_its_verdict(variant: str, network: str) -> None:
+def test_the_batch_a_row_comes_in_changes_no_bit_of_its_labels(variant: str, network: str) -> None:
     model, samples = undisturbed(variant, network).model, problem_for(network).unlabelled
     x, ids = samples.inputs(torch.arange(90)), samples.ids[:90]
     whole = parts(model.label(x, ids))
@@ -142,7 +142,7 @@ def test_the_batch_a_row_comes_in_changes_no_bit_of_its_verdict(variant: str, ne
 
 
 @pytest.mark.parametrize("variant", ["em_basis", "cbst"])
-def test_more_rows_than_a_chunk_get_the_verdicts_of_single_rows(variant: str) -> None:
+def test_more_rows_than_a_chunk_get_the_labels_of_single_rows(variant: str) -> None:
     model = undisturbed(variant, "mlp").model
     x = toy().unlabelled.inputs(torch.arange(90)).repeat(8, 1)[:700]
     whole = model.label(x)
@@ -179,8 +179,8 @@ def test_records_are_finite_and_count_every_row(variant: str, network: str) -> N
 
 @pytest.mark.parametrize(("variant", "network"), CASES)
 def test_a_label_distribution_sums_to_one_and_its_variance_has_two_parts(variant: str, network: str) -> None:
-    for verdict in undisturbed(variant, network).verdicts:
-        found = verdict.distribution
+    for row_labels in undisturbed(variant, network).round_labels:
+        found = row_labels.distribution
         assert torch.allclose(found.mean.sum(1), torch.ones(len(found)), atol=1e-5)
         assert torch.allclose(found.between + found.within, found.mean * (1 - found.mean), atol=1e-6)
         assert (found.between >= 0).all()
@@ -223,7 +223,7 @@ def undisturbed_maps(variant: str) -> MapRun:
 
 
 @pytest.mark.parametrize("variant", MAPS)
-def test_on_maps_the_same_seed_gives_the_same_verdict_whatever_the_hidden_maps_are(variant: str) -> None:
+def test_on_maps_the_same_seed_gives_the_same_labels_whatever_the_hidden_maps_are(variant: str) -> None:
     """Also with maps of one class alone, and with shuffled ones."""
     method, own = MAPS[variant]
     problem, first = little_streets(), undisturbed_maps(variant)
@@ -264,7 +264,7 @@ def test_on_maps_zero_rounds_are_supervised_training(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", MAPS)
-def test_on_maps_the_batch_a_picture_comes_in_changes_no_bit_of_its_verdict(variant: str) -> None:
+def test_on_maps_the_batch_a_picture_comes_in_changes_no_bit_of_its_labels(variant: str) -> None:
     done = undisturbed_maps(variant)
     samples, progress = done.built.problem.unlabelled, done.progress
     assert isinstance(samples, MapArrays)

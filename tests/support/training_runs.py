@@ -53,7 +53,7 @@ def problem_for(network: str) -> Problem:
 class Run:
     built: RunParts
     progress: TrainState
-    verdicts: list[RowLabels]
+    round_labels: list[RowLabels]
 
     @property
     def records(self) -> list[RoundRecord]:
@@ -97,11 +97,11 @@ def run(problem: Problem, network: str = "linear", method: str = "em_basis", **s
 
 def run_built(built: RunParts, progress: TrainState | None = None) -> Run:
     progress = progress or begin(built.network, built.method, built.plan)
-    verdicts = []
+    round_labels = []
     for event in train_rounds(built.problem, built.network, built.method, built.plan, progress):
         if isinstance(event.labels, RowLabels):
-            verdicts.append(event.labels)
-    return Run(built, progress, verdicts)
+            round_labels.append(event.labels)
+    return Run(built, progress, round_labels)
 
 
 def same(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
@@ -111,15 +111,15 @@ def same(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
     )
 
 
-def parts(verdict: RowLabels) -> dict[str, Tensor]:
-    """All tensors of a verdict."""
-    found, pseudo = verdict.distribution, verdict.pseudo
+def parts(row_labels: RowLabels) -> dict[str, Tensor]:
+    """All tensors of the labels of a round."""
+    found, pseudo = row_labels.distribution, row_labels.pseudo
     named = {"mean": found.mean, "between": found.between, "within": found.within, "uncertainty": found.uncertainty}
-    named |= {"label": pseudo.label, "weight": pseudo.weight, "scores": verdict.scores}
+    named |= {"label": pseudo.label, "weight": pseudo.weight, "scores": row_labels.scores}
     return named if pseudo.target is None else {**named, "target": pseudo.target}
 
 
-def same_verdicts(left: list[RowLabels], right: list[RowLabels]) -> bool:
+def same_round_labels(left: list[RowLabels], right: list[RowLabels]) -> bool:
     return len(left) == len(right) and all(same(parts(a), parts(b)) for a, b in zip(left, right, strict=True))
 
 

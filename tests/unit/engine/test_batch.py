@@ -115,7 +115,7 @@ def test_a_whole_run_with_accumulated_gradients_ends_near_the_plain_one(settings
         toy(), "linear", "cbst" if not settings else "em_basis", plan={**plan, "accumulate_steps": 3}, **settings
     )
     assert all(bool(value.isfinite().all()) for value in parts.weights.values())
-    left, right = plain.verdicts[-1].distribution.label, parts.verdicts[-1].distribution.label
+    left, right = plain.round_labels[-1].distribution.label, parts.round_labels[-1].distribution.label
     assert float((left == right).double().mean()) > (0.99 if not settings else 0.9)
 
 
@@ -140,10 +140,10 @@ def test_half_precision_stays_within_the_network(settings: dict[str, Any]) -> No
     assert all(value.dtype == torch.float32 for value in half.weights.values())
     kinds = {name: value.dtype for name, value in half.progress.labeller.items() if value.is_floating_point()}
     assert kinds == {name: value.dtype for name, value in full.progress.labeller.items() if value.is_floating_point()}
-    for verdict in half.verdicts:
-        assert verdict.scores.dtype == verdict.distribution.mean.dtype == torch.float32
-        assert bool(verdict.distribution.mean.isfinite().all())
-    agree = half.verdicts[-1].distribution.label == full.verdicts[-1].distribution.label
+    for row_labels in half.round_labels:
+        assert row_labels.scores.dtype == row_labels.distribution.mean.dtype == torch.float32
+        assert bool(row_labels.distribution.mean.isfinite().all())
+    agree = half.round_labels[-1].distribution.label == full.round_labels[-1].distribution.label
     assert float(agree.double().mean()) > 0.8
 
 

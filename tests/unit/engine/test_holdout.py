@@ -20,7 +20,7 @@ from folder_runs import digests
 from image_runs import DEPTHS, begun, folder_run, read, settings, sides
 from map_runs import CLASSES, built_maps, little_streets, run_maps
 from storage_runs import do_not_wait
-from training_runs import blind, built_for, run, same, same_verdicts, toy
+from training_runs import blind, built_for, run, same, same_round_labels, toy
 
 HALF = {"holdout": 0.4}
 
@@ -133,7 +133,7 @@ def test_held_out_labels_change_nothing_but_the_scores_of_held_out_rows(method: 
     two = run(shuffled(toy(), one.built.plan), network, method, plan=HALF)
     assert same(one.weights, two.weights)
     assert same(one.progress.labeller, two.progress.labeller)
-    assert same_verdicts(one.verdicts, two.verdicts)
+    assert same_round_labels(one.round_labels, two.round_labels)
     for left, right in zip(blind(one.records), blind(two.records), strict=True):
         assert left.scores["validation"] > right.scores["validation"] + 0.2
         assert left.scores["embedded_validation"] != right.scores["embedded_validation"]
@@ -150,7 +150,7 @@ def test_held_out_rows_may_be_anything() -> None:
     x[held] = 1000.0
     two = run(replace(toy(), labelled=Arrays(x, side.labels, side.ids)), plan=HALF)
     assert same(one.weights, two.weights)
-    assert same_verdicts(one.verdicts, two.verdicts)
+    assert same_round_labels(one.round_labels, two.round_labels)
     assert one.built.standardiser is not None
     assert two.built.standardiser is not None
     assert torch.equal(one.built.standardiser.centre, two.built.standardiser.centre)
@@ -162,7 +162,7 @@ def test_training_with_rows_held_out_is_training_without_them() -> None:
     few = replace(toy(), labelled=Arrays(side.x[kept], side.labels[kept], side.ids[kept]))
     two = run(few, "mlp")
     assert same(one.weights, two.weights)
-    assert same_verdicts(one.verdicts, two.verdicts)
+    assert same_round_labels(one.round_labels, two.round_labels)
 
 
 def test_maps_that_are_held_out_are_not_trained_on_either() -> None:

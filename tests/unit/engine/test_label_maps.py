@@ -81,8 +81,8 @@ def spread_labels(
     )
 
 
-def labels_for(verdict: MapLabels) -> MapPseudoLabels:
-    return verdict.training_targets([class_counts(part.pseudo.label, CLASSES) for part in verdict.parts()])[0]
+def labels_for(map_labels: MapLabels) -> MapPseudoLabels:
+    return map_labels.training_targets([class_counts(part.pseudo.label, CLASSES) for part in map_labels.parts()])[0]
 
 
 # --- going on from any step, with the same shelf
@@ -381,10 +381,10 @@ def view_at(places: Tensor) -> View:
 
 @pytest.mark.parametrize("settings", [{}, {"labels": "draw"}, {"labels": "soft"}, {"weights": "inverse_variance"}])
 def test_at_the_places_of_a_whole_view_the_labels_are_those_of_the_grid(settings: dict[str, str]) -> None:
-    verdict = spread_labels(4, **settings)
-    labels, places = labels_for(verdict), place_sites(GRID).expand(4, *GRID, 2)
+    map_labels = spread_labels(4, **settings)
+    labels, places = labels_for(map_labels), place_sites(GRID).expand(4, *GRID, 2)
     found = labels.seen(torch.tensor([2, 0, 3, 1]), view_at(places))
-    expected = [verdict.part(row).pseudo for row in (2, 0, 3, 1)]
+    expected = [map_labels.part(row).pseudo for row in (2, 0, 3, 1)]
     assert torch.equal(found.label, torch.cat([part.label for part in expected]))
     assert torch.equal(found.weight, torch.cat([part.weight for part in expected]))
     assert (found.target is None) == (settings.get("labels") != "soft")
@@ -417,13 +417,13 @@ def test_outside_of_the_picture_nothing_is_trusted() -> None:
 
 
 def test_labels_between_sites_are_selected_from_the_mixture_of_distributions() -> None:
-    verdict = spread_labels(1)
+    map_labels = spread_labels(1)
     place = torch.rand(200, 2, generator=torch.Generator().manual_seed(1))
-    found = verdict.at(0, place)
-    grid = unpack(verdict.packed_rows[0])
+    found = map_labels.at(0, place)
+    grid = unpack(map_labels.packed_rows[0])
     index, share = reference.corners(place, GRID)
     mean, _, score = reference.mixtures(grid.mean, grid.between, grid.uncertainty, index, share)
-    threshold = verdict.choice.state["threshold"].numpy()
+    threshold = map_labels.choice.state["threshold"].numpy()
     for n in range(200):
         label = int(mean[n].argmax())
         if abs(score[n] - threshold[label]) > 1e-4:
@@ -440,17 +440,17 @@ def test_a_view_without_places_is_refused() -> None:
 
 
 def test_a_wanted_place_has_the_drawn_class_as_its_pseudo_label() -> None:
-    verdict = spread_labels(6)
-    labels = labels_for(verdict)
+    map_labels = spread_labels(6)
+    labels = labels_for(map_labels)
     for number in range(CLASSES):
         only = torch.zeros(CLASSES)
         only[number] = 1
         places = labels.crop_targets(torch.arange(6), only, (0, 1, 0))
         for row in range(6):
-            has = bool((verdict.part(row).pseudo.label == number).any())
+            has = bool((map_labels.part(row).pseudo.label == number).any())
             assert has == (not bool(places[row].isnan().any()))
             if has:
-                assert verdict.at(row, places[row : row + 1]).label.tolist() == [number]
+                assert map_labels.at(row, places[row : row + 1]).label.tolist() == [number]
 
 
 def test_wanted_places_are_drawn_by_seed_round_epoch_and_id_alone() -> None:
@@ -618,8 +618,8 @@ def test_perfect_labels_are_judged_perfect_and_the_network_beside_them_by_itself
 
 
 def test_the_networks_own_label_at_a_pixel_is_that_of_the_site_it_lies_in() -> None:
-    verdict = spread_labels(1)
-    part = verdict.part(0)
+    map_labels = spread_labels(1)
+    part = map_labels.part(0)
     for size in ((4, 6), (16, 24), (5, 7), (3, 4), (9, 40)):
         wide = part.enlarged(0, size)
         for pixel in range(math.prod(size)):

@@ -30,7 +30,7 @@ from embasis.types.plans import CHOICES
 from folder_runs import config, digests, go
 from map_folder_runs import fitted, quick, sides
 from map_runs import built_maps, kept_moments, run_built_maps, run_maps
-from training_runs import built_for, go_on, parts, run, run_built, same, same_verdicts, saved_moments, toy
+from training_runs import built_for, go_on, parts, run, run_built, same, same_round_labels, saved_moments, toy
 
 HALF = {"holdout": 0.4}
 
@@ -145,7 +145,7 @@ def test_last_is_the_default_and_keeps_the_last_round() -> None:
 @pytest.mark.parametrize("choose", CHOICES)
 def test_no_choice_changes_what_is_learned_on_the_way(method: str, choose: str) -> None:
     done, last = (run(toy(), "mlp", method, plan={**HALF, "keep_round": name}) for name in (choose, "last"))
-    assert same_verdicts(done.verdicts, last.verdicts)
+    assert same_round_labels(done.round_labels, last.round_labels)
     assert done.records == last.records
 
 
@@ -171,7 +171,7 @@ def test_the_model_that_is_kept_labels_as_its_round_did(
     problem = done.built.problem
     x = problem.unlabelled.inputs(torch.arange(len(problem.unlabelled)))
     again = replace(done.model, standardiser=None).label(x, problem.unlabelled.ids)
-    assert same(parts(again), parts(done.verdicts[kept]))
+    assert same(parts(again), parts(done.round_labels[kept]))
     assert len(done.records) == 3
 
 
