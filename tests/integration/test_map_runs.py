@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from cli_tables import copied, embasis, refused, write_tables
+from embasis.runs.run import TrainingRun
 from embasis.storage import read_newest, read_stored_table
 from folder_runs import digests
 from image_trees import plant
@@ -68,6 +69,18 @@ def test_a_run_keeps_maps_of_every_round_for_every_picture(made: Path) -> None:
         assert list(table)[:7] == ["id", "file", "width", "height", "mean_confidence", "mean_variance", "trusted"]
         assert list(table)[7:] == [column for name in NAMES for column in (name, f"{name} trusted")]
         assert json.loads((home / "maps.json").read_text())["complete"] is True
+
+
+def test_a_round_that_is_not_kept_has_its_maps_too(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = TrainingRun.write_maps
+    monkeypatch.setattr(
+        TrainingRun, "write_maps", lambda run, number, labels, _: usual(run, number, labels, number > 0)
+    )
+    fitted(made, made / "other")
+    for kind in KINDS:
+        old, new = (sorted((made / run / "labels/round-000" / kind).rglob("*.png")) for run in ("run", "other"))
+        assert [path.read_bytes() for path in new] == [path.read_bytes() for path in old] != []
+    assert not (made / "other/gallery/round-000").exists()
 
 
 def test_labels_have_the_numbers_of_the_labelled_maps_and_trust_is_black_or_white(made: Path) -> None:

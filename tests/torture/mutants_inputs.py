@@ -128,7 +128,7 @@ MUTANTS = (
     Mutant(
         "any number of workers may die", "data/workers/reader.py",
         "if len(job.deaths) > 1:", "if len(job.deaths) > 99:",
-        "unit/data/workers/test_loading.py::test_the_second_worker_lost_in_one_pass_ends_it",
+        "integration/test_worker_processes.py::test_the_second_worker_lost_in_one_pass_ends_it",
     ),
     Mutant(
         "the budget is not asked", IMAGE + "folders.py", "        len(rejected) <= most,\n", "        True,\n",

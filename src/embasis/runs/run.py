@@ -244,7 +244,7 @@ class TrainingRun:
         )
         folder, unread = self.folder.maps(number, table), unread_pictures(samples)
         parts = (part for part in labels.parts() if names[int(part.rows[0])] not in unread)  # a row each
-        written = write_maps(folder, parts, samples.sizes, self.problem.schema, names, ".parquet")
+        written = list(write_maps(folder, parts, samples.sizes, self.problem.schema, names, ".parquet"))
         if not is_kept:
             return
         variance = {str(line["id"]): float(line["mean_variance"]) for line in written}
