@@ -83,7 +83,7 @@ def measured(top: Path, files: int) -> Result:
 def scan_rate(root: Path) -> float:
     """Files a second of the scan alone (hash and header of each), in a process of its own."""
     code = (
-        "import sys, time; from embasis.data.images.scan import scan_folder; began = time.monotonic()"
+        "import sys, time; from embasis.data.images.scan import scan_folder; began = time.monotonic()\n"
         "print(scan_folder(sys.argv[1]).seen / (time.monotonic() - began))"
     )
     return float(subprocess.run([sys.executable, "-c", code, root], capture_output=True, text=True, check=True).stdout)
