@@ -71,16 +71,16 @@ def test_a_run_keeps_maps_of_every_round_for_every_picture(made: Path) -> None:
         assert json.loads((home / "maps.json").read_text())["complete"] is True
 
 
-def test_a_round_that_is_not_kept_has_its_maps_too(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_that_is_not_kept_has_its_maps_too(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = TrainingRun.write_maps
     monkeypatch.setattr(
         TrainingRun, "write_maps", lambda run, number, labels, _: usual(run, number, labels, number > 0)
     )
-    fitted(made, made / "other")
+    fitted(made, tmp_path / "run")
     for kind in KINDS:
-        old, new = (sorted((made / run / "labels/round-000" / kind).rglob("*.png")) for run in ("run", "other"))
+        old, new = (sorted((home / "run/labels/round-000" / kind).rglob("*.png")) for home in (made, tmp_path))
         assert [path.read_bytes() for path in new] == [path.read_bytes() for path in old] != []
-    assert not (made / "other/gallery/round-000").exists()
+    assert not (tmp_path / "run/gallery/round-000").exists()
 
 
 def test_labels_have_the_numbers_of_the_labelled_maps_and_trust_is_black_or_white(made: Path) -> None:
