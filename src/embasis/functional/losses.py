@@ -15,6 +15,9 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+WEIGHT_RATIO = 10.0
+"""The most that a weight by variance may differ from the mean one."""
+
 
 def one_hot(label: Int64[Tensor, " n"], classes: int, smoothing: float = 0.0) -> Float[Tensor, "n c"]:
     """Target distribution of a hard label; rows of label −1 are class 0 and need weight 0."""
@@ -30,10 +33,6 @@ def weighted_cross_entropy(
     return (weight * each).sum() / weight.sum().clamp_min(torch.finfo(torch.float32).tiny)
 
 
-WEIGHT_RATIO = 10.0
-"""The most that a weight by variance may differ from the mean one."""
-
-
 def inverse_variance(
     variance: Float[Tensor, " n"],
     floor: float = 0.05,
@@ -42,8 +41,7 @@ def inverse_variance(
 ) -> Float[Tensor, " n"]:
     """Eq. 16: w = 1 / (Var + floor), scaled by its mean and capped to [1/ratio, ratio]: 1/Var alone is unbounded.
 
-    `mean` is that of a whole stream, so that a weight does not depend on the batch; else that of these sites.
-    """
+    `mean` is that of a whole stream, so that a weight does not depend on the batch; else that of these sites."""
     weight = 1 / (variance.float().clamp_min(0) + floor).clamp_min(1e-12)
     scale = weight.mean() if mean is None else mean
     return (weight / scale.clamp_min(torch.finfo(torch.float32).tiny)).clamp(1 / ratio, ratio)

@@ -1,16 +1,18 @@
 """The network of every method: an extractor, a linear classifier, and the basis block when a method wants one.
 
 Any torch module that maps (B, …) to features (B, d, *S) is an extractor; a module that already returns an `Output` is
-used as it is.
+used as it is. At the end stand the networks for arrays, which are trained from scratch.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor, nn
 
+from embasis.errors import ConfigError, require
 from embasis.functional import basis, sites
 from embasis.types import BasisTerms, Output
 
@@ -37,10 +39,7 @@ class DomainNorm(nn.Module):
 
 
 class BasisBlock(nn.Module):
-    """Stage I's attention-like block, whose weights W (K, d) are the proposed basis (docs/method.md).
-
-    Z = X Wᵀ on centred unit features.
-    """
+    """Stage I's attention-like block: Z = X Wᵀ on centred unit features; W (K, d) is the proposed basis."""
 
     def __init__(self, components: int, features: int) -> None:
         super().__init__()
@@ -49,16 +48,14 @@ class BasisBlock(nn.Module):
 
     def loss(self, features: Tensor, y: Tensor, terms: BasisTerms) -> Tensor:
         """a·‖WWᵀ − I‖² + b·‖X − ZW‖² + c·‖ZZᵀ − YYᵀ‖², each per entry, on the labelled sites of the batch."""
-        known = y >= 0
+        known, w = y >= 0, self.weight
+        orthogonal = terms.orthogonal * basis.orthogonality(w)
         if not bool(known.any()):  # a batch of views that show no class
-            return terms.orthogonal * basis.orthogonality(self.weight)
+            return orthogonal
         rows = sites.to_sites(features)[known]
         x = sites.unit_rows(rows - rows.mean(0, keepdim=True))
-        return (
-            terms.orthogonal * basis.orthogonality(self.weight)
-            + terms.reconstruction * basis.reconstruction(x, self.weight)
-            + terms.affinity * basis.affinity(x, self.weight, y[known])
-        )
+        reconstruction = terms.reconstruction * basis.reconstruction(x, w)
+        return orthogonal + reconstruction + terms.affinity * basis.affinity(x, w, y[known])
 
 
 @dataclass(frozen=True)
@@ -121,3 +118,46 @@ class Network(nn.Module):
         """The attention block of Stage I, orthonormal at the start."""
         self.basis = BasisBlock(components, self.features).to(next(self.parameters()).device)
         return self.basis
+
+
+def linear(shape: tuple[int, ...], classes: int) -> Network:
+    """A linear classifier on the features as they are; starts at zero, so no draw decides anything."""
+    network = Network(nn.Flatten(), prod(shape), classes)
+    nn.init.zeros_(network.classifier.weight)
+    nn.init.zeros_(network.classifier.bias)
+    return network
+
+
+def mlp(shape: tuple[int, ...], classes: int, *, hidden: int = 128, layers: int = 1, dropout: float = 0.2) -> Network:
+    """A multi-layer perceptron with ReLU and dropout."""
+    require(hidden >= 1, f"hidden must be at least 1, got {hidden}", ConfigError)
+    require(layers >= 1, f"layers must be at least 1, got {layers}", ConfigError)
+    require(0 <= dropout < 1, f"dropout must be in [0, 1), got {dropout}", ConfigError)
+    width, parts = prod(shape), list[nn.Module]([nn.Flatten()])
+    for _ in range(layers):
+        parts += [nn.Linear(width, hidden), nn.ReLU(), nn.Dropout(dropout)]
+        width = hidden
+    return Network(nn.Sequential(*parts), hidden, classes)
+
+
+def small_cnn(
+    shape: tuple[int, ...], classes: int, *, width: int = 16, features: int = 64, dropout: float = 0.2
+) -> Network:
+    """Two 3×3 convolutions, pooling and a dense layer; for images of 8×8 and a little more."""
+    require(len(shape) == 3, f"small_cnn needs images (channels, height, width), got shape {shape}", ConfigError)
+    require(min(shape[1:]) >= 4, f"small_cnn needs images of at least 4×4, got {shape[1]}×{shape[2]}", ConfigError)
+    require(width >= 1, f"width must be at least 1, got {width}", ConfigError)
+    require(features >= 1, f"features must be at least 1, got {features}", ConfigError)
+    require(0 <= dropout < 1, f"dropout must be in [0, 1), got {dropout}", ConfigError)
+    body = nn.Sequential(
+        nn.Conv2d(shape[0], width, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(width, 2 * width, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(2 * width * (shape[1] // 2) * (shape[2] // 2), features),
+        nn.ReLU(),
+        nn.Dropout(dropout),
+    )
+    return Network(body, features, classes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from embasis.errors import ConfigError, check_choice, check_not_negative, require
 
@@ -16,6 +17,10 @@ CHOICES = ("last", "information", "entropy", "density", "agreement", "labelled_a
 DEPTHS = ("auto", "frozen", "partial", "full")
 HEADS = ("linear", "mlp")
 AUGMENTATIONS = ("none", "light", "strong")
+
+
+def _check_setting(settings: object, prefix: str, name: str, holds: bool, rule: str) -> None:
+    require(holds, f"{prefix}{name} must be {rule}, got {getattr(settings, name)}", ConfigError)
 
 
 @dataclass(frozen=True)
@@ -64,33 +69,28 @@ class Plan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        def check(rule: bool, text: str) -> None:
-            require(rule, text, ConfigError)
-
+        check = partial(_check_setting, self, "plan.")
         check_not_negative(self, "rounds", "source_epochs", "epochs", "batch_size", "max_sites", prefix="plan.")
-        for name in ("source_lr", "lr"):
-            check(getattr(self, name) > 0, f"plan.{name} must be positive, got {getattr(self, name)}")
+        check("source_lr", self.source_lr > 0, "positive")
+        check("lr", self.lr > 0, "positive")
         check_choice(self, "optimiser", OPTIMISERS, "plan.")
-        check(self.accumulate_steps >= 1, f"plan.accumulate_steps must be at least 1, got {self.accumulate_steps}")
+        check("accumulate_steps", self.accumulate_steps >= 1, "at least 1")
         check_choice(self, "precision", TRAINING_PRECISIONS, "plan.")
         check_choice(self, "device", DEVICES, "plan.")
         check_not_negative(self, "lr_power", prefix="plan.")
-        check(0 <= self.augment <= 3, f"plan.augment must be in [0, 3], got {self.augment}")
-        check(
-            self.max_sites == 0 or self.max_sites >= 1024,
-            f"plan.max_sites must be 0 (no limit) or at least 1024, got {self.max_sites}",
-        )
-        check(0 <= self.momentum < 1, f"plan.momentum must be in [0, 1), got {self.momentum}")
+        check("augment", 0 <= self.augment <= 3, "in [0, 3]")
+        check("max_sites", self.max_sites == 0 or self.max_sites >= 1024, "0 (no limit) or at least 1024")
+        check("momentum", 0 <= self.momentum < 1, "in [0, 1)")
         check_not_negative(self, "weight_decay", prefix="plan.")
-        check(0 < self.collapse_share <= 1, f"plan.collapse_share must be in (0, 1], got {self.collapse_share}")
-        check(0 <= self.holdout <= 0.5, f"plan.holdout must be in [0, 0.5], got {self.holdout}")
+        check("collapse_share", 0 < self.collapse_share <= 1, "in (0, 1]")
+        check("holdout", 0 <= self.holdout <= 0.5, "in [0, 0.5]")
         check_choice(self, "keep_round", CHOICES, "plan.")
-        held_out = f"plan.keep_round = {self.keep_round} needs plan.holdout > 0 (labelled rows to check by)"
-        check(self.keep_round not in HELD_OUT_SCORES or self.holdout > 0, f"{held_out}, got {self.holdout}")
-        check(
-            self.optimiser != "lbfgs" or self.batch_size == 0,
-            f"plan.optimiser = lbfgs needs plan.batch_size = 0 (all rows in one batch), got {self.batch_size}",
-        )
+        rule = f"plan.keep_round = {self.keep_round} needs plan.holdout > 0 (labelled rows to check by)"
+        has_held_out = self.keep_round not in HELD_OUT_SCORES or self.holdout > 0
+        require(has_held_out, f"{rule}, got {self.holdout}", ConfigError)
+        rule = "plan.optimiser = lbfgs needs plan.batch_size = 0 (all rows in one batch)"
+        has_one_batch = self.optimiser != "lbfgs" or self.batch_size == 0
+        require(has_one_batch, f"{rule}, got {self.batch_size}", ConfigError)
 
     @property
     def keeps_best(self) -> bool:
@@ -123,8 +123,8 @@ class ImagePlan:
     def __post_init__(self) -> None:
         for name, allowed in (("depth", DEPTHS), ("head", HEADS), ("augment", AUGMENTATIONS)):
             check_choice(self, name, allowed, "images.")
-        require(self.stages >= 1, f"images.stages must be at least 1, got {self.stages}", ConfigError)
-        require(0 <= self.workers <= 64, f"images.workers must be in 0..64, got {self.workers}", ConfigError)
+        _check_setting(self, "images.", "stages", self.stages >= 1, "at least 1")
+        _check_setting(self, "images.", "workers", 0 <= self.workers <= 64, "in 0..64")
 
 
 @dataclass(frozen=True)
@@ -152,18 +152,17 @@ class MapPlan:
     """Processes that read files; changes no result."""
 
     def __post_init__(self) -> None:
-        def check(rule: bool, text: str) -> None:
-            require(rule, text, ConfigError)
-
-        check(self.size == 0 or self.size >= 16, f"maps.size must be 0 or at least 16, got {self.size}")
-        check(self.window == 0 or self.window >= 64, f"maps.window must be 0 or at least 64, got {self.window}")
-        for name in ("crop_height", "crop_width"):
-            check(getattr(self, name) >= 16, f"maps.{name} must be at least 16, got {getattr(self, name)}")
+        check = partial(_check_setting, self, "maps.")
+        check("size", self.size == 0 or self.size >= 16, "0 or at least 16")
+        check("window", self.window == 0 or self.window >= 64, "0 or at least 64")
+        check("crop_height", self.crop_height >= 16, "at least 16")
+        check("crop_width", self.crop_width >= 16, "at least 16")
         order = f"maps.least_scale and most_scale must be in order and in [0.1, 10], got {self.least_scale}"
-        check(0.1 <= self.least_scale <= self.most_scale <= 10, f"{order} and {self.most_scale}")
+        in_order = 0.1 <= self.least_scale <= self.most_scale <= 10
+        require(in_order, f"{order} and {self.most_scale}", ConfigError)
         for name in ("colour", "blur", "rare"):
-            check(0 <= getattr(self, name) <= 1, f"maps.{name} must be in [0, 1], got {getattr(self, name)}")
-        check(0 <= self.workers <= 64, f"maps.workers must be in 0..64, got {self.workers}")
+            check(name, 0 <= getattr(self, name) <= 1, "in [0, 1]")
+        check("workers", 0 <= self.workers <= 64, "in 0..64")
 
 
 @dataclass(frozen=True)
