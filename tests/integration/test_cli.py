@@ -267,7 +267,7 @@ def test_compare_runs_all_methods(monkeypatch: pytest.MonkeyPatch) -> None:
 def small_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A demo of a second: few rows, one round."""
     from embasis.data import DATASETS
-    from embasis.data.datasets.synthetic_digits import digits
+    from embasis.data.datasets.digit_sets import digits
     from embasis.runs.parts import PLANS
 
     def few(seed: int = 0, count: int = 150) -> Problem:

@@ -13,7 +13,7 @@ import torch
 from attacked_runs import attacked
 from cli_tables import embasis, write_tables
 from embasis.api.classifier import EMBasisClassifier
-from embasis.data.datasets.synthetic_digits import blobs
+from embasis.data.datasets.digit_sets import blobs
 from embasis.engine import round as round_module
 from embasis.engine import scores, self_train
 from embasis.engine.holdout import cross_fit_weights

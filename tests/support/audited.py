@@ -279,7 +279,7 @@ def python(what: str, path: str) -> int:
             return list(ArrayFile(path))
         if what == "config":
             from embasis import config
-            from embasis.data.datasets.synthetic_digits import blobs
+            from embasis.data.datasets.digit_sets import blobs
             from embasis.runs.parts import build
 
             return build(blobs(count=30), config.load(path))

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from torch import Tensor
 
 from embasis.cli import main
-from embasis.data.datasets.synthetic_digits import blobs
+from embasis.data.datasets.digit_sets import blobs
 
 FEATURES = tuple(f"f{number}" for number in range(8))
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}

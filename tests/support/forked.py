@@ -187,7 +187,7 @@ def warm() -> None:
 
     import embasis.benchmark.compare
     import embasis.cli.training_loop
-    import embasis.data.datasets.synthetic_digits
+    import embasis.data.datasets.digit_sets
     import embasis.runs.run
 
     torch.set_num_threads(1)

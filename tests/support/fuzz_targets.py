@@ -31,9 +31,9 @@ sys.path.append(str(Path(__file__).parents[2]))  # benchmarks/
 from benchmarks.array_file import ArrayFile
 
 from embasis import config
-from embasis.data.datasets.domain_sets import read_digit_pack as digit_pack
+from embasis.data.datasets.digit_sets import read_digit_pack as digit_pack
+from embasis.data.datasets.domain_sets import _parse_visda_list as visda_names
 from embasis.data.datasets.domain_sets import read_features as features
-from embasis.data.datasets.image_sets import _parse_visda_list as visda_names
 from embasis.data.images import decode, header
 from embasis.data.images.scan import scan_list, scan_tar
 from embasis.data.segmentation.classes import read_class_file

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from embasis.data.datasets.domain_sets import DIGIT_SIDE
-from embasis.data.datasets.image_sets import OFFICE31, OFFICE_CALTECH10, PACS, VISDA17, ImageSet
+from embasis.data.datasets.digit_sets import DIGIT_SIDE
+from embasis.data.datasets.domain_sets import OFFICE31, OFFICE_CALTECH10, PACS, VISDA17, ImageSet
 from embasis.errors import InputDataError
 from paths import DATA
 

@@ -8,11 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from embasis.data.segmentation.street_layouts import (
-    ALL_19,
-    CARLA_CAMVID_9,
-    SYNTHIA_16,
-)
+from embasis.data.datasets.street_sets import ALL_19, CARLA_CAMVID_9, SYNTHIA_16
 from image_trees import archive, plant
 
 WIDTH, HEIGHT = 40, 6

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from embasis.config import load
-from embasis.data.datasets.synthetic_digits import blobs, digits
+from embasis.data.datasets.digit_sets import blobs, digits
 from embasis.engine.labels import RowLabels
 from embasis.engine.self_train import begin, train_rounds
 from embasis.engine.state import TrainState

@@ -77,7 +77,7 @@ def poisoned_run(folder: Path, seed: int, steps: int, whole: Path) -> list[str]:
 def count_steps(path: Path, poison: int) -> int:
     """Run in a folder with the loss of that step made NaN, or its gradient at odd ones; how many steps there were."""
     from embasis.config import load
-    from embasis.data.datasets.synthetic_digits import blobs
+    from embasis.data.datasets.digit_sets import blobs
     from embasis.engine import train
     from embasis.runs.run import TrainingRun
     from embasis.storage import RunFolder

@@ -1,10 +1,16 @@
 """Where problems come from: embedded sets, published packs, the user's tables, arrays and images."""
 
-from embasis.data.datasets.domain_sets import mnist_usps, office_caltech10_googlenet, office_caltech10_surf
-from embasis.data.datasets.image_sets import office31, office_caltech10, pacs, visda17
+from embasis.data.datasets.digit_sets import blobs, digits, mnist_usps, moons
+from embasis.data.datasets.domain_sets import (
+    office31,
+    office_caltech10,
+    office_caltech10_googlenet,
+    office_caltech10_surf,
+    pacs,
+    visda17,
+)
 from embasis.data.datasets.scenes import scenes
 from embasis.data.datasets.street_sets import carla_camvid, gta5_cityscapes, synthia_cityscapes
-from embasis.data.datasets.synthetic_digits import blobs, digits, moons
 
 DATASETS = {
     "digits": digits,

@@ -16,7 +16,7 @@ from embasis.benchmark.paper_tables import paper_markdown, paper_table
 from embasis.benchmark.published import PublishedRow, PublishedTable
 from embasis.benchmark.scores import RunScore
 from embasis.config import load
-from embasis.data.segmentation.street_layouts import SYNTHIA_13, SYNTHIA_16, class_names
+from embasis.data.datasets.street_sets import CITYSCAPES, SYNTHIA_13, SYNTHIA_16
 from embasis.errors import ConfigError
 from embasis.storage import read_stored_table
 from embasis.types import Evaluation, RoundRecord
@@ -283,11 +283,11 @@ def test_thirteen_classes_have_the_starred_mean_alone() -> None:
 
 
 def test_columns_of_street_tables_are_the_classes_of_the_data_sets() -> None:
-    assert table_of("gta5_cityscapes").keys == class_names()
-    assert table_of("synthia_cityscapes").keys == class_names(SYNTHIA_16)
+    assert table_of("gta5_cityscapes").keys == CITYSCAPES.table().names
+    assert table_of("synthia_cityscapes").keys == CITYSCAPES.table(SYNTHIA_16).names
     table = table_of("synthia_cityscapes")
     starred = [k for k, name in zip(table.keys, table.columns, strict=True) if name not in table.without]
-    assert tuple(starred) == class_names(SYNTHIA_13)
+    assert tuple(starred) == CITYSCAPES.table(SYNTHIA_13).names
 
 
 def test_the_accuracy_of_a_class_is_the_share_of_its_rows_on_the_diagonal() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from embasis.config import Config
-from embasis.data.datasets.synthetic_digits import blobs
+from embasis.data.datasets.digit_sets import blobs
 from embasis.engine.calibration import REFERENCE_LABELS
 from embasis.engine.sampling import draw_in_shares
 from embasis.engine.self_train import train_rounds

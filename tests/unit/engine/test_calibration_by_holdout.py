@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from embasis.data.datasets.synthetic_digits import blobs
+from embasis.data.datasets.digit_sets import blobs
 from embasis.engine.holdout import held_rows
 from embasis.errors import ConfigError
 from embasis.runs.predict import FEW_ANSWERS, caveats

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from embasis.data.datasets.synthetic_digits import blobs
+from embasis.data.datasets.digit_sets import blobs
 from embasis.errors import CorruptError, InputDataError
 from embasis.functional import moments
 from embasis.functional.basis import class_means

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from embasis.data.datasets.synthetic_digits import draw_strokes
+from embasis.data.datasets.digit_sets import draw_strokes
 from embasis.data.segmentation.samples import MapArrays
 from embasis.errors import ConfigError, lookup, require
 from embasis.randomness import generator, uniforms
@@ -79,7 +79,7 @@ class Digits:
     y: Ints
 
 
-# Pose of a rendered digit, as in `synthetic_digits.DIGIT_POSE`: (low, high), drawn evenly.
+# Pose of a rendered digit, as in `digit_sets.DIGIT_POSE`: (low, high), drawn evenly.
 SCENE_POSE = {
     "rotation": (-20.0, 20.0),
     "shear": (-0.3, 0.3),

@@ -82,7 +82,7 @@ def audit_side(side: MapSide, contents: MapContents, table: ClassTable, *, requi
     kept, counts = _drop_unusable(side, rows, table, required)
     if kept.unlabelled:
         names = [item.name for item in kept.unlabelled]
-        text = f"{_plural(names, 'picture')} left out, the map has no labelled pixel: {_first_names(names, IMAGES)}"
+        text = f"{count_noun(names, 'picture')} left out, the map has no labelled pixel: {_first_names(names, IMAGES)}"
         findings.append(Finding("warning", f"{side.name}: {text}"))
     return Audit(kept, table, counts, tuple(findings))
 
@@ -135,11 +135,11 @@ def _describe_unscored(side: MapSide) -> Iterable[str]:
 
 
 def _count_missing(side: MapSide) -> list[str]:
-    return [f"{_plural(side.missing, 'picture')} without a label map"] if side.missing else []
+    return [f"{count_noun(side.missing, 'picture')} without a label map"] if side.missing else []
 
 
 def _count_extra(side: MapSide) -> list[str]:
-    return [f"{_plural(side.extra, 'label map')} without a picture"] if side.extra else []
+    return [f"{count_noun(side.extra, 'label map')} without a picture"] if side.extra else []
 
 
 def _describe_wrong_kinds(where: str, rows: Rows) -> Iterable[str]:
@@ -148,8 +148,8 @@ def _describe_wrong_kinds(where: str, rows: Rows) -> Iterable[str]:
         if isinstance(content, WrongKind):
             wrong.setdefault(str(content), []).append(_map_name(file))
     if wrong:
-        named = ", ".join(f"{_first_few(names)} ({reason})" for reason, names in wrong.items())
-        yield f"{where}: {_plural([*chain(*wrong.values())], 'label map')} of the wrong kind: {named}"
+        named = ", ".join(f"{first_few(names)} ({reason})" for reason, names in wrong.items())
+        yield f"{where}: {count_noun([*chain(*wrong.values())], 'label map')} of the wrong kind: {named}"
 
 
 def _describe_other_sizes(where: str, rows: Rows) -> Iterable[str]:
@@ -159,14 +159,16 @@ def _describe_other_sizes(where: str, rows: Rows) -> Iterable[str]:
         if isinstance(content, ValueCounts) and turned_map_size(content.size, file.turn) != file.size
     ]
     if other:
-        yield f"{where}: {_plural(other, 'label map')} of another size than the picture: {_first_few(other)}"
+        yield f"{where}: {count_noun(other, 'label map')} of another size than the picture: {first_few(other)}"
 
 
 def _describe_ambiguous(side: MapSide) -> Iterable[str]:
     """Pictures that are turned by their EXIF orientation, with maps that would fit either way."""
     names = {file.name for file in side.files}
     if ambiguous := [name for name in side.ambiguous if name in names]:
-        what = f"{_plural(ambiguous, 'picture')} with an EXIF orientation, and the map would fit as stored and upright"
+        what = (
+            f"{count_noun(ambiguous, 'picture')} with an EXIF orientation, and the map would fit as stored and upright"
+        )
         yield f"{side.name}: {what}: {_first_names(ambiguous, IMAGES)}; {ORIENTATION_CURE}"
 
 
@@ -203,13 +205,15 @@ def _map_name(file: MapFile) -> str:
     return f"{LABELS}/{file.name if file.label is None else file.label.name}"
 
 
-def _plural(items: Sequence[object], what: str) -> str:
+def count_noun(items: Sequence[object], what: str) -> str:
+    """`1 picture`, or `2 pictures`."""
     return f"1 {what}" if len(items) == 1 else f"{len(items):,} {what}s"
 
 
 def _first_names(names: Sequence[str], folder: str) -> str:
-    return _first_few([f"{folder}/{name}" for name in names])
+    return first_few([f"{folder}/{name}" for name in names])
 
 
-def _first_few(items: Sequence[str], most: int = 3) -> str:
+def first_few(items: Sequence[str], most: int = 3) -> str:
+    """The first ones for a sentence, and … for the rest."""
     return ", ".join(items[:most]) + (", …" if len(items) > most else "")

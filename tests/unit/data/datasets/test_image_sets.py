@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 
-import numpy as np
 import pytest
 import torch
 
 from embasis.data import DATASETS
-from embasis.data.datasets.domain_sets import PAIRS, mnist_usps
-from embasis.data.datasets.image_sets import (
-    OFFICE31,
-    TABLE_METRIC,
-    office31,
-    office_caltech10,
-    pacs,
-    visda17,
-)
+from embasis.data.datasets.domain_sets import OFFICE31, PAIRS, TABLE_METRIC, office31, office_caltech10, pacs, visda17
 from embasis.data.workers.reader import Reader
 from embasis.errors import ConfigError
 from embasis.functional.metrics import LABEL_METRICS
 from embasis.types import Preparation, RejectedFile
-from image_trees import SETS, archive, digit_packs, domain, picture, plant, real_data, refusal, whole
+from image_trees import SETS, archive, domain, picture, plant, real_data, refusal, whole
 
 
 def labels_of(side, labels, names) -> dict[str, str]:
@@ -85,9 +76,6 @@ def test_an_absent_set_is_refused_with_what_is_expected_where(tmp_path):
     assert refusal(lambda: visda17(tmp_path)) == (
         f"visda17: no folder train/<class> in {tmp_path}; expected in {tmp_path}: "
         "train/<class>/<image> in visda17/ or visda17.tar; set --root or EMBASIS_DATA"
-    )
-    assert refusal(lambda: mnist_usps(tmp_path)) == (
-        f"mnist_usps: no file mnist.npz in {tmp_path}; set --root or EMBASIS_DATA"
     )
 
 
@@ -180,58 +168,6 @@ def test_visda_without_its_list_is_refused(tmp_path):
     )
 
 
-# Digits
-
-
-def test_digits_are_arrays_of_one_shape_in_0_to_1(tmp_path):
-    problem = mnist_usps(digit_packs(tmp_path), 20, 0)
-    for side, rows in ((problem.labelled, 20), (problem.unlabelled, 30), (problem.test, 20)):
-        assert side.x.shape == (rows, 1, 28, 28)
-        assert side.x.dtype == torch.float32
-        assert 0 <= side.x.min() < 0.2 < 0.8 < side.x.max() <= 1
-    assert problem.test.labels.tolist() == [*range(10), *range(10)]
-    assert problem.schema.names == tuple("0123456789")
-
-
-def test_a_subset_of_digits_is_a_function_of_the_seed_and_keeps_ids_and_labels(tmp_path):
-    digit_packs(tmp_path)
-    one, again, other = (mnist_usps(tmp_path, 12, 9, seed) for seed in (1, 1, 2))
-    assert torch.equal(one.labelled.x, again.labelled.x)
-    assert not torch.equal(one.labelled.ids, other.labelled.ids)
-    stored = np.load(tmp_path / "mnist.npz", allow_pickle=False)
-    assert torch.equal(one.labelled.x[:, 0], torch.from_numpy(stored["train_x"][one.labelled.ids]).float() / 255)
-    assert torch.equal(one.labelled.labels, one.labelled.ids % 10)
-    assert torch.equal(one.hidden_labels, one.unlabelled.ids % 10)
-
-
-def test_more_digits_than_there_are_are_refused(tmp_path):
-    digit_packs(tmp_path)
-    for rows in (31, -1):
-        with pytest.raises(ConfigError) as caught:
-            mnist_usps(tmp_path, rows)
-        assert str(caught.value) == f"mnist_usps: labelled_rows must be in 0..30 (0 = all), got {rows}"
-
-
-def test_packs_of_digits_that_are_none_are_refused(tmp_path):
-    digit_packs(tmp_path)
-    path = tmp_path / "usps.npz"
-    np.savez(path, train_x=np.zeros((3, 4)))
-    assert refusal(lambda: mnist_usps(tmp_path)).startswith(
-        f"{path}: not a pack with train_x, train_y, test_x, test_y: "
-    )
-    x, y = np.zeros((3, 4, 4), np.uint8), np.zeros(2, np.uint8)
-    np.savez(path, train_x=x, train_y=y, test_x=x, test_y=y)
-    assert refusal(lambda: mnist_usps(tmp_path)) == (
-        f"{path}: train_x must be uint8 (N, s, s), train_y N digits, got uint8 (3, 4, 4) and uint8 (2,)"
-    )
-    np.savez(path, train_x=np.array([{}], dtype=object), train_y=y, test_x=x, test_y=y)
-    assert refusal(lambda: mnist_usps(tmp_path)) == (
-        f"{path}: array 'train_x': holds Python objects (a pickle); only plain numbers and text are read"
-    )
-    path.write_bytes(b"no zip")
-    assert refusal(lambda: mnist_usps(tmp_path)).startswith(f"{path}: not a pack with ")
-
-
 # The real packs
 
 
@@ -254,12 +190,3 @@ def test_the_real_pacs_has_the_published_sizes():
     assert torch.bincount(problem.labelled.labels).tolist() == [189, 202, 182, 186, 199, 280, 432]
     assert torch.bincount(problem.hidden_labels).tolist() == [379, 255, 285, 184, 201, 295, 449]
     assert problem.rejected == ()
-
-
-def test_the_real_digits_have_the_published_sizes():
-    root = real_data("usps.npz")
-    problem = mnist_usps(root)
-    assert (len(problem.labelled), len(problem.unlabelled), len(problem.test)) == (2000, 1800, 2007)
-    ink = [side.x.mean().item() for side in (problem.labelled, problem.unlabelled)]
-    assert ink == pytest.approx([0.13, 0.13], abs=0.02)
-    assert len(mnist_usps(root, 10, 0).unlabelled) == 7291

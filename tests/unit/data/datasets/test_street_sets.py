@@ -8,30 +8,25 @@ import torch
 from embasis import config
 from embasis.data import DATASETS
 from embasis.data.datasets.street_sets import (
-    STARRED,
-    camvid_side,
-    carla_camvid,
-    carla_side,
-    cityscapes_side,
-    gta5_cityscapes,
-    gta5_side,
-    synthia_cityscapes,
-    synthia_side,
-)
-from embasis.data.segmentation.labels import decode_classes
-from embasis.data.segmentation.street_layouts import (
     ALL_19,
+    CAMVID,
+    CARLA,
     CARLA_CAMVID_9,
     CITYSCAPES,
+    GTA5,
     LABEL_IDS,
+    STARRED,
     STREET_CLASSES,
+    SYNTHIA,
     SYNTHIA_13,
     SYNTHIA_16,
     SYNTHIA_IDS,
-    label_id_table,
-    synthia_table,
-    train_id_table,
+    carla_camvid,
+    gta5_cityscapes,
+    read_street_side,
+    synthia_cityscapes,
 )
+from embasis.data.segmentation.labels import decode_classes
 from embasis.errors import ConfigError
 from embasis.types import MapPlan, Plan, RejectedFile
 from image_trees import archive, plant, real_data, refusal
@@ -56,7 +51,7 @@ from street_trees import (
 def test_a_train_id_is_the_place_of_its_class():
     assert len(STREET_CLASSES) == 19
     assert [STREET_CLASSES[number] for number in (0, 6, 13, 18)] == ["road", "traffic light", "car", "bicycle"]
-    table = label_id_table()
+    table = CITYSCAPES.table()
     assert dict(zip(table.names, table.ids, strict=True))["train"] == (31,)
     assert table.colours[0] == (128, 64, 128)
     assert table.colours[18] == (119, 11, 32)
@@ -69,7 +64,7 @@ def test_synthia_numbers_lead_to_the_train_ids_of_the_published_mapping():
 
 
 def test_synthia_has_16_classes_and_13_with_a_star():
-    assert set(STREET_CLASSES) - set(synthia_table().names) == {"terrain", "truck", "train"}
+    assert set(STREET_CLASSES) - set(SYNTHIA.table(SYNTHIA_16).names) == {"terrain", "truck", "train"}
     left_out = {"terrain", "truck", "train", "wall", "fence", "pole"}
     assert set(STREET_CLASSES) - set(STARRED["synthia_cityscapes"]) == left_out
     assert len(SYNTHIA_16) == 16
@@ -77,7 +72,7 @@ def test_synthia_has_16_classes_and_13_with_a_star():
 
 
 def test_a_number_that_is_no_train_id_is_refused_and_one_that_is_left_out_is_ignored():
-    table = train_id_table(CARLA_CAMVID_9)
+    table = CARLA.table(CARLA_CAMVID_9)
     assert not table.others
     assert {3, 6, 9, 11, 12, 18, 255} <= set(table.ignore)
     assert 19 not in table.ignore
@@ -166,7 +161,7 @@ def test_synthia_has_16_or_13_classes(tmp_path):
 
 def test_pictures_and_maps_of_a_miniature_belong_together(tmp_path):
     plant(tmp_path / "gta5", gta5_tree())
-    side = gta5_side(tmp_path)
+    side = read_street_side(GTA5, tmp_path)
     assert [file.name for file in side.files] == ["00001.png", "00002.png", "00003.png"]
     assert [file.label.name for file in side.files] == ["00001.png", "00002.png", "00003.png"]
     assert [file.size for file in side.files] == [(HEIGHT + 1, WIDTH), (HEIGHT, WIDTH), (HEIGHT + 1, WIDTH)]
@@ -176,7 +171,7 @@ def test_pictures_and_maps_of_a_miniature_belong_together(tmp_path):
 
 def test_maps_of_cityscapes_are_found_by_the_name_in_their_city(tmp_path):
     plant(tmp_path, cityscapes_tree())
-    side = cityscapes_side(tmp_path, "train")
+    side = read_street_side(CITYSCAPES, tmp_path, "train")
     assert [(file.name, file.label.name) for file in side.files][:2] == [
         (
             f"aachen/aachen_00000{frame}_000019_leftImg8bit.png",
@@ -192,7 +187,7 @@ def test_pictures_and_maps_of_cityscapes_may_lie_in_archives_of_their_own(tmp_pa
     for top in ("leftImg8bit", "gtFine"):
         part = {path: data for path, data in content.items() if path.startswith(top)}
         archive(tmp_path / f"{top}_trainvaltest.tar", part)
-    assert len(cityscapes_side(tmp_path, "val").files) == 2
+    assert len(read_street_side(CITYSCAPES, tmp_path, "val").files) == 2
 
 
 def test_what_differs_from_the_published_numbers_is_noted(tmp_path):
@@ -200,16 +195,19 @@ def test_what_differs_from_the_published_numbers_is_noted(tmp_path):
     assert "gta5: 3 pictures here, 24,966 as published" in notes
     assert "cityscapes train: 4 pictures here, 2,975 as published" in notes
     assert "cityscapes val: 2 pictures here, 500 as published" in notes
-    assert "synthia: 3 pictures here, 9,400 as published" in synthia_side(plant(tmp_path / "s", synthia_tree())).notes
-    assert "carla: 3 pictures here, 603 as published" in carla_side(plant(tmp_path / "c", carla_tree())).notes
-    assert "camvid val: 1 picture here, 101 as published" in camvid_side(plant(tmp_path, camvid_tree()), "val").notes
+    for kind, tree, split, text in (
+        (SYNTHIA, synthia_tree, "", "synthia: 3 pictures here, 9,400 as published"),
+        (CARLA, carla_tree, "", "carla: 3 pictures here, 603 as published"),
+        (CAMVID, camvid_tree, "val", "camvid val: 1 picture here, 101 as published"),
+    ):
+        assert text in read_street_side(kind, plant(tmp_path / kind.name, tree()), split).notes
 
 
 def test_a_city_that_is_not_of_the_split_is_noted(tmp_path):
     plant(tmp_path, cityscapes_tree({"train": CITYSCAPES.cities["train"], "val": ("aachen", "gotham", "lindau")}))
     text = "cityscapes val: cities that are not of this split: 'aachen', 'gotham'"
-    assert text in cityscapes_side(tmp_path, "val").notes
-    assert not any("not of this split" in note for note in cityscapes_side(tmp_path, "train").notes)
+    assert text in read_street_side(CITYSCAPES, tmp_path, "val").notes
+    assert not any("not of this split" in note for note in read_street_side(CITYSCAPES, tmp_path, "train").notes)
 
 
 # What is missing or wrong
@@ -221,11 +219,11 @@ def test_an_absent_set_is_refused_with_what_is_expected_where(tmp_path):
         f"gta5: no folder images in {tmp_path}; expected in {tmp_path}: gta5/ or gta5.tar with images/*.png and "
         f"labels/*.png; {end}"
     )
-    assert refusal(lambda: synthia_side(tmp_path)) == (
+    assert refusal(lambda: read_street_side(SYNTHIA, tmp_path)) == (
         f"synthia: no folder RGB in {tmp_path}; expected in {tmp_path}: synthia/ or synthia.tar with RGB/*.png and "
         f"GT/LABELS/*.png; {end}"
     )
-    assert refusal(lambda: cityscapes_side(tmp_path, "val")) == (
+    assert refusal(lambda: read_street_side(CITYSCAPES, tmp_path, "val")) == (
         f"cityscapes: no folder leftImg8bit/val in {tmp_path}; expected in {tmp_path}: cityscapes/ or cityscapes.tar "
         f"with leftImg8bit/val/<city>/*_leftImg8bit.png and gtFine/val/<city>/*_gtFine_labelIds.png; {end}"
     )
@@ -238,7 +236,7 @@ def test_an_absent_set_is_refused_with_what_is_expected_where(tmp_path):
 def test_a_set_without_its_label_maps_is_refused(tmp_path):
     tree = synthia_tree()
     archive(tmp_path / "synthia.tar", {path: data for path, data in tree.items() if path.startswith("RGB")})
-    assert refusal(lambda: synthia_side(tmp_path)) == (
+    assert refusal(lambda: read_street_side(SYNTHIA, tmp_path)) == (
         f"synthia: synthia.tar has no GT/LABELS; expected in {tmp_path}: synthia/ or synthia.tar with RGB/*.png and "
         "GT/LABELS/*.png; set --root or EMBASIS_DATA"
     )
@@ -247,7 +245,7 @@ def test_a_set_without_its_label_maps_is_refused(tmp_path):
 def test_cityscapes_with_train_ids_only_is_refused(tmp_path):
     tree = {path.replace("labelIds", "labelTrainIds"): data for path, data in cityscapes_tree().items()}
     plant(tmp_path, tree)
-    assert refusal(lambda: cityscapes_side(tmp_path, "val")) == (
+    assert refusal(lambda: read_street_side(CITYSCAPES, tmp_path, "val")) == (
         f"cityscapes: {tmp_path}/gtFine/val has no *_gtFine_labelIds.png, but 6 other images; "
         "first: munster/munster_000000_000019_gtFine_color.png; the official names are needed"
     )
@@ -258,7 +256,7 @@ def test_a_picture_without_a_map_and_a_map_without_a_picture_are_refused(tmp_pat
     for name in ("labels/00001.png", "labels/00002.png", "labels/00003.png", "labels/00004.png", "images/00006.png"):
         del tree[name]
     plant(tmp_path, tree)
-    assert refusal(lambda: gta5_side(tmp_path)) == (
+    assert refusal(lambda: read_street_side(GTA5, tmp_path)) == (
         "gta5: 4 pictures without a label map: 00001.png, 00002.png, 00003.png, …; 1 label map without a picture: "
         "00006.png; unpack the set anew"
     )
@@ -309,11 +307,10 @@ def test_a_number_that_is_no_class_is_refused(tmp_path):
 
 
 def test_a_split_is_known(tmp_path):
-    for make in (cityscapes_side, camvid_side):
+    for kind in (CITYSCAPES, CAMVID):
         with pytest.raises(ConfigError) as caught:
-            make(tmp_path, "test")
-        name = make.__name__.removesuffix("_side")
-        assert str(caught.value) == f"unknown split of {name} 'test'; known: train, val"
+            read_street_side(kind, tmp_path, "test")
+        assert str(caught.value) == f"unknown split of {kind.name} 'test'; known: train, val"
 
 
 # The presets
@@ -358,7 +355,7 @@ def test_the_real_carla_and_camvid_have_the_published_sizes():
 
 
 def test_the_real_val_of_camvid_ignores_people_and_void():
-    side = camvid_side(real_data("camvid_trainval_480x360.tar"), "val")
+    side = read_street_side(CAMVID, real_data("camvid_trainval_480x360.tar"), "val", CARLA_CAMVID_9)
     assert len(side.files) == 101
     ignored = sum(int((decode_classes(file.label.read(), side.table) == 255).sum()) for file in side.files)
     assert ignored == 113531 + 684281

@@ -15,7 +15,7 @@ import torch
 
 from cli_tables import embasis
 from embasis import EMBasisClassifier
-from embasis.data.datasets.synthetic_digits import blobs
+from embasis.data.datasets.digit_sets import blobs
 from embasis.data.problem import from_arrays
 from embasis.data.standardise import (
     Standardiser,

@@ -17,7 +17,7 @@ import pytest
 
 from cli_tables import ENVIRONMENT, PROGRAM, embasis, refused, write_tables
 from embasis.data.class_labels import label_names
-from embasis.data.datasets.domain_sets import read_digit_pack as digit_pack
+from embasis.data.datasets.digit_sets import read_digit_pack as digit_pack
 from embasis.data.images.scan import scan_list
 from embasis.data.tables import formats
 from embasis.data.tables.formats import read_csv_rows
