@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from embasis.data.tables.formats import open_regular
-from embasis.errors import InputDataError, quoted, require
+from embasis.errors import InputDataError, quote, require
 
 CHUNK_BYTES = 2**24
 """Bytes of the file in one chunk of an iteration."""
@@ -83,7 +83,7 @@ class ArrayFile:
             offset, held = stream.tell(), os.fstat(stream.fileno()).st_size
         require(not dtype.hasobject, f"{self.path}: holds Python objects (a pickle); only plain numbers are read")
         plain = dtype.kind in "biuf" and dtype.itemsize <= 8
-        require(plain, f"{self.path}: only numbers of up to 8 bytes are read, got dtype {quoted(dtype.str)}")
+        require(plain, f"{self.path}: only numbers of up to 8 bytes are read, got dtype {quote(dtype.str)}")
         require(
             len(shape) >= 2 and min(shape) > 0,
             f"{self.path}: 2 or more dimensions (rows, features) without a zero are needed, got shape {shape}",

@@ -18,7 +18,7 @@ from benchmarks.method.peers import PEERS
 from benchmarks.method.sets import StudySet
 from embasis import config
 from embasis.config import Config
-from embasis.errors import ConfigError, known, require
+from embasis.errors import ConfigError, join_names, require
 from embasis.inputs.base import bind_entry, without_name
 from embasis.methods import METHODS
 from embasis.methods.parts import replace_parts
@@ -154,7 +154,7 @@ def candidates_of(each: StudySet, stage: str, only: Sequence[str]) -> list[Candi
     """What is run on a set in a stage: what `only` names, else all that is meant for the set."""
     known_names = [candidate.name for candidate in all_candidates()]
     for name in only:
-        require(name in known_names, f"unknown variant {name!r}; known: {known(known_names)}", ConfigError)
+        require(name in known_names, f"unknown variant {name!r}; known: {join_names(known_names)}", ConfigError)
     found = [candidate for candidate in all_candidates() if candidate.stage == stage]
     found = [candidate for candidate in found if each.peers or candidate.method != "peer"]
     return [candidate for candidate in found if not only or candidate.name in only]

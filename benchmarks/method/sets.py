@@ -13,7 +13,7 @@ from pathlib import Path
 
 from embasis.data import DATASETS
 from embasis.data.datasets.domain_sets import PAIRS, find_data_folder
-from embasis.errors import ConfigError, InputDataError, known, require
+from embasis.errors import ConfigError, InputDataError, join_names, require
 from embasis.inputs.load import load_dataset
 
 RESNET = "resnet50_msra_fp16.safetensors"
@@ -93,6 +93,6 @@ SETS = {
 def chosen_sets(names: Sequence[str]) -> list[StudySet]:
     """The sets of these names, or all that need not be asked for."""
     for name in names:
-        require(name in SETS, f"unknown set {name!r}; known: {known(SETS)}", ConfigError)
+        require(name in SETS, f"unknown set {name!r}; known: {join_names(SETS)}", ConfigError)
     assert all(each.dataset in DATASETS for each in SETS.values())
     return [SETS[name] for name in names] or [each for each in SETS.values() if not each.asked]

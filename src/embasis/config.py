@@ -28,7 +28,7 @@ import msgspec
 from embasis.data import DATASETS
 from embasis.data.segmentation.pairs import is_map_folder
 from embasis.data.tables.formats import read_text
-from embasis.errors import ConfigError, known, lookup, quoted, require
+from embasis.errors import ConfigError, join_names, lookup, quote, require
 from embasis.methods import METHODS
 from embasis.methods.parts import upgrade_settings, where_it_went
 from embasis.networks import BACKBONES, PRETRAINED, SEGMENTERS
@@ -85,14 +85,14 @@ def load(
     raw = read_settings(path) if path is not None else {}
     raw |= top or {}
     for name in TABLES:
-        rule = f"config: {name} must be a table of settings, got {quoted(raw.get(name))}"
+        rule = f"config: {name} must be a table of settings, got {quote(raw.get(name))}"
         require(isinstance(raw.get(name, {}), dict), rule, ConfigError)
     for name, table in tables.items():
         raw[name] = {**raw.get(name, {}), **{key: value for key, value in (table or {}).items() if value is not None}}
     raw = raw if preset is None else lay_over(read_preset(preset), raw)
     for word in overrides:
         key, sign, text = word.partition("=")
-        require(sign and key, f"settings are written key=value, got {quoted(word)}", ConfigError)
+        require(sign and key, f"settings are written key=value, got {quote(word)}", ConfigError)
         set_value(raw, key.strip(), parse_value(text))
     return make_config(raw)
 
@@ -102,7 +102,7 @@ def make_config(raw: Table) -> Config:
     try:
         config = msgspec.convert(raw, Config)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"config: {error}; known keys: {known((*TOP, *TABLES))}") from error
+        raise ConfigError(f"config: {error}; known keys: {join_names((*TOP, *TABLES))}") from error
     rule = f"save_seconds must be at least 0 and finite, got {config.save_seconds}"
     require(0 <= config.save_seconds < math.inf, rule, ConfigError)
     return config
@@ -115,7 +115,7 @@ def presets() -> tuple[str, ...]:
 
 def read_preset(name: str) -> Table:
     """The tables of a preset, or a ConfigError that lists what is known."""
-    require(name in presets(), f"unknown preset {quoted(name)}; known: {known(presets())}", ConfigError)
+    require(name in presets(), f"unknown preset {quote(name)}; known: {join_names(presets())}", ConfigError)
     return read_settings(PRESETS / f"{name}.toml")
 
 
@@ -140,7 +140,7 @@ def read_settings(path: str | Path) -> Table:
     require(isinstance(tables, dict), rule, ConfigError)
     if Path(path).suffix == ".json":
         return upgrade_config(tables)
-    rule = f"config {path}: unknown key 'parts'; known keys: {known((*TOP, *TABLES))}"
+    rule = f"config {path}: unknown key 'parts'; known keys: {join_names((*TOP, *TABLES))}"
     require("parts" not in tables, rule, ConfigError)
     return dict(tables)
 
@@ -167,12 +167,12 @@ def refuse_old_name(key: str, table: str = "") -> None:
 def set_value(raw: Table, name: str, value: Any) -> None:
     """Set one value by its dotted name, `plan.rounds`, or by its bare name where only one table knows it."""
     *tables, key = name.split(".")
-    require(len(tables) <= 1, f"a key has at most one dot, got {quoted(name)}", ConfigError)
+    require(len(tables) <= 1, f"a key has at most one dot, got {quote(name)}", ConfigError)
     if not tables and key in TOP:
         raw[key] = value
         return
     table = tables[0] if tables else find_table(raw, key)
-    require(table in TABLES, f"unknown table {quoted(table)}; known: {known(TABLES)}", ConfigError)
+    require(table in TABLES, f"unknown table {quote(table)}; known: {join_names(TABLES)}", ConfigError)
     raw[table] = {**raw.get(table, {}), key: value}
 
 
@@ -184,10 +184,10 @@ def find_table(raw: Table, key: str) -> str:
         tables = ["maps"] if has_maps(raw) else [table for table in tables if table != "maps"]
     if not tables:
         refuse_old_name(key)
-        listing = "; ".join(f"{table}: {known(keys[table])}" for table in TABLES if keys[table])
-        raise ConfigError(f"unknown key {quoted(key)}; known keys: {known(TOP)}; {listing}")
+        listing = "; ".join(f"{table}: {join_names(keys[table])}" for table in TABLES if keys[table])
+        raise ConfigError(f"unknown key {quote(key)}; known keys: {join_names(TOP)}; {listing}")
     full_names = " or ".join(f"{table}.{key}" for table in tables)
-    require(len(tables) == 1, f"{quoted(key)} is ambiguous: write {full_names}", ConfigError)
+    require(len(tables) == 1, f"{quote(key)} is ambiguous: write {full_names}", ConfigError)
     return tables[0]
 
 
@@ -245,7 +245,7 @@ def bind_settings(kind: str, entry: EntryFunction, settings: Mapping[str, Any], 
     for key, value in settings.items():
         if kind in ("method", "plan") and key not in names:
             refuse_old_name(key, kind)
-        require(key in names, f"unknown {kind} setting {quoted(key)}; known: {known(names) or 'none'}", ConfigError)
+        require(key in names, f"unknown {kind} setting {quote(key)}; known: {join_names(names) or 'none'}", ConfigError)
         check_type(f"{kind}.{key}", value, hints[key])
     values = {name: settings.get(name, parameters[name].default) for name in names}
     return {  # 3 becomes 3.0 where the hint is float, so that equal settings are written equally
@@ -263,9 +263,9 @@ def check_type(name: str, value: Any, hint: Any) -> None:
     fits = fits and (not isinstance(value, bool) or bool in allowed)
     words = {int: "a whole number", float: "a number", str: "a word", bool: "true or false"}
     expected = " or ".join(words.get(option, str(option)) for option in allowed if option is not type(None))
-    require(fits, f"{name} must be {expected}, got {quoted(value)}", ConfigError)
+    require(fits, f"{name} must be {expected}, got {quote(value)}", ConfigError)
     finite = not isinstance(value, float) or math.isfinite(value)
-    require(finite, f"{name} must be finite, got {quoted(value)}", ConfigError)
+    require(finite, f"{name} must be finite, got {quote(value)}", ConfigError)
 
 
 def parse_value(text: str) -> Any:

@@ -1,7 +1,7 @@
 """Every way embasis can refuse, each with the exit code of the command line.
 
 `require` and `lookup` are the only makers of messages about values: name, rule, value. Values of the user are quoted by
-`quoted`, lists of names by `known`: a cell or a setting may have any length, a message may not.
+`quote`, lists of names by `join_names`: a cell or a setting may have any length, a message may not.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class EmbasisError(Exception):
     exit_code = 1
 
     def __init__(self, message: str = "") -> None:
-        words = re.sub(rf"\S{{{LONGEST_WORD + 1},}}", lambda word: shortened(word[0], LONGEST_WORD), message)
-        super().__init__(shortened(words, LONGEST_SENTENCE))
+        words = re.sub(rf"\S{{{LONGEST_WORD + 1},}}", lambda word: shorten(word[0], LONGEST_WORD), message)
+        super().__init__(shorten(words, LONGEST_SENTENCE))
 
 
 class ConfigError(EmbasisError, ValueError):
@@ -121,32 +121,32 @@ def check_not_negative(settings: object, *names: str, prefix: str = "") -> None:
 def check_choice(settings: object, name: str, allowed: Iterable[str], prefix: str = "") -> None:
     """A ConfigError for a field that is none of these words."""
     value, words = getattr(settings, name), tuple(allowed)
-    require(value in words, f"{prefix}{name} must be one of {', '.join(words)}, got {quoted(value)}", ConfigError)
+    require(value in words, f"{prefix}{name} must be one of {', '.join(words)}, got {quote(value)}", ConfigError)
 
 
 def lookup(table: Mapping[str, TableEntry], name: str, kind: str) -> TableEntry:
     """`table[name]`, or a ConfigError that lists what is known."""
     if name not in table:
-        raise ConfigError(f"unknown {kind} {quoted(name)}; known: {known(table)}")
+        raise ConfigError(f"unknown {kind} {quote(name)}; known: {join_names(table)}")
     return table[name]
 
 
-def known(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """Names for the end of a sentence, sorted."""
-    return ", ".join(shortened(name, LONGEST_QUOTE) for name in sorted(names))
+    return ", ".join(shorten(name, LONGEST_QUOTE) for name in sorted(names))
 
 
-def quoted(value: object, most: int = LONGEST_QUOTE) -> str:
+def quote(value: object, most: int = LONGEST_QUOTE) -> str:
     """A value of the user for a sentence: as Python writes it, and only the beginning of a long one."""
     if isinstance(value, str | bytes):
         rest = (
             "" if len(value) <= most else f"… ({len(value):,} {'bytes' if isinstance(value, bytes) else 'characters'})"
         )
         return f"{value[:most]!r}{rest}"
-    return shortened(repr(value), most)
+    return shorten(repr(value), most)
 
 
-def shortened(text: str, most: int = LONGEST_TEXT) -> str:
+def shorten(text: str, most: int = LONGEST_TEXT) -> str:
     """A text without its middle where it is too long: the end of a message says what to do."""
     if len(text) <= most:
         return text
@@ -154,7 +154,7 @@ def shortened(text: str, most: int = LONGEST_TEXT) -> str:
     return f"{text[:first]}… ({len(text) - first - last:,} characters left out) …{text[-last:]}"
 
 
-def visible(text: str) -> str:
+def reveal(text: str) -> str:
     r"""Text in which control, bidi and other invisible characters show as escapes: ESC becomes \x1b."""
     return "".join(character if _is_harmless(character) else _escape(character) for character in text)
 

@@ -34,7 +34,7 @@ from embasis.benchmark.scores import (
 )
 from embasis.benchmark.tables import TABLE_WIDTH, escape_markdown, format_metric, format_stat
 from embasis.config import Config
-from embasis.errors import ConfigError, lookup, quoted, require
+from embasis.errors import ConfigError, lookup, quote, require
 from embasis.methods.em_basis.state import CLASS_PRIORS, INVERSE_TEMPERATURE
 from embasis.report.summary import DASH, PageTable
 
@@ -135,7 +135,7 @@ def run_ablation(
     name = config.method.get("name", DEFAULT_RUNS)
     require(
         name == DEFAULT_RUNS,
-        f"ablate is about {DEFAULT_RUNS}; method.name must be left out, got {quoted(name)}",
+        f"ablate is about {DEFAULT_RUNS}; method.name must be left out, got {quote(name)}",
         ConfigError,
     )
     changed = [Variant(run_name(name, part), part.method, part.changes, part.needs) for name, part in parts.items()]

@@ -22,7 +22,7 @@ from embasis.engine.holdout import split_holdout
 from embasis.engine.self_train import train_rounds
 from embasis.engine.state import TrainState
 from embasis.engine.train import train_round
-from embasis.errors import ConfigError, InputDataError, known, quoted, require
+from embasis.errors import ConfigError, InputDataError, join_names, quote, require
 from embasis.inputs.load import load_dataset, open_inputs
 from embasis.runs.parts import RunParts, build
 from embasis.types import Evaluation, Problem, RoundRecord
@@ -85,7 +85,7 @@ def run_variants(
     for key in given:
         if key not in names:
             settings.refuse_old_name(key, "method")
-        require(key in names, f"unknown method setting {quoted(key)}; known: {known(names) or 'none'}", ConfigError)
+        require(key in names, f"unknown method setting {quote(key)}; known: {join_names(names) or 'none'}", ConfigError)
     for seed in seeds:
         for pair, loaded in iter_problems(dataset, seed, root, config.data):
             inputs = open_inputs(loaded, msgspec.structs.replace(config, seed=seed))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from embasis.benchmark.published import PublishedRow, PublishedTable, find_published
 from embasis.benchmark.scores import PLUS_MINUS, RunScore, Stat
 from embasis.benchmark.tables import TABLE_WIDTH, escape_markdown
-from embasis.errors import visible
+from embasis.errors import reveal
 from embasis.report.summary import DASH
 
 PUBLISHED_HEADING = "published, not run by us:"
@@ -38,7 +38,7 @@ def paper_table(dataset: str, rows: Sequence[RunScore]) -> str | None:
     lines = [["method", *table.short, *table.means]]
     marks = {len(lines): f"ours, {_seed_text(table, rows)}:"} if ours else {}
     for method, stats in ours.items():
-        lines += _stat_lines(visible(method), stats, inline)
+        lines += _stat_lines(reveal(method), stats, inline)
     for heading, group in ((PUBLISHED_HEADING, table.rows), (ELSEWHERE_HEADING, table.elsewhere)):
         marks |= {len(lines): heading} if group else {}
         lines += [[row.name, *_published_cells(row, inline, f"{{}}{PLUS_MINUS}{{}}")] for row in group]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from embasis.errors import require, visible
+from embasis.errors import require, reveal
 
 SCORE_COLUMNS = {
     "accuracy": "acc",
@@ -143,7 +143,7 @@ def summarise_runs(rows: Iterable[RunScore]) -> list[Summary]:
     groups: dict[tuple[str, str], dict[int, dict[str, RunScore]]] = {}
     for row in rows:
         pairs = groups.setdefault((row.dataset, row.method), {}).setdefault(row.seed, {})
-        run = f"{visible(row.method)} on {visible(row.dataset)} / {visible(row.pair)}, seed {row.seed}"
+        run = f"{reveal(row.method)} on {reveal(row.dataset)} / {reveal(row.pair)}, seed {row.seed}"
         require(row.pair not in pairs, f"rows must be unique, got two of {run}")
         pairs[row.pair] = row
     return [_summarise_method(dataset, method, seeds) for (dataset, method), seeds in groups.items()]
@@ -203,7 +203,7 @@ def averaging_note(summaries: Sequence[Summary]) -> str:
     """What the numbers are averages of; one sentence for each method where they differ."""
     groups: dict[str, list[str]] = {}
     for summary in summaries:
-        groups.setdefault(summary.averaged, []).append(f"{visible(summary.method)} on {visible(summary.dataset)}")
+        groups.setdefault(summary.averaged, []).append(f"{reveal(summary.method)} on {reveal(summary.dataset)}")
     if len(groups) == 1:
         text = next(iter(groups)) + "."
     else:

@@ -25,7 +25,7 @@ from embasis.benchmark.scores import (
     headline,
     table_columns,
 )
-from embasis.errors import visible
+from embasis.errors import reveal
 from embasis.report.charts import progress_panel
 from embasis.report.page import Page, render_page
 from embasis.report.run_view import RunView
@@ -70,7 +70,7 @@ def text_table(summaries: Sequence[Summary]) -> str:
         for summary in group:
             means = [format_metric(m, summary.stats[m].mean) for m in metrics]
             means[0] = ("*" if (dataset, summary.method) in best else "") + means[0]
-            cells.append([visible(summary.method), *means])
+            cells.append([reveal(summary.method), *means])
             stds = [summary.stats[m].std for m in metrics]
             if any(std is not None for std in stds):
                 shown = [
@@ -79,7 +79,7 @@ def text_table(summaries: Sequence[Summary]) -> str:
                 cells.append(["", *shown])
         widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
         _shorten_names(cells, widths)
-        title = visible(dataset)
+        title = reveal(dataset)
         lines += ["", title, "-" * min(TABLE_WIDTH, sum(widths) + len(widths) - 1)]
         for row in cells:
             numbers = (text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))
@@ -118,7 +118,7 @@ def _table_rows(
 
 def escape_markdown(text: str) -> str:
     """Text as Markdown shows it."""
-    return re.sub(r"([\\`*_\[\]<>|&#~])", r"\\\1", visible(text))
+    return re.sub(r"([\\`*_\[\]<>|&#~])", r"\\\1", reveal(text))
 
 
 def markdown_table(summaries: Sequence[Summary]) -> str:
@@ -149,7 +149,7 @@ def csv_table(summaries: Sequence[Summary]) -> str:
 
 
 def _escape_formula(text: str) -> str:
-    text = visible(text)
+    text = reveal(text)
     return "'" + text if text[:1] in tuple("=+-@'\uff1d\uff0b\uff0d\uff20") else text  # the last four are full-width
 
 
@@ -162,7 +162,7 @@ def latex_table(summaries: Sequence[Summary]) -> str:
     }
 
     def name(text: str) -> str:
-        return "".join(special.get(character, character) for character in visible(text))
+        return "".join(special.get(character, character) for character in reveal(text))
 
     def maths(text: str) -> str:
         return text.replace(PLUS_MINUS, r"$\pm$").replace(DASH, "--")

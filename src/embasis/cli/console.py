@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 import click
 
-from embasis.errors import ConfigError, EmbasisError, EmbasisWarning, Interrupted, require, shortened, visible
+from embasis.errors import ConfigError, EmbasisError, EmbasisWarning, Interrupted, require, reveal, shorten
 from embasis.report.run_view import public
 from embasis.resources import MORE_THREADS, lacks_memory, lacks_threads
 
@@ -28,7 +28,7 @@ BUG = "this is a bug in embasis; run again with --debug"
 
 def echo(text: str = "", err: bool = False) -> None:
     """Print, with control characters made visible. A reader who has gone away (`| head`) is no reason to stop."""
-    shown = "\n".join(visible(line) for line in text.split("\n"))
+    shown = "\n".join(reveal(line) for line in text.split("\n"))
     for copy in _copies:
         copy(shown)
     try:
@@ -116,7 +116,7 @@ class Commands(click.Group):
                 write_launcher_error(error, ctx.meta.get(RUN_ERROR))
                 if ctx.meta.get(DEBUG):
                     echo("".join(traceback.format_exception(error)).rstrip(), err=True)
-                echo(f"embasis: {visible(sentence)}", err=True)
+                echo(f"embasis: {reveal(sentence)}", err=True)
                 ctx.exit(code)
 
 
@@ -126,7 +126,7 @@ def short_usage_errors() -> Iterator[None]:
     try:
         yield
     except click.ClickException as error:
-        vars(error)["message"] = shortened(error.message)  # it is final for type checkers
+        vars(error)["message"] = shorten(error.message)  # it is final for type checkers
         raise
 
 
@@ -166,7 +166,7 @@ def show_warning(usual: Callable[..., None]) -> Callable[..., None]:
         line: str | None = None,
     ) -> None:
         if issubclass(category, EmbasisWarning):
-            echo(f"warning: {visible(shortened(str(message)))}", err=True)
+            echo(f"warning: {reveal(shorten(str(message)))}", err=True)
         else:
             usual(message, category, filename, lineno, file, line)
 
@@ -186,8 +186,8 @@ def explain_failure(error: BaseException) -> tuple[str, int]:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         denied = "cannot use " if where and isinstance(error, PermissionError) else ""
-        return shortened(f"{denied}{where}{error.strerror or error}"), 5
-    return shortened(f"{type(error).__name__}: {error}; {BUG}"), 1
+        return shorten(f"{denied}{where}{error.strerror or error}"), 5
+    return shorten(f"{type(error).__name__}: {error}; {BUG}"), 1
 
 
 def failure_facts(error: BaseException, path: Path | None = None) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from embasis.cli.console import echo, format_count
 from embasis.cli.predict import progress_bars
-from embasis.errors import quoted
+from embasis.errors import quote
 from embasis.runs.export import ExportOptions, describe_choice, export_labels
 
 
@@ -23,7 +23,7 @@ def export_run(run: str, output: str, form: str, everything: bool, images: str |
         echo(f"wrote {out}: {what} in {format_count(len(summary.folders), 'class folder')}")
         for name, folder in summary.folders.items():
             if folder.name != name:
-                echo(f"note: class {quoted(name)} is in {folder}")
+                echo(f"note: class {quote(name)} is in {folder}")
     else:
         what = f"{format_count(summary.labels, 'label')} of round {summary.round}, {describe_choice(everything)}"
         echo(f"wrote {out}: {what}")

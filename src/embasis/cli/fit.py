@@ -13,7 +13,7 @@ from embasis.cli.training_loop import train
 from embasis.config import Config
 from embasis.data.datasets.domain_sets import find_data_folder
 from embasis.engine.state import TrainState
-from embasis.errors import quoted
+from embasis.errors import quote
 from embasis.inputs.load import load_problem
 from embasis.runs.run import TrainingRun
 from embasis.storage import require_apart
@@ -44,7 +44,7 @@ def train_run(
     if data["dataset"] is not None or (preset is not None and all("=" in word for word in given)):
         overrides = (*given, *overrides)
     elif len(given) == 1:
-        raise click.UsageError(f"two are needed, LABELLED and UNLABELLED; got one: {quoted(labelled)}")
+        raise click.UsageError(f"two are needed, LABELLED and UNLABELLED; got one: {quote(labelled)}")
     else:
         data |= {"labelled": labelled, "unlabelled": unlabelled}
     config = settings.load(

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from embasis.cli.console import Commands
-from embasis.errors import ConfigError, quoted, require
+from embasis.errors import ConfigError, quote, require
 from embasis.resources import require_threads
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -73,8 +73,8 @@ def parse_scales(context: click.Context, option: click.Parameter, text: str) -> 
     try:
         scales = tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise ConfigError(f"scales must be numbers with commas between them, got {quoted(text)}") from None
-    rule = f"scales must be in [0.1, 10], got {quoted(text)}"
+        raise ConfigError(f"scales must be numbers with commas between them, got {quote(text)}") from None
+    rule = f"scales must be in [0.1, 10], got {quote(text)}"
     require(all(0.1 <= scale <= 10 for scale in scales), rule, ConfigError)
     return scales
 

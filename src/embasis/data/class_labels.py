@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from embasis.errors import EmbasisWarning, InputDataError, quoted, require
+from embasis.errors import EmbasisWarning, InputDataError, quote, require
 
 NO_LABEL = ""
 UNLABELLED_MARK = -1
@@ -43,11 +43,11 @@ def sort_names(names: Iterable[str]) -> list[str]:
     return names
 
 
-def listed(names: Iterable[str], most: int = 10) -> str:
+def quote_names(names: Iterable[str], most: int = 10) -> str:
     """Names for a sentence: quoted, in order, at most ten of them."""
     names = sort_names(names)
     rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(quoted(name) for name in names[:most]) + rest
+    return ", ".join(quote(name) for name in names[:most]) + rest
 
 
 def label_names(labels: object, what: str) -> list[str]:
@@ -88,7 +88,7 @@ def decode_text(value: str | bytes, what: str, row: int) -> str:
     try:
         return value.decode() if isinstance(value, bytes) else value.encode().decode()
     except UnicodeError as error:
-        raise InputDataError(f"{what}: row {row}: {quoted(value)} is not UTF-8 text; {WRITE_UTF8}") from error
+        raise InputDataError(f"{what}: row {row}: {quote(value)} is not UTF-8 text; {WRITE_UTF8}") from error
 
 
 def _label_name(label: object, what: str) -> str:
@@ -157,7 +157,7 @@ def split_labels(y: ArrayLike, rows: int) -> tuple[NDArray[Any], NDArray[np.bool
     known = ~find_marks(given)
     if known.any() and not known.all() and len(np.unique(given[known])) == 1:
         warnings.warn(
-            f"y holds only −1 and {quoted(given[known][0])}: read as two classes, not as unlabelled rows",
+            f"y holds only −1 and {quote(given[known][0])}: read as two classes, not as unlabelled rows",
             EmbasisWarning,
             stacklevel=4,  # the caller of fit
         )
@@ -194,7 +194,7 @@ def refuse_objects(given: NDArray[Any]) -> None:
     cure = "mark unlabelled rows with −1 or leave them out"
     require(not missing, f"y has None, NaN or NA in {missing} of {len(given)} rows: {cure}")
     other = next((value for value in given if not isinstance(value, str) and not is_mark(value)), None)
-    rule = f"Unknown label type: y is an array of objects, whose labels must be words or −1, got {quoted(other)}"
+    rule = f"Unknown label type: y is an array of objects, whose labels must be words or −1, got {quote(other)}"
     require(other is None, f"{rule}: give numbers as numbers, y.astype(int), or all as words, y.astype(str)")
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from embasis.data.class_labels import listed
+from embasis.data.class_labels import quote_names
 from embasis.data.images.files import ImageFile
 from embasis.data.images.samples import Images
 from embasis.errors import require
@@ -43,7 +43,7 @@ def with_corrections(problem: Problem, labels: Mapping[str, str], source: str, u
 def require_known_ids(lacking: Sequence[str], source: str, unlabelled: str) -> None:
     """Every id is one of the unlabelled side."""
     what = "1 id is" if len(lacking) == 1 else f"{len(lacking):,} ids are"
-    require(not lacking, f"{source}: {what} not in {unlabelled}: {listed(lacking, NAMED_IDS)}")
+    require(not lacking, f"{source}: {what} not in {unlabelled}: {quote_names(lacking, NAMED_IDS)}")
 
 
 def require_rest(count: int, rows: int, source: str, unlabelled: str) -> None:

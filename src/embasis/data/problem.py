@@ -20,7 +20,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from embasis.data.class_labels import NO_LABEL, label_names, listed, sort_names
+from embasis.data.class_labels import NO_LABEL, label_names, quote_names, sort_names
 from embasis.data.standardise import all_columns, find_fine_columns, settle_columns
 from embasis.errors import EmbasisWarning, InputDataError, require
 from embasis.types import Arrays, Fine, LabelSchema, Problem
@@ -106,7 +106,7 @@ def join_sides(
     require_classes(labelled)
     schema = LabelSchema(tuple(sort_names(labelled.classes) if names is None else (str(name) for name in names)))
     unnamed = labelled.classes - set(schema.names)
-    require(not unnamed, f"{labelled.name}: classes that are not in names: {listed(unnamed)}")
+    require(not unnamed, f"{labelled.name}: classes that are not in names: {quote_names(unnamed)}")
     for side in (unlabelled, test):
         if side is not None:
             require_known(side, schema.names)
@@ -145,7 +145,7 @@ def require_classes(side: Side) -> None:
 
 
 def _class_count(classes: set[str]) -> str:
-    return f"1 class: {listed(classes)}" if classes else "none"
+    return f"1 class: {quote_names(classes)}" if classes else "none"
 
 
 def require_shape(labelled: Side, side: Side) -> None:
@@ -159,8 +159,8 @@ def require_shape(labelled: Side, side: Side) -> None:
 def require_known(side: Side, names: Sequence[str]) -> None:
     """A side that has no class beyond `names`; else both differences by name."""
     extra, lacking = side.classes - set(names), set(names) - side.classes
-    absent = f"; classes only on the labelled side: {listed(lacking)}" if lacking else ""
-    require(not extra, f"{side.name}: classes that the labelled side lacks: {listed(extra)}{absent}")
+    absent = f"; classes only on the labelled side: {quote_names(lacking)}" if lacking else ""
+    require(not extra, f"{side.name}: classes that the labelled side lacks: {quote_names(extra)}{absent}")
 
 
 def _class_numbers(side: Side, schema: LabelSchema) -> Tensor:

@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from embasis.errors import ConfigError, quoted, require
+from embasis.errors import ConfigError, quote, require
 from embasis.functional.sites import centre_and_scale, domain_sums, summed
 from embasis.types import Arrays, Fine, Problem, Samples, fine_of
 
@@ -52,7 +52,7 @@ class Standardiser:
     @classmethod
     def fit(cls, problem: Problem, mode: str) -> Standardiser | None:
         """None when nothing is to be done."""
-        require(mode in MODES, f"standardise must be one of {', '.join(MODES)}, got {quoted(mode)}", ConfigError)
+        require(mode in MODES, f"standardise must be one of {', '.join(MODES)}, got {quote(mode)}", ConfigError)
         if mode == "none":
             return None
         sums = [sum_side(problem.labelled), sum_side(problem.unlabelled)]

@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from embasis.data.class_labels import decode_text, label_names, listed
+from embasis.data.class_labels import decode_text, label_names, quote_names
 from embasis.data.corrections import with_corrections
 from embasis.data.images.files import printable_path
 from embasis.data.tables.formats import LARGEST_TABLE, read_column_names, read_columns, read_csv_rows
 from embasis.data.tables.read import require_different
-from embasis.errors import InputDataError, ResourceError, quoted, require
+from embasis.errors import InputDataError, ResourceError, quote, require
 from embasis.resources import require_memory
 from embasis.storage import unescape_formula
 from embasis.types import Problem
@@ -49,7 +49,7 @@ def read_corrections(
     """The class of each row that the table names; `numbered`: ids are numbers, which may be written as 12.0, too."""
     where, columns = printable_path(path), _read(Path(path))
     semicolons = "; separate its cells by commas" if len(columns) == 1 and ";" in next(iter(columns)) else ""
-    there = f"columns: {listed(columns)}{semicolons}"
+    there = f"columns: {quote_names(columns)}{semicolons}"
     key = next((name for name in (id, ID, PATH) if name in columns), None)
     require(key is not None, f"{where}: no column {ID!r} or {PATH!r}; {there}")
     assert key is not None
@@ -83,7 +83,7 @@ def _chosen(cells: list[Any], labels: list[str], classes: Sequence[str], where: 
     given, known = {*marks} - {""}, {name.lower() for name in classes}
     if not given <= YES | NO:
         return _names(cells, classes, where)
-    what = f"column {CORRECTED!r} may name classes or mark rows: {listed(given)}"
+    what = f"column {CORRECTED!r} may name classes or mark rows: {quote_names(given)}"
     hint = "mark rows with x, or leave the column out and keep corrected rows only"
     require(not given or not given <= known, f"{where}: {what}; {hint}")
     for row, (mark, label) in enumerate(zip(marks, labels, strict=True), 1):
@@ -93,7 +93,8 @@ def _chosen(cells: list[Any], labels: list[str], classes: Sequence[str], where: 
 
 def _require_known(names: set[str], classes: Sequence[str], where: str) -> None:
     unknown = names - {*classes}
-    require(not unknown, f"{where}: unknown classes: {listed(unknown)}; the labelled side has: {listed(classes, 50)}")
+    there = f"the labelled side has: {quote_names(classes, 50)}"
+    require(not unknown, f"{where}: unknown classes: {quote_names(unknown)}; {there}")
 
 
 def _once(rows: list[tuple[str, str]], where: str) -> dict[str, str]:
@@ -101,7 +102,7 @@ def _once(rows: list[tuple[str, str]], where: str) -> dict[str, str]:
     labels: dict[str, str] = {}
     for name, label in rows:
         other = labels.setdefault(name, label)
-        require(other == label, f"{where}: {quoted(name)} has two labels, {quoted(other)} and {quoted(label)}")
+        require(other == label, f"{where}: {quote(name)} has two labels, {quote(other)} and {quote(label)}")
     return labels
 
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from embasis import config as settings
 from embasis.config import Config
-from embasis.data.class_labels import listed
+from embasis.data.class_labels import quote_names
 from embasis.data.images.decode import convert_picture
 from embasis.data.images.files import ImageFile
 from embasis.data.images.folders import require_budget
@@ -37,7 +37,7 @@ from embasis.errors import (
     CorruptError,
     InputDataError,
     NumericalError,
-    quoted,
+    quote,
     require,
 )
 from embasis.inputs.base import (
@@ -288,7 +288,8 @@ class ImageInputs(RowInputs):
         rejected = list(problem.rejected)
         labelled, _ = self._side(problem.labelled, "labelled", rejected)
         gone = {*problem.labelled.labels.tolist()} - {*labelled.labels.tolist()}
-        empty = f"labelled: classes without an image that can be read: {listed(problem.schema.names[c] for c in gone)}"
+        names = quote_names(problem.schema.names[c] for c in gone)
+        empty = f"labelled: classes without an image that can be read: {names}"
         require(not gone, f"{empty}; repair their images, or take these classes out", InputDataError)
         unlabelled, kept = self._side(problem.unlabelled, "unlabelled", rejected)
         files = problem.unlabelled.files if isinstance(problem.unlabelled, Images) else ()
@@ -348,9 +349,7 @@ def backbone_settings(config: Config) -> dict[str, Any]:
     """Name and settings of the backbone, with no default left out."""
     name = str(config.network.get("name", DEFAULT_BACKBONE))
     entry = settings.find_entry("network", name)
-    rule = (
-        f"network {quoted(name)} is not for image files; known for them: {', '.join(PRETRAINED)} (timm as timm:MODEL)"
-    )
+    rule = f"network {quote(name)} is not for image files; known for them: {', '.join(PRETRAINED)} (timm as timm:MODEL)"
     require(settings.network_family(name) in PRETRAINED, rule, ConfigError)
     bound = settings.bind_settings("network", entry, without_name(config.network), settings.setting_names(entry))
     if model := name.partition(":")[2]:

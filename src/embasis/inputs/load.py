@@ -26,7 +26,7 @@ from embasis.data.segmentation.folders import MapFolders, are_map_folders, check
 from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.data.tables.pair import Finding, check_pair, load_pair
 from embasis.data.workers.reader import Reader
-from embasis.errors import ConfigError, InputDataError, known, quoted, require
+from embasis.errors import ConfigError, InputDataError, join_names, quote, require
 from embasis.inputs.base import IMAGE_KIND, MAP_KIND, Inputs, kind_of_run
 from embasis.inputs.corrections import corrected_problem
 from embasis.inputs.image_inputs import open_image_inputs, stored_image_inputs
@@ -71,7 +71,7 @@ def load_problem(config: Config, kind: str | None = None) -> tuple[Problem, Conf
         return problem, msgspec.structs.replace(config, data=data)
     names = (*SIDE_NAMES, "label", "id", "classes", "corrections", *IMAGE_DATA)
     for key in data:
-        require(key in names, f"unknown data setting {quoted(key)}; known: {known(names)}", ConfigError)
+        require(key in names, f"unknown data setting {quote(key)}; known: {join_names(names)}", ConfigError)
     require(
         "labelled" in data and "unlabelled" in data,
         "name two tables or folders, LABELLED and UNLABELLED, or --dataset",

@@ -25,7 +25,7 @@ from embasis.data.segmentation.classes import choose_colours
 from embasis.data.segmentation.pairs import MapFile
 from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.data.workers.reader import Reader
-from embasis.errors import ConfigError, CorruptError, InputDataError, known, quoted, require
+from embasis.errors import ConfigError, CorruptError, InputDataError, join_names, quote, require
 from embasis.inputs.base import (
     MAP_KIND,
     InputKind,
@@ -260,7 +260,7 @@ def segmenter_of(config: Config, in_memory: bool) -> Segmenter:
     """The network for label maps that [network] names, with every setting."""
     name = str(config.network.get("name", SMALL_SEGMENTER if in_memory else DEFAULT_SEGMENTER))
     settings.find_entry("network", name)
-    rule = f"network {quoted(name)} is not for label maps; known for them: {known((SMALL_SEGMENTER, *SEGMENTERS))}"
+    rule = f"network {quote(name)} is not for label maps; known for them: {join_names((SMALL_SEGMENTER, *SEGMENTERS))}"
     require(name in SEGMENTERS or name == SMALL_SEGMENTER, rule, ConfigError)
     given = without_name(config.network)
     base = {key: given.pop(key) for key in OF_BACKBONE if key in given} if name in SEGMENTERS else {}

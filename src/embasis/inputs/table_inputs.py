@@ -17,7 +17,7 @@ from embasis.data.images.files import ImageFile
 from embasis.data.standardise import MODES
 from embasis.data.tables.pair import order_columns
 from embasis.data.tables.read import read_exact, read_table
-from embasis.errors import ConfigError, known, quoted, require
+from embasis.errors import ConfigError, join_names, quote, require
 from embasis.inputs.base import (
     TABLE_KIND,
     InputKind,
@@ -123,7 +123,7 @@ def standardise_mode(config: Config, shape: tuple[int, ...], same_domain: bool) 
     mode = config.standardise
     if mode == "auto":
         mode = ("joint" if same_domain else "domain") if len(shape) == 1 else "none"
-    require(mode in MODES, f"standardise must be one of {', '.join(MODES)}, got {quoted(mode)}", ConfigError)
+    require(mode in MODES, f"standardise must be one of {', '.join(MODES)}, got {quote(mode)}", ConfigError)
     return mode
 
 
@@ -131,7 +131,7 @@ def bind_array_network(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a network for arrays, with its defaults."""
     entry, plain = settings.find_entry("network", name), [other for other in BACKBONES if other != FOR_MAPS]
     purpose = "image files" if entry in PRETRAINED.values() else "pictures with label maps"
-    rule = f"network {quoted(name)} is for {purpose}; known for arrays: {known(plain)}"
+    rule = f"network {quote(name)} is for {purpose}; known for arrays: {join_names(plain)}"
     require(settings.network_family(name) in plain, rule, ConfigError)
     return bind_entry("network", name, given)
 

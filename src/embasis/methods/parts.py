@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from embasis.errors import ConfigError, IncompatibleError, known, quoted, require
+from embasis.errors import ConfigError, IncompatibleError, join_names, quote, require
 from embasis.types import Method
 
 PLAIN_TYPES = (int, float, str, bool)
@@ -85,7 +85,7 @@ def replace_at(part: Any, names: list[str], value: Any, path: str) -> Any:
     """`part` with the field at the end of `names` changed."""
     name, *rest = names
     own = [field.name for field in fields(part)] if is_dataclass(part) else []
-    rule = f"the method has no part {quoted(path)}: {type(part).__name__} has {known(own) or 'no fields'}"
+    rule = f"the method has no part {quote(path)}: {type(part).__name__} has {join_names(own) or 'no fields'}"
     require(name in own, rule, ConfigError)
     if rest:
         return replace(part, **{name: replace_at(getattr(part, name), rest, value, path)})
@@ -99,7 +99,7 @@ def new_value(part: Any, name: str, value: Any, path: str) -> Any:
         if value is None and None in kinds:
             return None
         words = [kind for kind in kinds if kind is not None]
-        rule = f"{path} must be one of {', '.join(words)}, got {quoted(value)}"
+        rule = f"{path} must be one of {', '.join(words)}, got {quote(value)}"
         require(isinstance(value, str) and value in kinds, rule, ConfigError)
         return kinds[value]
     hint = typing.get_type_hints(type(part))[name]
@@ -107,7 +107,7 @@ def new_value(part: Any, name: str, value: Any, path: str) -> Any:
     try:
         return msgspec.convert(value, hint)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {error}, got {quoted(value)}") from error
+        raise ConfigError(f"{path}: {error}, got {quote(value)}") from error
 
 
 def upgrade_settings(method: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -145,7 +145,7 @@ def is_used(path: str, changed: Mapping[str, Any]) -> bool:
 
 def ranking_of(kind: Any) -> str:
     """The ranking that an old kind of uncertainty is; an IncompatibleError for one that is not left."""
-    rule = f"the run ranks its labels by uncertainty = {quoted(kind)}, which this version does not have"
+    rule = f"the run ranks its labels by uncertainty = {quote(kind)}, which this version does not have"
     require(isinstance(kind, str) and kind in LEGACY_RANKINGS, f"{rule}; use version 0.1.0", IncompatibleError)
     return LEGACY_RANKINGS[kind]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from embasis.errors import ConfigError, IncompatibleError, quoted, require
+from embasis.errors import ConfigError, IncompatibleError, quote, require
 from embasis.networks.backbone import Backbone, Extractor, PixelScaling, wrap_network
 from embasis.types import Preparation
 from embasis.weights import files as weight_files
@@ -91,12 +91,12 @@ def find_timm_config(model: str) -> dict[str, Any]:
         close = difflib.get_close_matches(model, library.list_models(), n=5, cutoff=0.6)
         close = close or library.list_models(f"*{base}*")[:5]
         hint = f"close: {', '.join(close)}" if close else "timm.list_models() names all"
-        raise ConfigError(f"unknown timm model {quoted(model)}; {hint}")
+        raise ConfigError(f"unknown timm model {quote(model)}; {hint}")
     try:
         config = library.get_pretrained_cfg(model)
     except RuntimeError as error:
         tags = ", ".join(library.list_pretrained(f"{base}.*")) or "none"
-        raise ConfigError(f"unknown weights {quoted(tag)} of timm model {quoted(base)}; known: {tags}") from error
+        raise ConfigError(f"unknown weights {quote(tag)} of timm model {quote(base)}; known: {tags}") from error
     return config.to_dict() if config else {}
 
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from embasis.errors import CorruptError, require, visible
+from embasis.errors import CorruptError, require, reveal
 
 if TYPE_CHECKING:  # embasis.types imports torch, which a page does without
     from embasis.types import RoundRecord
@@ -116,4 +116,4 @@ class RunView:
 
 def public(text: str) -> str:
     """Text as a page shows it: visible, and without the names of home folders."""
-    return visible(_HOME_FOLDER.sub("~", text))
+    return reveal(_HOME_FOLDER.sub("~", text))

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embasis.data.class_labels import listed
+from embasis.data.class_labels import quote_names
 from embasis.data.images.files import describe_os_error, printable_path, unescape_name
 from embasis.data.images.header import UnreadableImage
 from embasis.data.images.scan import is_list, resolve_list
 from embasis.data.segmentation.png import read_png_numbers
-from embasis.errors import ConfigError, CorruptError, InputDataError, UntrustedError, quoted, require
+from embasis.errors import ConfigError, CorruptError, InputDataError, UntrustedError, quote, require
 from embasis.inputs.base import IMAGE_KIND, MAP_KIND, TABLE_KIND, InputKind, count_pictures, kind_of_run
 from embasis.report.collect import kept_round, labels_name
 from embasis.runs.checkpoint_schema import read_run
@@ -87,7 +87,7 @@ def export_labels(
 ) -> ExportSummary:
     """Write the labels of a finished run; `show` gets how many pictures have been read, and how many there are."""
     images, form = options.images, options.form
-    require(form in EXPORT_FORMATS, f"form must be one of {', '.join(EXPORT_FORMATS)}, got {quoted(form)}", ConfigError)
+    require(form in EXPORT_FORMATS, f"form must be one of {', '.join(EXPORT_FORMATS)}, got {quote(form)}", ConfigError)
     named = "the folder of images" if images is not None and os.path.isdir(images) else "the list of images"
     require_apart(output, {"the run folder": run, named: images}, folder=form == "folder")
     finished, out = finished_run(Path(run)), Path(output)
@@ -110,7 +110,7 @@ def refuse_form(kind: InputKind, output: str, options: ExportOptions) -> None:
     suited = f"the run labelled {kind.words}: --as {' or '.join(others)}"
     wanted = " or ".join(other.words for other in kinds)
     require(kind in kinds, f"--as {form} is for runs on {wanted}, {suited}", ConfigError)
-    rule = f"output must end in {suffix} for --as {form}, got {quoted(output)}"
+    rule = f"output must end in {suffix} for --as {form}, got {quote(output)}"
     require(not suffix or Path(output).suffix == suffix, rule, ConfigError)
     for name, given in (("--images", options.images is not None), ("--copy", options.copy)):
         require(form == "folder" or not given, f"{name} is for --as folder, got --as {form}", ConfigError)
@@ -162,7 +162,7 @@ def label_table(run: Finished, everything: bool) -> dict[str, list[Any]]:
     columns, path = run.files.table(name), run.files.path / name
     _require_columns(columns, LABEL_COLUMNS, path)
     strange = {str(label) for label in columns["label"]} - {*run.classes}
-    require(not strange, f"{path}: labels that are no class of the run: {listed(strange)}", CorruptError)
+    require(not strange, f"{path}: labels that are no class of the run: {quote_names(strange)}", CorruptError)
     rows = [row for row, trusted in enumerate(columns["trusted"]) if trusted is True or everything]
     require(rows, NONE_TRUSTED, InputDataError)
     return {name: [columns[name][row] for row in rows] for name in LABEL_COLUMNS}
@@ -184,7 +184,7 @@ def image_items(columns: Mapping[str, list[Any]], images: str) -> list[ExportedI
     paths = [(str(id), where(str(id))) for id in columns["id"]]
     lacking = [id for id, path in paths if path is None or not (is_there(path) and os.path.isfile(path))]
     count = f"{len(lacking):,} of {len(paths):,} images of the run are not there"
-    require(not lacking, f"{printable_path(images)}: {count}: {listed(lacking, 3)}", InputDataError)
+    require(not lacking, f"{printable_path(images)}: {count}: {quote_names(lacking, 3)}", InputDataError)
     return [ExportedImage(id, str(label), str(path)) for (id, path), label in zip(paths, columns["label"], strict=True)]
 
 
@@ -206,7 +206,7 @@ def path_below(root: str) -> Callable[[str], str]:
     def path_of(name: str) -> str:
         parts = os.fsdecode(unescape_name(name)).split("/")
         inside = not any(part in ("", ".", "..") or "\0" in part for part in parts)
-        require(inside, f"path escapes the folder of images: {quoted(name)}", UntrustedError)
+        require(inside, f"path escapes the folder of images: {quote(name)}", UntrustedError)
         return os.path.join(top, *parts)
 
     return path_of

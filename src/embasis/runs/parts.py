@@ -13,7 +13,7 @@ from torch import nn
 
 from embasis import config as settings
 from embasis.config import Config
-from embasis.data.class_labels import listed
+from embasis.data.class_labels import quote_names
 from embasis.data.standardise import Standardiser
 from embasis.engine.calibration import refuse_unheld
 from embasis.engine.holdout import training_part
@@ -122,7 +122,7 @@ def warn_of_loss(problem: Problem) -> None:
     names = [str(column) if problem.columns is None else problem.columns[column] for column in fine.columns.tolist()]
     what = f"float32 loses the differences of {len(names)} of the columns, which are small beside their size"
     cure = "leave standardise out, or subtract a number near their size from them"
-    warnings.warn(EmbasisWarning(f"standardise = none: {what}: {listed(names)}; {cure}"), stacklevel=3)
+    warnings.warn(EmbasisWarning(f"standardise = none: {what}: {quote_names(names)}; {cure}"), stacklevel=3)
 
 
 def make_method_and_plan(

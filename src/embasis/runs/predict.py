@@ -24,7 +24,7 @@ from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.engine.calibration import read_calibration
 from embasis.engine.labels import LabelBatch
 from embasis.engine.state import TrainState
-from embasis.errors import ConfigError, InputDataError, quoted, require
+from embasis.errors import ConfigError, InputDataError, quote, require
 from embasis.functional.temperature import least_confidence
 from embasis.inputs.base import InputKind, PictureSource, RowSource, SourceOptions
 from embasis.inputs.map_inputs import unread_pictures
@@ -90,7 +90,7 @@ class PredictOptions:
     def __post_init__(self) -> None:
         if self.precision is not None:
             check_precision(self.precision)
-        rule = f"sort must be one of {', '.join(SORT_ORDERS)}, got {quoted(self.sort)}"
+        rule = f"sort must be one of {', '.join(SORT_ORDERS)}, got {quote(self.sort)}"
         require(self.sort is None or self.sort in SORT_ORDERS, rule, ConfigError)
         check_scales(self.scales)
 
@@ -175,10 +175,10 @@ def check_output(output: str, options: PredictOptions, kind: InputKind) -> None:
     is_table = is_table_path(output)
     if kind.has_maps:
         require(options.sort is None, "--sort is for tables; maps.csv has mean_variance to sort by", ConfigError)
-        rule = f"the run has label maps: output must be a folder for them, got {quoted(output)}"
+        rule = f"the run has label maps: output must be a folder for them, got {quote(output)}"
         require(not is_table, rule, ConfigError)
         return
-    require(is_table, f"output must end in .csv or .parquet, got {quoted(output)}", ConfigError)
+    require(is_table, f"output must end in .csv or .parquet, got {quote(output)}", ConfigError)
     one = options.scales == (1.0,) and not options.flip
     require(one, "--scales and --flip are for runs with label maps", ConfigError)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from embasis.engine.calibration import drop_reference
 from embasis.engine.state import TrainState
-from embasis.errors import ConfigError, InputDataError, quoted, require
+from embasis.errors import ConfigError, InputDataError, quote, require
 from embasis.types import Plan, PseudoLabels
 
 FREE = ("save_seconds", "data.")
@@ -34,7 +34,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             changes |= differences(before, after, f"{prefix}{key}.")
         elif before != after and not (key not in old and NEWER.get(f"{prefix}{key}") == after):
-            changes[f"{prefix}{key}"] = f"{quoted(before, 500)} → {quoted(after, 500)}"
+            changes[f"{prefix}{key}"] = f"{quote(before, 500)} → {quote(after, 500)}"
     return changes
 
 

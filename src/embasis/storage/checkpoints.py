@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from embasis.errors import CorruptError, EmbasisWarning, IncompatibleError, UntrustedError, quoted, require
+from embasis.errors import CorruptError, EmbasisWarning, IncompatibleError, UntrustedError, quote, require
 from embasis.storage.atomic import encode_json, hash_file, parse_json, read_bytes, refuse_link
 from embasis.storage.tables import parse_stored_table
 
@@ -177,7 +177,7 @@ def _read_contents(home: Path, files: Mapping[str, Any]) -> dict[str, bytes]:
     """The bytes of a generation's two files, if they are those that its manifest names."""
     malformed, data = f"{home / MANIFEST} is malformed", dict[str, bytes]()
     for name, seal in files.items():
-        require(re.fullmatch(r"\w[\w.-]*", name), f"path escapes run folder: {quoted(name)}", UntrustedError)
+        require(re.fullmatch(r"\w[\w.-]*", name), f"path escapes run folder: {quote(name)}", UntrustedError)
         size: Any = seal.get("bytes") if type(seal) is dict else None
         require(type(size) is int and name in (TENSORS, FACTS), malformed, CorruptError)
         data[name] = read_bytes(home / name, range(size, size + 1))

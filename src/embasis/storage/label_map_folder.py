@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from embasis.errors import CheckpointError, ConfigError, CorruptError, UntrustedError, quoted, require
+from embasis.errors import CheckpointError, ConfigError, CorruptError, UntrustedError, quote, require
 from embasis.storage import atomic
 from embasis.storage.atomic import (
     TEMP_NAME,
@@ -146,7 +146,7 @@ class LabelMapFolder:
 
     def write(self, name: str, labels: Tensor, confidence: Tensor, variance: Tensor, trusted: Tensor) -> None:
         """The maps of one picture, uint8 (H, W) each, scaled as MAP_SCALES says; `name` is one of `make_map_names`."""
-        require(is_map_path(name), f"path escapes the folder of maps: {quoted(name)}", UntrustedError)
+        require(is_map_path(name), f"path escapes the folder of maps: {quote(name)}", UntrustedError)
         shapes = [tuple(values.shape) for values in (labels, confidence, variance, trusted)]
         require(len({*shapes}) == 1, f"maps of {name}: sizes differ: {shapes}")
         contents = (
@@ -253,7 +253,7 @@ class StoredMaps:
 
     def map(self, kind: str, name: str) -> bytes:
         """The bytes of one map; `name` is what the folder's table calls its file."""
-        require(is_map_path(name), f"path escapes the folder of maps: {quoted(name)}", UntrustedError)
+        require(is_map_path(name), f"path escapes the folder of maps: {quote(name)}", UntrustedError)
         for folder in (self.home / kind / name).relative_to(self.home).parents:
             refuse_link(self.home / folder)
         return self.read(f"{kind}/{name}")

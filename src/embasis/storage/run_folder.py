@@ -20,7 +20,7 @@ from embasis.errors import (
     ResourceError,
     RunLockedError,
     UntrustedError,
-    quoted,
+    quote,
     require,
 )
 from embasis.storage import atomic
@@ -218,7 +218,7 @@ class RunFolder:
         for name, tensor in tensors.items():
             bad = int((~torch.isfinite(tensor)).sum())
             values = "value" if bad == 1 else "values"
-            message = f"tensor {quoted(name)} holds {bad} non-finite {values}{self.describe_kept('')}"
+            message = f"tensor {quote(name)} holds {bad} non-finite {values}{self.describe_kept('')}"
             require(not bad, message, NumericalError)
         copies = {k: v.detach().cpu().clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
         return bytes(save(copies))
@@ -289,10 +289,10 @@ class RunFolder:
         target, parts = self.path / name, Path(name).parts
         links = any(self.path.joinpath(*parts[:n]).is_symlink() for n in range(1, len(parts)))
         inside = parts and not Path(name).is_absolute() and ".." not in parts and "\0" not in name and not links
-        require(inside, f"path escapes run folder: {quoted(name)}", UntrustedError)
+        require(inside, f"path escapes run folder: {quote(name)}", UntrustedError)
         reserved = parts[0] in ("HEAD", "lock", "generations", LOG_NAME, SITES_FOLDER)
         reserved = reserved or any(map(TEMP_NAME.fullmatch, parts))
-        require(not reserved, f"path is reserved in a run folder: {quoted(name)}", UntrustedError)
+        require(not reserved, f"path is reserved in a run folder: {quote(name)}", UntrustedError)
         with explain_write_errors(target, self.describe_kept()):
             atomic.disk.make(target.parent, self.path)
             atomic.disk.put(target, data)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from embasis.errors import ConfigError, CorruptError, quoted, require
+from embasis.errors import ConfigError, CorruptError, quote, require
 from embasis.storage.atomic import encode_text, read_bytes
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _format_csv_cell(value: object) -> str:
 
 def encode_table(columns: Mapping[str, Column], suffix: str) -> bytes:
     """A table as the bytes of a `.csv` or `.parquet` file; the same columns give the same bytes."""
-    require(suffix in (".csv", ".parquet"), f"output must end in .csv or .parquet, got {quoted(suffix)}", ConfigError)
+    require(suffix in (".csv", ".parquet"), f"output must end in .csv or .parquet, got {quote(suffix)}", ConfigError)
     numeric = {
         name for name, column in columns.items() if getattr(getattr(column, "dtype", None), "kind", "O") in "biuf"
     }
@@ -69,7 +69,7 @@ def read_stored_table(path: Path | str) -> dict[str, list[Any]]:
 def parse_stored_table(data: bytes, path: Path | str) -> dict[str, list[Any]]:
     """The same of bytes that were read from that path."""
     suffix = Path(path).suffix
-    require(suffix in (".csv", ".parquet"), f"a table must end in .csv or .parquet, got {quoted(suffix)}", ConfigError)
+    require(suffix in (".csv", ".parquet"), f"a table must end in .csv or .parquet, got {quote(suffix)}", ConfigError)
     try:
         if suffix == ".csv":
             *rows, rest = csv.reader(io.StringIO(data.decode() + "end", newline=""), strict=True)

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from embasis.errors import quoted, require
+from embasis.errors import quote, require
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +105,7 @@ class ClassTable:
         require(len(self.ids) == count, f"classes: {count} names, but ids of {len(self.ids)}")
         require(not self.colours or len(self.colours) == count, f"classes: {count} names, {len(self.colours)} colours")
         known = ("ids", "colours", "first")
-        require(self.coded in known, f"classes: coded must be one of {', '.join(known)}, got {quoted(self.coded)}")
+        require(self.coded in known, f"classes: coded must be one of {', '.join(known)}, got {quote(self.coded)}")
         require(self.coded != "colours" or bool(self.colours), "classes: colour-coded maps need the colours of classes")
 
     @property

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any
 
-from embasis.errors import CorruptError, known, require, visible
+from embasis.errors import CorruptError, join_names, require, reveal
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _from_json(kind: Any, value: Any, where: str) -> Any:
         return tuple(_from_json(part, item, f"{where}[{i}]") for i, (part, item) in pairs)
     if origin is not None:  # Mapping[str, float]
         require(isinstance(value, Mapping), f"{where} must be an object, got {_brief(value)}", CorruptError)
-        return {str(key): _from_json(arguments[1], item, f"{where}.{visible(str(key))}") for key, item in value.items()}
+        return {str(key): _from_json(arguments[1], item, f"{where}.{reveal(str(key))}") for key, item in value.items()}
     return _scalar_from_json(kind, value, where)
 
 
@@ -149,9 +149,9 @@ def _dataclass_from_json(kind: Any, value: Any, where: str) -> Any:
     kinds = {part.name: typing.get_type_hints(kind)[part.name] for part in fields(kind)}
     since = {part.name for part in fields(kind) if part.default is not MISSING or part.default_factory is not MISSING}
     missing = [name for name in kinds if name not in value and name not in since]
-    unknown = [visible(str(name)) for name in value if name not in kinds]
-    require(not missing, f"{where} lacks the keys {known(missing)}", CorruptError)
-    require(not unknown, f"{where} has unknown keys {known(unknown)}; known: {known(kinds)}", CorruptError)
+    unknown = [reveal(str(name)) for name in value if name not in kinds]
+    require(not missing, f"{where} lacks the keys {join_names(missing)}", CorruptError)
+    require(not unknown, f"{where} has unknown keys {join_names(unknown)}; known: {join_names(kinds)}", CorruptError)
     given = {name: part for name, part in kinds.items() if name in value}
     return kind(**{name: _from_json(part, value[name], f"{where}.{name}") for name, part in given.items()})
 

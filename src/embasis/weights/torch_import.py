@@ -22,7 +22,7 @@ import zlib
 from importlib.metadata import version
 from pathlib import Path
 
-from embasis.errors import ConfigError, CorruptError, ResourceError, UntrustedError, quoted, require
+from embasis.errors import ConfigError, CorruptError, ResourceError, UntrustedError, quote, require
 from embasis.resources import MORE_THREADS
 
 TORCH_SUFFIXES = (".bin", ".pt", ".pth")
@@ -143,7 +143,7 @@ def refuse_names(path: str, stream: io.BytesIO) -> None:
             made = str(argument) if code.name == "GLOBAL" else code.name if code.name in REFUSED_OPCODES else ""
             safe = not made or made in ALLOWED_NAMES
             name = made.replace(" ", ".")
-            require(safe, f"{path} names {quoted(name)}; only tensors are imported, nothing is run", UntrustedError)
+            require(safe, f"{path} names {quote(name)}; only tensors are imported, nothing is run", UntrustedError)
     except (ValueError, EOFError, IndexError, OverflowError, MemoryError, RecursionError) as error:
         raise CorruptError(f"{path}: its pickle of {rest:,} bytes cannot be read: {error}") from error
 

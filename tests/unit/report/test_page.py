@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from embasis.benchmark.scores import SCORE_COLUMNS, Stat, averaging_note, summarise_runs
 from embasis.benchmark.tables import comparison_page, csv_table, latex_table, markdown_table, text_table
-from embasis.errors import CorruptError, InputDataError, visible
+from embasis.errors import CorruptError, InputDataError, reveal
 from embasis.report.charts import LineChart, Series, draw_lines
 from embasis.report.class_charts import balance_panel
 from embasis.report.page import run_page
@@ -89,8 +89,8 @@ def test_a_damaged_record_is_refused_with_its_place(change, sentence: str) -> No
 
 
 def test_invisible_characters_become_visible_and_joiners_stay() -> None:
-    assert visible("a\x1b[1m\u202eb\n") == "a\\x1b[1m\\u202eb\\n"
-    assert visible("می\u200cخواهم 👩\u200d🚀 ü") == "می\u200cخواهم 👩\u200d🚀 ü"
+    assert reveal("a\x1b[1m\u202eb\n") == "a\\x1b[1m\\u202eb\\n"
+    assert reveal("می\u200cخواهم 👩\u200d🚀 ü") == "می\u200cخواهم 👩\u200d🚀 ü"
 
 
 # tables

@@ -46,7 +46,7 @@ from embasis.data.images.files import Scan, describe_other_kinds, escape_name, r
 from embasis.data.images.folders import ImageOptions, describe_repeats, require_budget, top_folder
 from embasis.data.images.samples import ImageSide, build_image_problem
 from embasis.data.images.scan import has_members, iter_tar_members, scan_folder, scan_tar
-from embasis.errors import ConfigError, InputDataError, known, lookup, quoted, require
+from embasis.errors import ConfigError, InputDataError, join_names, lookup, quote, require
 from embasis.types import Arrays, LabelSchema, PathLike, Problem, RejectedFile
 
 FeatureArray = NDArray[np.float32]
@@ -93,7 +93,7 @@ def require_domains(name: str, domains: Mapping[str, object], source: str, targe
     """Source and target are two different domains of the set."""
     for domain in (source, target):
         lookup(domains, domain, f"domain of {name}")
-    require(source != target, f"{name}: source and target must differ, got {quoted(source)} twice", ConfigError)
+    require(source != target, f"{name}: source and target must differ, got {quote(source)} twice", ConfigError)
 
 
 def find_data_folder(root: PathLike | None) -> Path:
@@ -185,8 +185,8 @@ def _domain_side(kind: ImageSet, root: Path, domain: str) -> ImageSide:
     side = ImageSide(scan).without(loose, "scan")
     side = replace(side, labels=tuple(top_folder(file) for file in side.scan.files))
     here, there = side.named.classes, set(kind.classes)
-    extra = f"; not of the set: {known(here - there)}" if here - there else ""
-    lacking = f"; missing: {known(there - here)}" if there - here else ""
+    extra = f"; not of the set: {join_names(here - there)}" if here - there else ""
+    lacking = f"; missing: {join_names(there - here)}" if there - here else ""
     text = f"{kind.name}: {domain} in {place} must have the {len(there)} classes of the set"
     require(here == there, f"{text}{lacking}{extra}")
     return side
@@ -233,7 +233,7 @@ def _keep_listed(scan: Scan, place: Path, domain: str) -> Scan:
 
 
 def _parse_visda_list(text: bytes, what: str) -> set[str]:
-    """The listed paths; each number must be that of the class in the path."""
+    """The quote_names paths; each number must be that of the class in the path."""
     names = set()
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
@@ -241,7 +241,7 @@ def _parse_visda_list(text: bytes, what: str) -> set[str]:
             name = escape_name(path.strip())
             is_intact = mark.isdigit() and name.partition("/")[0] in VISDA_CLASSES[int(mark) :][:1]
             rule = "must be <class>/<file> and the number of the class"
-            require(is_intact, f"{what}: line {number} {rule}, got {quoted(escape_name(line[:200]))}")
+            require(is_intact, f"{what}: line {number} {rule}, got {quote(escape_name(line[:200]))}")
             names.add(name)
     require(names, f"{what}: no lines")
     return names

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from embasis.data.class_labels import listed
+from embasis.data.class_labels import quote_names
 from embasis.data.datasets.domain_sets import find_data_folder
 from embasis.data.images.files import Scan, printable_path
 from embasis.data.images.folders import ImageOptions, describe_repeats, require_budget, top_folder
@@ -291,6 +291,6 @@ def _describe_street_side(name: str, kind: StreetSet, split: str, side: ImageSid
         yield f"{name}: {count_noun(pictures, 'picture')} here, {published:,} as published"
     cities = {top_folder(file) for file in pictures} - set(kind.cities.get(split, ()))
     if kind.cities and cities:
-        yield f"{name}: cities that are not of this split: {listed(cities)}"
+        yield f"{name}: cities that are not of this split: {quote_names(cities)}"
     if text := describe_repeats(side):
         yield text

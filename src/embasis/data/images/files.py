@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from embasis.data.class_labels import listed
+from embasis.data.class_labels import quote_names
 from embasis.data.images.decode import oriented_size, read_orientation
 from embasis.data.images.header import SUFFIXES, UnreadableImage, read_header
 from embasis.errors import require
@@ -242,7 +242,7 @@ class Collector:
         notes = []
         if count := self.hidden.total():
             entries = "1 hidden or system entry is" if count == 1 else f"{count:,} hidden or system entries are"
-            notes.append(f"{entries} ignored: {listed(self.hidden)}")
+            notes.append(f"{entries} ignored: {quote_names(self.hidden)}")
         if self.others:
             notes.append(describe_other_kinds(self.others))
         if self.again:

@@ -14,14 +14,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
-from embasis.data.class_labels import NO_LABEL, describe_alike, group_alike, listed, sort_names
+from embasis.data.class_labels import NO_LABEL, describe_alike, group_alike, quote_names, sort_names
 from embasis.data.images.files import SMALL_SIDE, ImageFile, describe_first, printable_path
 from embasis.data.images.samples import SIDE_NAMES, ImageSide, build_image_problem
 from embasis.data.images.scan import scan_folder, scan_list
 from embasis.data.problem import require_classes, require_known, require_labels
 from embasis.data.tables.pair import Finding, collect_errors
 from embasis.data.workers.reader import Reader
-from embasis.errors import ConfigError, EmbasisWarning, quoted, require
+from embasis.errors import ConfigError, EmbasisWarning, quote, require
 from embasis.types import PathLike, Preparation, Problem, RejectedFile
 
 ALWAYS_TOLERATED = 10
@@ -165,7 +165,7 @@ def _scan_labelled(path: PathLike, label: str, options: ImageOptions) -> ImageSi
     """A side that must be labelled, by class folders or by a list's column of labels."""
     side = _scan_side(path, label, options)
     if not side.is_folder:
-        text = f"{side.name}: no label column {quoted(label)}; a list of labelled images needs one"
+        text = f"{side.name}: no label column {quote(label)}; a list of labelled images needs one"
         require(side.labels is not None, text)
         return side
     loose = {file.name: "lies in no class folder" for file in side.scan.files if "/" not in file.name}
@@ -199,7 +199,7 @@ def _require_filled(side: ImageSide, options: ImageOptions) -> tuple[str, ...]:
     empty = (set(side.scan.folders) if side.is_folder else set()) - set(side.labels or ())
     if not empty:
         return ()
-    text = f"{side.name}: class folders without a readable image: {listed(empty)}"
+    text = f"{side.name}: class folders without a readable image: {quote_names(empty)}"
     require(options.allow_empty_class, f"{text}; remove them, or data.allow_empty_class=true leaves those classes out")
     return (f"{text}; these classes do not exist",)
 
@@ -298,9 +298,9 @@ def describe_hidden(side: ImageSide, classes: set[str]) -> list[str]:
     what = "sub-folders are named like classes" if side.is_folder else "has labels"
     notes = [f"{side.name}: {what}; used for scores only"]
     if extra := here - classes:
-        notes.append(f"{side.name}: not scored, no class of the labelled side: {listed(extra)}")
+        notes.append(f"{side.name}: not scored, no class of the labelled side: {quote_names(extra)}")
     if lacking := classes - here:
-        notes.append(f"{side.name}: classes without an image: {listed(lacking)}")
+        notes.append(f"{side.name}: classes without an image: {quote_names(lacking)}")
     return notes
 
 
@@ -317,9 +317,9 @@ def _match_test(side: ImageSide, names: list[str], options: ImageOptions) -> tup
         outside = {file.name: reason for file, label in marked if label in extra}
         require(len(outside) < len(side.scan.files), f"{side.name}: no image has a class of the labelled side")
         side = side.without(outside, "scan", "refused")
-        notes.append(f"{side.name}: left out, no class of the labelled side: {listed(extra)}")
+        notes.append(f"{side.name}: left out, no class of the labelled side: {quote_names(extra)}")
     if lacking:
-        notes.append(f"{side.name}: classes without a test image, their scores are n/a: {listed(lacking)}")
+        notes.append(f"{side.name}: classes without a test image, their scores are n/a: {quote_names(lacking)}")
     return side, notes
 
 
@@ -357,10 +357,10 @@ def report_files(side: ImageSide, role: str, more: Sequence[RejectedFile] = ()) 
 def _report_classes(side: ImageSide) -> list[Finding]:
     """How many images each class has, and which have hardly any, look the same or share files."""
     counts = Counter(label for label in side.labels or () if label)
-    text = ", ".join(f"{quoted(name)} {counts[name]:,}" for name in sort_names(counts))
+    text = ", ".join(f"{quote(name)} {counts[name]:,}" for name in sort_names(counts))
     findings = [Finding("note", f"{side.name}: {len(counts)} classes: {text}")]
     if few := [name for name in counts if counts[name] < 2]:
-        findings.append(Finding("warning", f"{side.name}: classes with under 2 images: {listed(few)}"))
+        findings.append(Finding("warning", f"{side.name}: classes with under 2 images: {quote_names(few)}"))
     texts = (describe_alike(side.name, counts), _describe_conflicts(side))
     return findings + [Finding("warning", text) for text in texts if text]
 
@@ -375,7 +375,7 @@ def _report_both(first: ImageSide, second: ImageSide) -> list[Finding]:
     both = describe_alike(f"{first.name} and {second.name}", names, second.named.classes)
     findings += [Finding("warning", both)] if both else []
     counts = Counter(label for label in second.labels if label in names)
-    text = ", ".join(f"{quoted(name)} {counts[name]:,}" for name in sort_names(names))
+    text = ", ".join(f"{quote(name)} {counts[name]:,}" for name in sort_names(names))
     return [*findings, Finding("note", f"{second.name}: {text}")]
 
 
@@ -384,11 +384,13 @@ def _report_unmatched_folders(side: ImageSide, classes: set[str]) -> list[Findin
     folders = side.scan.folders
     if not side.is_folder or not folders or any("/" not in file.name for file in side.scan.files):
         return []
-    text = f"{side.name}: sub-folders are named like no class of the labelled side, so are no labels: {listed(folders)}"
+    text = "sub-folders are named like no class of the labelled side, so are no labels"
+    text = f"{side.name}: {text}: {quote_names(folders)}"
     case = {name.casefold() for name in folders} & {name.casefold() for name in classes}
     matters = "upper and lower case matter" if case else "the Unicode form of letters matters"
-    is_doubtful = bool(case or group_alike(classes, folders))
-    return [Finding("warning" if is_doubtful else "note", text + (f"; {matters}" if is_doubtful else ""))]
+    return [
+        Finding("warning", f"{text}; {matters}") if case or group_alike(classes, folders) else Finding("note", text)
+    ]
 
 
 def strip_folders(problem: Problem, *paths: PathLike | None) -> Problem:

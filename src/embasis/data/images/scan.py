@@ -20,7 +20,7 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from embasis.data.class_labels import decode_text, label_names, listed
+from embasis.data.class_labels import decode_text, label_names, quote_names
 from embasis.data.images.files import (
     IS_LINK,
     LEADS_NOWHERE,
@@ -223,7 +223,7 @@ def scan_list(path: PathLike, *, label: str = "label", follow_links: bool = Fals
     try:
         require(path.stat().st_size > 0, f"{path}: the file is empty")
         columns = _list_columns(path)
-        require(PATH_COLUMN in columns, f"{path}: no column {PATH_COLUMN!r}; columns: {listed(columns)}")
+        require(PATH_COLUMN in columns, f"{path}: no column {PATH_COLUMN!r}; columns: {quote_names(columns)}")
         require_different(columns, path)
         collector, labels = _collect_listed(path, label, follow_links)
     except ResourceError:  # is an OSError, too
@@ -243,7 +243,7 @@ def resolve_list(path: PathLike) -> dict[str, str]:
     path = Path(path)
     try:
         columns = _list_columns(path)
-        require(PATH_COLUMN in columns, f"{path}: no column {PATH_COLUMN!r}; columns: {listed(columns)}")
+        require(PATH_COLUMN in columns, f"{path}: no column {PATH_COLUMN!r}; columns: {quote_names(columns)}")
         return {written: _resolve_path(path, written) for _, written, _ in _list_rows(path, "") if written}
     except OSError as error:
         raise InputDataError(f"{path}: cannot be read: {error.strerror or error}") from error

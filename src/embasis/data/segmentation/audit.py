@@ -30,7 +30,7 @@ from embasis.data.segmentation.pairs import (
     turned_map_size,
 )
 from embasis.data.tables.pair import Finding
-from embasis.errors import quoted
+from embasis.errors import quote
 from embasis.types import ClassTable, RejectedFile
 
 NO_PIXEL = "its label map has no labelled pixel"
@@ -63,7 +63,7 @@ class Audit:
         """How many pixels each class has."""
         total = self.counts.sum(0).tolist()
         pixels = zip(self.table.names, total, strict=True)
-        parts = ", ".join(f"{quoted(name)} {format_pixels(count)}" for name, count in pixels)
+        parts = ", ".join(f"{quote(name)} {format_pixels(count)}" for name, count in pixels)
         return f"{self.side.name}: {len(total)} classes: {parts}"
 
 

@@ -30,14 +30,14 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from embasis.data.class_labels import listed
+from embasis.data.class_labels import quote_names
 from embasis.data.images.files import printable_path
 from embasis.data.segmentation import labels
 from embasis.data.segmentation.labels import BadMap, MapContents
 from embasis.data.segmentation.pairs import CLASS_FILE, MapSide
 from embasis.data.segmentation.png import PALETTE, RGB, RGBA, Png, read_png_palette
 from embasis.data.tables.formats import read_text
-from embasis.errors import InputDataError, quoted, require
+from embasis.errors import InputDataError, quote, require
 from embasis.types import ClassTable, PathLike
 
 LARGEST_ID = 65535
@@ -96,9 +96,9 @@ class ClassFile:
 
     def _require_all(self, values: Sequence[object], what: str, how: str, write: str) -> None:
         lacking = [name for name, value in zip(self.names, values, strict=True) if value in (None, ())]
-        has = f"class {quoted(lacking[0])} has" if len(lacking) == 1 else f"{len(lacking)} classes have"
+        has = f"class {quote(lacking[0])} has" if len(lacking) == 1 else f"{len(lacking)} classes have"
         text = f"{printable_path(self.path)}: {has} no {what}, but the label maps are {how}"
-        first = "" if len(lacking) == 1 else f"; they are {listed(lacking)}"
+        first = "" if len(lacking) == 1 else f"; they are {quote_names(lacking)}"
         require(not lacking, f"{text}; write {write}{first}")
 
 
@@ -156,7 +156,7 @@ def _check_content(path: str, file: _ClassFileContent) -> ClassFile:
 
 
 def _parse_ids(entry: _ClassEntry) -> tuple[int, ...]:
-    who = f"class {quoted(entry.name)}"
+    who = f"class {quote(entry.name)}"
     require(entry.id is None or entry.ids is None, f"{who} has id and ids; write one of them")
     require(entry.ids is None or entry.ids, f"{who} has no number in ids")
     numbers = tuple(entry.ids or (() if entry.id is None else (entry.id,)))
@@ -167,7 +167,7 @@ def _parse_ids(entry: _ClassEntry) -> tuple[int, ...]:
 
 
 def _parse_colour(value: str | list[int]) -> Colour:
-    rule = f'colours are written "#rrggbb" or [r, g, b] with numbers in 0..255, got {quoted(value)}'
+    rule = f'colours are written "#rrggbb" or [r, g, b] with numbers in 0..255, got {quote(value)}'
     if isinstance(value, str):
         require(_COLOUR.fullmatch(value), rule)
         return unpack_colour(int(value[1:], 16))
@@ -304,8 +304,8 @@ def match_classes(table: ClassTable, own: SideClasses) -> SideClasses:
 
 def describe_difference(extra: tuple[str, ...], lacking: tuple[str, ...]) -> str:
     """Both differences of two class sets, for a sentence."""
-    parts = [f"classes that the labelled side lacks: {listed(extra)}"] if extra else []
-    parts += [f"classes only on the labelled side: {listed(lacking)}"] if lacking else []
+    parts = [f"classes that the labelled side lacks: {quote_names(extra)}"] if extra else []
+    parts += [f"classes only on the labelled side: {quote_names(lacking)}"] if lacking else []
     return "; ".join(parts)
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import torch
 
-from embasis.data.class_labels import listed
+from embasis.data.class_labels import quote_names
 from embasis.data.corrections import rename_taken, require_known_ids, require_rest
 from embasis.data.images.files import ImageFile, Scan, describe_first, printable_path
 from embasis.data.images.folders import ImageOptions
@@ -21,7 +21,7 @@ from embasis.data.images.scan import scan_folder
 from embasis.data.segmentation.audit import Audit, audit_side
 from embasis.data.segmentation.classes import find_class_file, read_first_header
 from embasis.data.segmentation.pairs import CLASS_FILE, LABELS, MapSide, orient_maps, stem
-from embasis.errors import InputDataError, quoted, require
+from embasis.errors import InputDataError, quote, require
 from embasis.types import ClassTable, PathLike
 
 
@@ -52,12 +52,12 @@ def _match_maps(side: MapSide, maps: Scan, where: str) -> dict[str, ImageFile]:
         mark = stem(map_.name)
         meant = [mark] if mark in names else stems.get(mark, [])
         whole = f"give it the whole name, as {''.join(meant[:1])}.png"
-        require(len(meant) < 2, f"{where}: {map_.name} may belong to {listed(meant)}; {whole}")
+        require(len(meant) < 2, f"{where}: {map_.name} may belong to {quote_names(meant)}; {whole}")
         if not meant:
             strays.append(map_.name)
             continue
         first = pairs.setdefault(meant[0], map_)
-        require(first is map_, f"{where}: two label maps of one picture: {quoted(first.name)} and {quoted(map_.name)}")
+        require(first is map_, f"{where}: two label maps of one picture: {quote(first.name)} and {quote(map_.name)}")
     require_known_ids(strays, where, side.name)
     return pairs
 
@@ -76,7 +76,7 @@ def audit_corrected(moved: MapSide, table: ClassTable) -> Audit:
     rejected = audit.side.pictures.scan.rejected
     require(not rejected, f"{moved.name}: a label map cannot be read: {describe_first(rejected)}")
     empty = [item.name for item in audit.side.unlabelled]
-    require(not empty, f"{moved.name}: label maps without a labelled pixel: {listed(empty)}")
+    require(not empty, f"{moved.name}: label maps without a labelled pixel: {quote_names(empty)}")
     return audit
 
 

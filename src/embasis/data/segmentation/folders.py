@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from embasis.data.class_labels import describe_alike, listed
+from embasis.data.class_labels import describe_alike, quote_names
 from embasis.data.corrections import describe_move
 from embasis.data.images.files import Scan, printable_path
 from embasis.data.images.folders import (
@@ -201,13 +201,13 @@ def audit_sides(
 def _check_labelled_classes(audit: Audit, options: ImageOptions, findings: list[Finding]) -> list[Finding]:
     """Enough classes, each with a pixel."""
     name, lacking = audit.side.name, audit.lacking
-    text = f"{name}: classes without a labelled pixel: {listed(lacking)}"
+    text = f"{name}: classes without a labelled pixel: {quote_names(lacking)}"
     if not audit.counts.any() and any(finding.level == "error" for finding in audit.findings):
         return []  # what is wrong with all of them is among the findings
     with collect_errors(findings):
         require(audit.counts.any(), f"{name}: {UNUSABLE}")
         here = [label for label in audit.table.names if label not in lacking]
-        require(len(here) >= 2, f"{name}: pixels of at least 2 classes are needed, got 1 class: {listed(here)}")
+        require(len(here) >= 2, f"{name}: pixels of at least 2 classes are needed, got 1 class: {quote_names(here)}")
         hint = f"remove them from {CLASS_FILE}, or data.allow_missing_class=true goes on without them"
         require(not lacking or options.allow_missing_class, f"{text}; {hint}")
     return [Finding("note", f"{text}; their scores are n/a")] if lacking and options.allow_missing_class else []
@@ -226,12 +226,12 @@ def _audit_unlabelled(side: MapSide, like: SideClasses, findings: list[Finding])
     audit = audit_side(side, own.contents, own.table, required=False)
     findings += audit.findings
     if own.extra:
-        text = f"{side.name}: not scored, no class of the labelled side: {listed(own.extra)}"
+        text = f"{side.name}: not scored, no class of the labelled side: {quote_names(own.extra)}"
         findings.append(Finding("warning", text))
         both = describe_alike(f"the labelled side and {side.name}", like.table.names, own.extra)
         findings += [Finding("warning", both)] if both else []
     if audit.lacking:
-        findings.append(Finding("note", f"{side.name}: classes without a pixel: {listed(audit.lacking)}"))
+        findings.append(Finding("note", f"{side.name}: classes without a pixel: {quote_names(audit.lacking)}"))
     return audit
 
 
@@ -246,7 +246,7 @@ def _audit_test(side: MapSide, like: SideClasses, options: ImageOptions, finding
         allowed = options.allow_missing_class
         findings.append(Finding("warning", f"{text}; left out") if allowed else Finding("error", f"{text}; {hint}"))
     if audit.lacking and audit.counts.any():
-        text = f"{side.name}: classes without a test pixel, their scores are n/a: {listed(audit.lacking)}"
+        text = f"{side.name}: classes without a test pixel, their scores are n/a: {quote_names(audit.lacking)}"
         findings.append(Finding("note", text))
     require(audit.counts.any() or audit.findings, f"{side.name}: {UNUSABLE}")
     return audit
@@ -309,7 +309,9 @@ def make_map_problem(labelled: PairedSide, unlabelled: PairedSide, test: PairedS
     for role, audit in audits.items():
         notes += [finding.text for finding in audit.findings]
         if audit.lacking and role != "unlabelled":
-            notes.append(f"{role}: classes without a labelled pixel, their scores are n/a: {listed(audit.lacking)}")
+            notes.append(
+                f"{role}: classes without a labelled pixel, their scores are n/a: {quote_names(audit.lacking)}"
+            )
     problem = _assemble_problem(audits, notes)
     rejected = [replace(item, side=role) for role, side in sides.items() for item in side.rejected]
     return replace(problem, rejected=(*rejected, *problem.rejected), files_seen=None)

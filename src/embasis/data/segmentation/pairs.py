@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from embasis.data.class_labels import listed
+from embasis.data.class_labels import quote_names
 from embasis.data.images.decode import is_swapped
 from embasis.data.images.files import (
     ImageFile,
@@ -242,7 +242,7 @@ def _describe_unread(top: str) -> list[str]:
             if not is_hidden(entry.name) and (is_folder(entry) or lower_suffix(entry.name) in SUFFIXES)
         ]
     others = [printable_path(name) for name in names if name not in (f"{IMAGES}/", f"{LABELS}/")]
-    return [f"{printable_path(top)}: beside images/ and labels/, not read: {listed(others)}"] if others else []
+    return [f"{printable_path(top)}: beside images/ and labels/, not read: {quote_names(others)}"] if others else []
 
 
 def is_map_folder(path: PathLike) -> bool:

@@ -36,8 +36,8 @@ from typing import IO, Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from embasis.data.class_labels import WRITE_UTF8, listed
-from embasis.errors import InputDataError, quoted, require, shortened
+from embasis.data.class_labels import WRITE_UTF8, quote_names
+from embasis.errors import InputDataError, quote, require, shorten
 from embasis.resources import require_memory
 
 LARGEST_TEXT = 2**20
@@ -77,7 +77,7 @@ def read_array(stream: IO[bytes], size: int, what: str, largest: int) -> NDArray
         is_plain = isinstance(descr, str) and "O" not in descr
         require(is_plain or "O" not in str(descr), f"{what}: holds Python objects (a pickle); only plain {READABLE}")
         is_known = is_plain and re.fullmatch(r"[<>|=]?[biufcSU]\d+", descr)
-        require(is_known, f"{what}: only {READABLE}, got dtype {quoted(descr)}")
+        require(is_known, f"{what}: only {READABLE}, got dtype {quote(descr)}")
         dtype = np.dtype(descr)
     except InputDataError:
         raise
@@ -98,17 +98,17 @@ def _array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, Any]:
     """Shape, column order and type. Our own reader: numpy's takes headers of Python 2 too, by way of a tokenizer."""
     magic, version = stream.read(6), tuple(stream.read(2))
     if magic != b"\x93NUMPY" or version not in ((1, 0), (2, 0)):
-        raise ValueError(f"it begins with {quoted(magic)}, version {version}")
+        raise ValueError(f"it begins with {quote(magic)}, version {version}")
     (length,) = struct.unpack("<H", stream.read(2)) if version == (1, 0) else struct.unpack("<I", stream.read(4))
     if length > LONGEST_NPY_HEADER:
         raise ValueError(f"its header has {length} bytes, at most {LONGEST_NPY_HEADER} are read")
     header = ast.literal_eval(stream.read(length).decode("latin-1").strip())
     shape = header["shape"]
     if not isinstance(shape, tuple) or not all(type(count) is int for count in shape):
-        raise ValueError(f"its shape is {quoted(shape)}")
+        raise ValueError(f"its shape is {quote(shape)}")
     fortran = header["fortran_order"]
     if not isinstance(fortran, bool):
-        raise ValueError(f"its fortran_order is {quoted(fortran)}, it must be True or False")
+        raise ValueError(f"its fortran_order is {quote(fortran)}, it must be True or False")
     return shape, fortran, header["descr"]
 
 
@@ -129,7 +129,7 @@ class ArrayPack:
         """The array of this name; KeyError if there is none."""
         entry = self.archive.getinfo(f"{name}.npy")
         with self.archive.open(entry) as stream:
-            return read_array(stream, entry.file_size, f"{self.path}: array {quoted(name)}", self.largest)
+            return read_array(stream, entry.file_size, f"{self.path}: array {quote(name)}", self.largest)
 
 
 @contextmanager
@@ -140,7 +140,7 @@ def open_pack(path: Path, largest: int, fault: str = "not a readable .npz file")
             pack = ArrayPack(path, archive, largest)
             twice = {name for name, count in Counter(pack.names).items() if count > 1}
             hint = "write the file anew with one array under each name"
-            require(not twice, f"{path}: arrays must have different names, twice or more: {listed(twice)}; {hint}")
+            require(not twice, f"{path}: arrays must have different names, twice or more: {quote_names(twice)}; {hint}")
             size = sum(entry.file_size for entry in archive.infolist())
             require(size <= largest, f"{path}: takes {size} bytes unpacked, at most {largest} are read")
             yield pack
@@ -243,7 +243,7 @@ def open_parquet(path: Path, largest: int = LARGEST_TABLE) -> Iterator[ParquetTa
     except UnicodeDecodeError as error:
         raise InputDataError(f"{path}: a name in it is not UTF-8 text: {error}; {WRITE_UTF8}") from error
     except pa.ArrowException as error:
-        raise InputDataError(f"{path}: not a readable .parquet file: {shortened(str(error))}") from error
+        raise InputDataError(f"{path}: not a readable .parquet file: {shorten(str(error))}") from error
 
 
 def read_column_names(path: Path) -> list[str]:
@@ -257,7 +257,7 @@ def read_columns(path: Path, names: Sequence[str] | None = None) -> dict[str, li
     with open_parquet(path) as table:
         wanted = [name for name in table.types if name in table.flat] if names is None else list(names)
         for name in wanted:
-            rule = f"{path}: column {quoted(name)} must have one value a row"
+            rule = f"{path}: column {quote(name)} must have one value a row"
             require(name in table.flat, f"{rule}, got {table.types[name]}")
         columns = table.read(wanted)
         return {name: list_values(columns.column(name)) for name in wanted}

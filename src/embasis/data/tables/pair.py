@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from embasis.data.class_labels import describe_alike, listed, sort_names
+from embasis.data.class_labels import describe_alike, quote_names, sort_names
 from embasis.data.problem import Side, join_sides, require_classes, require_known, require_labels, require_shape
 from embasis.data.standardise import NOISE, NOISE_NARROW, all_columns, is_coarse, is_constant, measure_columns
 from embasis.data.tables.formats import LARGEST_TABLE
 from embasis.data.tables.read import TableData, narrow_table, read_raw, read_table
-from embasis.errors import EmbasisWarning, InputDataError, quoted, require
+from embasis.errors import EmbasisWarning, InputDataError, quote, require
 from embasis.types import Fine, PathLike, Problem, RejectedFile
 
 __all__ = ["LARGEST_TABLE", "Finding", "TableData", "check_pair", "load_pair", "order_columns", "read_table"]
@@ -99,7 +99,7 @@ def require_label_column(table: TableData, label: str) -> None:
     elif table.columns is None:
         hint = "no labels; store them as array y, label or labels"
     else:
-        hint = f"no label column {quoted(label)}; columns: {listed(table.columns)}"
+        hint = f"no label column {quote(label)}; columns: {quote_names(table.columns)}"
     require(table.labels is not None, f"{table.path}: {hint}")
 
 
@@ -127,8 +127,8 @@ def _column_places(table: TableData, columns: Sequence[str] | None, reference: P
     if table.columns is None or columns is None or table.columns == tuple(columns):
         return None
     here, there = set(table.columns), set(columns)
-    missing = f"; only in {reference}: {listed(there - here)}" if there - here else ""
-    extra = f"; only in {table.path}: {listed(here - there)}" if here - there else ""
+    missing = f"; only in {reference}: {quote_names(there - here)}" if there - here else ""
+    extra = f"; only in {table.path}: {quote_names(here - there)}" if here - there else ""
     require(here == there, f"feature columns differ{missing}{extra}")
     position = {name: number for number, name in enumerate(table.columns)}
     return [position[name] for name in columns]
@@ -231,10 +231,10 @@ def _check_class_sizes(side: Side, findings: list[Finding]) -> None:
         with collect_errors(findings):
             rule(side)
     counts = Counter(name for name in side.labels or [] if name)
-    text = ", ".join(f"{quoted(name)} {counts[name]}" for name in sort_names(counts))
+    text = ", ".join(f"{quote(name)} {counts[name]}" for name in sort_names(counts))
     findings.append(Finding("note", f"{side.name}: {len(counts)} classes: {text}"))
     if few := [name for name in counts if counts[name] < 2]:
-        findings.append(Finding("warning", f"{side.name}: classes with under 2 rows: {listed(few)}"))
+        findings.append(Finding("warning", f"{side.name}: classes with under 2 rows: {quote_names(few)}"))
     if text := describe_alike(side.name, counts):
         findings.append(Finding("warning", text))
 
@@ -248,7 +248,7 @@ def _check_hidden(hidden: Side, names: Side, findings: list[Finding]) -> None:
     text = f"{hidden.name}: {known} of {len(hidden.x)} rows have labels, used for evaluation only"
     findings.append(Finding("note", text))
     if absent := names.classes - hidden.classes:
-        findings.append(Finding("note", f"{hidden.name}: classes without a row: {listed(absent)}"))
+        findings.append(Finding("note", f"{hidden.name}: classes without a row: {quote_names(absent)}"))
     if text := describe_alike(f"{names.name} and {hidden.name}", names.classes, hidden.classes):
         findings.append(Finding("warning", text))
 
@@ -275,7 +275,7 @@ def _count_units(number: int, unit: str, one: str = "", more: str = "") -> str:
 
 
 def _column_names(numbers: NDArray[np.int64], columns: Sequence[str] | None) -> str:
-    return listed(str(number) if columns is None else columns[number] for number in numbers)
+    return quote_names(str(number) if columns is None else columns[number] for number in numbers)
 
 
 def _hash_rows(x: NDArray[Any], fine: Fine | None, columns: Collection[int]) -> list[bytes]:

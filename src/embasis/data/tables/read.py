@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embasis.data.class_labels import label_names, listed
+from embasis.data.class_labels import label_names, quote_names
 from embasis.data.problem import check_numbers, to_float32
 from embasis.data.standardise import find_fine_columns
 from embasis.data.tables.formats import (
@@ -35,7 +35,7 @@ from embasis.data.tables.formats import (
     read_csv_header,
     read_csv_rows,
 )
-from embasis.errors import InputDataError, ResourceError, quoted, require, shortened
+from embasis.errors import InputDataError, ResourceError, quote, require, shorten
 from embasis.types import Fine, PathLike
 
 FEATURE_KEYS, LABEL_KEYS, ID_KEYS = ("x", "X", "features", "data"), ("y", "label", "labels"), ("id", "ids")
@@ -80,7 +80,7 @@ def read_raw(path: PathLike, label: str = "label", id: str | None = None, *, lar
     kind = path.suffix.lower()
     try:
         require(stat.S_ISREG(mode := path.stat().st_mode), f"{path}: {_file_kind(mode)}; {EXPECTED_TABLE}")
-        require(kind in TABLE_READERS, f"{path}: unknown kind of file {quoted(kind)}; {EXPECTED_TABLE}")
+        require(kind in TABLE_READERS, f"{path}: unknown kind of file {quote(kind)}; {EXPECTED_TABLE}")
         require(path.stat().st_size > 0, f"{path}: the file is empty")
         table = TABLE_READERS[kind](path, label, id, largest)
     except ResourceError:  # is an OSError, too, and no fault of the file
@@ -126,9 +126,9 @@ def _read_npz(path: Path, label: str, id: str | None, largest: int) -> TableData
 def _read_one_of(pack: ArrayPack, keys: Sequence[str], what: str, needed: bool) -> NDArray[Any] | None:
     """The array that has one of these names; None if there is none and none is needed."""
     names = sorted(set(keys) & set(pack.names))
-    has = f"it has: {listed(pack.names)}"
+    has = f"it has: {quote_names(pack.names)}"
     require(names or not needed, f"{pack.path}: no array of {what} ({' or '.join(keys)}); {has}")
-    require(len(names) < 2, f"{pack.path}: {len(names)} arrays of {what}, one is needed: {listed(names)}")
+    require(len(names) < 2, f"{pack.path}: {len(names)} arrays of {what}, one is needed: {quote_names(names)}")
     return pack.read(names[0]) if names else None
 
 
@@ -150,10 +150,12 @@ def _read_csv(path: Path, label: str, id: str | None, largest: int) -> TableData
             parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
             convert_options=arrow_csv.ConvertOptions(column_types=types),
         )
-        require(table.column_names == names, f"{path}: header cannot be read; columns: {listed(table.column_names)}")
+        require(
+            table.column_names == names, f"{path}: header cannot be read; columns: {quote_names(table.column_names)}"
+        )
     except (pa.ArrowException, UnicodeDecodeError) as error:
         _raise_bad_record(path, names, features, id_column, set(arrow_csv.ConvertOptions().null_values))
-        raise InputDataError(f"{path}: not a readable .csv file: {shortened(str(error))}") from error
+        raise InputDataError(f"{path}: not a readable .csv file: {shorten(str(error))}") from error
     return _from_arrow(path, table, features, label if has_label else None, id_column)
 
 
@@ -172,7 +174,7 @@ def _raise_bad_record(
             except ValueError as error:
                 rule = "an integer" if kind is int else "a number"
                 raise InputDataError(
-                    f"{path}: line {line}, column {quoted(name)}: {quoted(cell)} is not {rule}"
+                    f"{path}: line {line}, column {quote(name)}: {quote(cell)} is not {rule}"
                 ) from error
 
 
@@ -180,7 +182,7 @@ def _read_parquet(path: Path, label: str, id: str | None, largest: int) -> Table
     with open_parquet(path, largest) as file:
         features, has_label, id_column = _column_roles(path, file.names, label, id)
         for name in features:
-            require(name in file.numeric, f"{path}: column {quoted(name)} must be numbers, got {file.types[name]}")
+            require(name in file.numeric, f"{path}: column {quote(name)} must be numbers, got {file.types[name]}")
         if has_label:
             require(label in file.flat, f"{path}: labels must be text or integers, got {file.types[label]}")
         if id_column is not None:
@@ -192,18 +194,18 @@ def _read_parquet(path: Path, label: str, id: str | None, largest: int) -> Table
 def require_different(names: Sequence[str], path: Path) -> None:
     """No two columns have one name."""
     twice = {name for name, count in Counter(names).items() if count > 1}
-    require(not twice, f"{path}: columns must have different names, twice or more: {listed(twice)}")
+    require(not twice, f"{path}: columns must have different names, twice or more: {quote_names(twice)}")
 
 
 def _column_roles(path: Path, names: list[str], label: str, id: str | None) -> tuple[list[str], bool, str | None]:
     """The feature columns, whether there is a label column, and the id column."""
     require_different(names, path)
     nameless = next((name for name in names if not name.strip() or name.startswith("__index_level_")), None)
-    require(nameless is None, f"{path}: column {quoted(nameless)} looks like a row index; write the table without it")
-    require(id is None or id in names, f"{path}: no id column {quoted(id)}; columns: {listed(names)}")
+    require(nameless is None, f"{path}: column {quote(nameless)} looks like a row index; write the table without it")
+    require(id is None or id in names, f"{path}: no id column {quote(id)}; columns: {quote_names(names)}")
     id = "id" if id is None and "id" in names else id
     features = [name for name in names if name not in (label, id)]
-    require(features, f"{path}: no feature columns; columns: {listed(names)}")
+    require(features, f"{path}: no feature columns; columns: {quote_names(names)}")
     return features, label in names, id
 
 

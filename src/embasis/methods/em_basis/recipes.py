@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from embasis.errors import ConfigError, quoted, require
+from embasis.errors import ConfigError, quote, require
 from embasis.methods.em_basis.fusion import Fusion
 from embasis.methods.em_basis.head import LinearHead
 from embasis.methods.em_basis.labeller import EMBasisLabeller
@@ -79,7 +79,7 @@ def em_basis(
     unlabelled_weight : weight of pseudo-labels in training, where true labels have 1
     """
     known = ", ".join(RECALIBRATIONS)
-    unknown = f"recalibration must be one of {known}, got {quoted(recalibration)}"
+    unknown = f"recalibration must be one of {known}, got {quote(recalibration)}"
     require(recalibration in RECALIBRATIONS, unknown, ConfigError)
     labeller = EMBasisLabeller(
         classes,

@@ -22,7 +22,7 @@ from embasis.data.images.scan import scan_list
 from embasis.data.tables import formats
 from embasis.data.tables.formats import read_csv_rows
 from embasis.data.tables.read import read_raw
-from embasis.errors import ConfigError, InputDataError, known, quoted, shortened
+from embasis.errors import ConfigError, InputDataError, join_names, quote, shorten
 from embasis.inputs.corrections import read_corrections
 from image_trees import picture, plant
 
@@ -187,13 +187,13 @@ HUGE = 100_000
 
 
 def test_a_value_in_a_message_is_cut() -> None:
-    assert quoted("a" * 80) == repr("a" * 80)
-    assert quoted("a" * 81) == repr("a" * 80) + "… (81 characters)"
-    assert quoted(b"a" * HUGE) == repr(b"a" * 80) + "… (100,000 bytes)"
-    assert quoted(3) == "3"
-    assert quoted([1] * HUGE) == f"[{'1, ' * 17}1… (299,921 characters left out) …{'1, ' * 8}1]"
-    assert known(["b" * HUGE, "a"]) == f"a, {'b' * 53}… (99,921 characters left out) …{'b' * 26}"
-    assert shortened("a" * 1500) == "a" * 1500
+    assert quote("a" * 80) == repr("a" * 80)
+    assert quote("a" * 81) == repr("a" * 80) + "… (81 characters)"
+    assert quote(b"a" * HUGE) == repr(b"a" * 80) + "… (100,000 bytes)"
+    assert quote(3) == "3"
+    assert quote([1] * HUGE) == f"[{'1, ' * 17}1… (299,921 characters left out) …{'1, ' * 8}1]"
+    assert join_names(["b" * HUGE, "a"]) == f"a, {'b' * 53}… (99,921 characters left out) …{'b' * 26}"
+    assert shorten("a" * 1500) == "a" * 1500
     word = "x" * 200 + "… (99,700 characters left out) …" + "x" * 100
     assert str(ConfigError(f"no file {'x' * HUGE} is there")) == f"no file {word} is there"
     every = "; ".join(f"plan.setting{number}: 1 → 2" for number in range(200))
