@@ -43,7 +43,7 @@ from embasis.errors import CheckpointError, ConfigError, EmbasisWarning, InputDa
 from embasis.inputs.corrections import read_corrections
 from embasis.storage import read_jsonl, read_stored_table
 from embasis.storage.checkpoints import FACTS, MANIFEST, TENSORS, encode_sealed, find_newest, load_generation, sha256
-from embasis.types.maps import ClassTable
+from embasis.types import ClassTable
 from embasis.weights import files
 from embasis.weights.torch_import import filter_archive
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from embasis.errors import ConfigError, CorruptError, NumericalError, ResourceError, UntrustedError, require
 
 if TYPE_CHECKING:
-    from embasis.types.values import PathLike
+    from embasis.types.problem import PathLike
 
 TEMP_NAME = re.compile(r"\.embasis-tmp-[0-9a-f]{16}")
 CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,18 +1,149 @@
-"""Rows that can be read, and what a run is given: labelled rows here, unlabelled rows there."""
+"""Rows that can be read, and what a run is given: labelled rows here, unlabelled rows there.
+
+| symbol | meaning |
+| --- | --- |
+| N, B | rows: samples; B those of a batch |
+| *S, grid | the shape of the sites of one sample: () for a row with one label, (h, w) for a picture with a label map |
+| y, label | class number, −1 = unlabelled |
+| place | (row, column) of a site's centre in its picture, both in [0, 1]; NaN = outside of it |
+"""
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from embasis.errors import require
-from embasis.types.maps import CropTarget, GroundTruth, View
-from embasis.types.values import AugmentKey, LabelSchema, RejectedFile
+from embasis.errors import ConfigError, check_choice, quote, require
+
+PathLike = str | os.PathLike[str]
+AugmentKey = tuple[int, int, int]
+"""Seed, round and epoch: with a row's id, all that an augmentation depends on."""
+
+
+@dataclass(frozen=True)
+class LabelSchema:
+    """The classes by name; a class number is a position in `names`.
+
+    Parameters
+    ----------
+    names : of the classes, each once
+    ignore : the number that stands for no class
+    """
+
+    names: tuple[str, ...]
+    ignore: int = -1
+
+    def __post_init__(self) -> None:
+        require(len(self.names) >= 1, "schema: at least one class is needed, got none")
+        require(len(set(self.names)) == len(self.names), f"schema: class names must be unique, got {list(self.names)}")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True)
+class ClassTable:
+    """How label maps on disk say which class a pixel has, and how they are written.
+
+    `ids[c]` are the numbers of class c in a map, the first one is written; `colours[c]` its colour, in colour-coded
+    maps and in pictures of labels. Numbers in `ignore` say nothing; any other number is an error, unless `others`.
+    """
+
+    names: tuple[str, ...]
+    ids: tuple[tuple[int, ...], ...]
+    colours: tuple[tuple[int, int, int], ...] = ()
+    ignore: tuple[int, ...] = (255,)
+    others: bool = False
+    """Whether numbers that are not named are ignored, too."""
+    coded: str = "ids"
+    """"ids": 8- or 16-bit numbers, or a palette's indices; "colours": RGB; "first": first channel of 16-bit RGB."""
+
+    def __post_init__(self) -> None:
+        count = len(self.names)
+        require(count >= 2, f"classes: at least 2 are needed, got {count}")
+        require(count <= 254, f"classes: at most 254 are possible, got {count}")
+        require(len(set(self.names)) == count, f"classes: names must be unique, got {list(self.names)}")
+        require(len(self.ids) == count, f"classes: {count} names, but ids of {len(self.ids)}")
+        require(not self.colours or len(self.colours) == count, f"classes: {count} names, {len(self.colours)} colours")
+        known = ("ids", "colours", "first")
+        require(self.coded in known, f"classes: coded must be one of {', '.join(known)}, got {quote(self.coded)}")
+        require(self.coded != "colours" or bool(self.colours), "classes: colour-coded maps need the colours of classes")
+
+    @property
+    def numbers(self) -> tuple[tuple[int, ...], ...]:
+        """The numbers of each class in a map: its ids, or its colour as 0xRRGGBB; none where a class has none."""
+        if self.coded != "colours":
+            return self.ids
+        return tuple((red << 16 | green << 8 | blue,) if red >= 0 else () for red, green, blue in self.colours)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How an image becomes a network's input, uint8 (3, size, size); pixels are scaled by the network itself."""
+
+    size: int = 224
+    crop: float = 0.875
+    """Share of the resized short side that the crop in the centre keeps."""
+    interpolation: str = "bicubic"
+
+    def __post_init__(self) -> None:
+        require(self.size >= 1, f"size must be at least 1, got {self.size}", ConfigError)
+        require(0 < self.crop <= 1, f"crop must be in (0, 1], got {self.crop}", ConfigError)
+        check_choice(self, "interpolation", ("bicubic", "bilinear"))
+
+
+@dataclass(frozen=True)
+class RejectedFile:
+    """An item of the data that cannot be used, why, and when that was found: "scan", "read" or "train"."""
+
+    name: str
+    reason: str
+    phase: str
+    side: str = ""
+    """"labelled", "unlabelled" or "test"."""
+    kind: str = field(default="quarantined", compare=False)
+    """"quarantined": it is damaged or gone; "refused": a rule leaves it out; "unscored": a label map without which its
+    picture is used all the same."""
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What a batch of samples shows: inputs (B, …), y (B, *S) with −1 = unknown, places (B, *S, 2) of grids."""
+
+    inputs: Tensor
+    y: Tensor
+    places: Tensor | None = None
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """*S."""
+        return tuple(self.y.shape[1:])
+
+
+@dataclass(frozen=True, eq=False)
+class CropTarget:
+    """What training views are to show more often: classes (C) by how much they are wanted, and places if known.
+
+    `places` has for each batch (B, 2): the place that a view of the row is to contain, NaN = any. Without it the reader
+    looks for a wanted class in the row's own label map, if it has one.
+    """
+
+    classes: Tensor
+    places: Sequence[Tensor] | None = None
+
+
+class GroundTruth(Protocol):
+    """True classes of each row, −1 = unknown, in the shape they were given in: () or a map (H, W)."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, row: int) -> Tensor: ...
 
 
 class Samples(Protocol):
@@ -87,10 +218,8 @@ class RowSamples(ABC):
     def require_columns(self, count: int) -> None:
         """There is a label and an id for each of so many rows, in the order of the ids."""
         for name, column in (("labels", self.labels), ("ids", self.ids)):
-            require(
-                column.dtype == torch.int64 and column.shape == (count,),
-                f"{name} must be {count} int64 values, got {column.dtype} of shape {tuple(column.shape)}",
-            )
+            fits = column.dtype == torch.int64 and column.shape == (count,)
+            require(fits, f"{name} must be {count} int64 values, got {column.dtype} of shape {tuple(column.shape)}")
         require(bool((self.ids[1:] > self.ids[:-1]).all()), "ids must be strictly increasing: unique and in order")
 
 
@@ -181,13 +310,11 @@ class Problem:
         require(len(self.labelled) > 0, "labelled: at least one row is needed, got none")
         low, high = int(labels.min()), int(labels.max())
         require(low >= 0 and high < classes, f"labelled: labels must be in 0..{classes - 1}, got {low}..{high}")
-        require(
-            not len(self.unlabelled) or bool((self.unlabelled.labels == -1).all()),
-            "unlabelled: labels must be hidden (−1); give the true ones as `hidden_labels`",
-        )
-        named = self.row_names is None or len(self.row_names) == len(self.unlabelled)
-        require(named, f"row_names must be {len(self.unlabelled)} names, got {len(self.row_names or ())}")
-        hidden, count = self.hidden_labels, len(self.unlabelled)
+        is_hidden, count = bool((self.unlabelled.labels == -1).all()), len(self.unlabelled)
+        require(is_hidden, "unlabelled: labels must be hidden (−1); give the true ones as `hidden_labels`")
+        names = count if self.row_names is None else len(self.row_names)
+        require(names == count, f"row_names must be {count} names, got {names}")
+        hidden = self.hidden_labels
         if hidden is not None:
             shape = tuple(hidden.shape) if isinstance(hidden, Tensor) else (len(hidden),)
             require(shape == (count,), f"hidden_labels must be {count} labels, got shape {shape}")

@@ -1,4 +1,4 @@
-"""The values that travel between the floors: frozen, checked once, at birth.
+"""What is computed of rows: features, label distributions, and the labels that the next round trains on.
 
 | symbol | meaning |
 | --- | --- |
@@ -10,75 +10,19 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from embasis.errors import ConfigError, check_choice, require
-from embasis.types.maps import PackedLabels, View
+from embasis.errors import require
+from embasis.types.problem import AugmentKey, View
 
-PathLike = str | os.PathLike[str]
 State = Mapping[str, Tensor]
 """What a labeller or selector has learned: named tensors, so that it can be stored without a pickle."""
-
-
-@dataclass(frozen=True)
-class LabelSchema:
-    """The classes by name; a class number is a position in `names`.
-
-    Parameters
-    ----------
-    names : of the classes, each once
-    ignore : the number that stands for no class
-    """
-
-    names: tuple[str, ...]
-    ignore: int = -1
-
-    def __post_init__(self) -> None:
-        require(len(self.names) >= 1, "schema: at least one class is needed, got none")
-        require(len(set(self.names)) == len(self.names), f"schema: class names must be unique, got {list(self.names)}")
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-
-AugmentKey = tuple[int, int, int]
-"""Seed, round and epoch: with a row's id, all that an augmentation depends on."""
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """How an image becomes a network's input, uint8 (3, size, size); pixels are scaled by the network itself."""
-
-    size: int = 224
-    crop: float = 0.875
-    """Share of the resized short side that the crop in the centre keeps."""
-    interpolation: str = "bicubic"
-
-    def __post_init__(self) -> None:
-        require(self.size >= 1, f"size must be at least 1, got {self.size}", ConfigError)
-        require(0 < self.crop <= 1, f"crop must be in (0, 1], got {self.crop}", ConfigError)
-        check_choice(self, "interpolation", ("bicubic", "bilinear"))
-
-
-@dataclass(frozen=True)
-class RejectedFile:
-    """An item of the data that cannot be used, why, and when that was found: "scan", "read" or "train"."""
-
-    name: str
-    reason: str
-    phase: str
-    side: str = ""
-    """"labelled", "unlabelled" or "test"."""
-    kind: str = field(default="quarantined", compare=False)
-    """"quarantined": it is damaged or gone; "refused": a rule leaves it out; "unscored": a label map without which its
-    picture is used all the same."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +50,10 @@ class Features:
     weight: Tensor | None = None
 
     def __post_init__(self) -> None:
-        rows = {len(self.x), len(self.scores), len(self.y), len(self.ids)}
-        rows |= set() if self.weight is None else {len(self.weight)}
-        require(len(rows) == 1, f"features: x, scores, y, ids and weight must have one length, got {sorted(rows)}")
+        lengths = {len(column) for column in (self.x, self.scores, self.y, self.ids, self.weight) if column is not None}
+        require(
+            len(lengths) == 1, f"features: x, scores, y, ids and weight must have one length, got {sorted(lengths)}"
+        )
 
     def __len__(self) -> int:
         return len(self.x)
@@ -158,11 +103,8 @@ class LabelDistribution:
     @cached_property
     def label(self) -> Tensor:
         """(N) the most probable class, the first one where several are."""
-        return (
-            first_largest(self.mean.T)
-            if self.mean.stride(0) == 1 and 1 < self.mean.shape[1] < 256
-            else self.mean.argmax(1)
-        )
+        is_class_by_class = self.mean.stride(0) == 1 and 1 < self.mean.shape[1] < 256
+        return first_largest(self.mean.T) if is_class_by_class else self.mean.argmax(1)
 
     @property
     def variance(self) -> Tensor:
@@ -191,6 +133,35 @@ def first_largest(rows: Tensor) -> Tensor:
     for number, row in enumerate(rows):
         torch.maximum(rank, torch.eq(row, best).view(torch.uint8).mul_(count - number), out=rank)
     return count - rank.long()
+
+
+@dataclass(frozen=True, eq=False)
+class PackedLabels:
+    """The label distribution of all sites of one row, small enough to keep: 3·C + 5 bytes a site."""
+
+    row: int
+    grid: tuple[int, ...]
+    mean: Tensor
+    """(S, C) float16"""
+    between: Tensor
+    """(S, C) uint8: 255 stands for ¼, the largest there is"""
+    uncertainty: Tensor
+    """(S) float32"""
+    network: Tensor
+    """(S) uint8: the network's own label"""
+
+
+class LabelStore(Protocol):
+    """Where the label distributions of a round lie until the next one is done."""
+
+    def write(self, number: int, parts: Iterator[PackedLabels]) -> Sequence[PackedLabels]:
+        """Keep the parts of a round, row after row; they are taken as they come and can be read again from here on."""
+
+    def read(self, number: int) -> Sequence[PackedLabels]:
+        """The parts of a round."""
+
+    def keep(self, numbers: Collection[int]) -> None:
+        """Forget all other rounds."""
 
 
 class TrainingTargets(Protocol):
@@ -230,10 +201,8 @@ class PseudoLabels:
     target: Tensor | None = None
 
     def __post_init__(self) -> None:
-        require(
-            bool(((self.label >= 0) == (self.weight > 0)).all()),
-            "pseudo-labels: weight must be positive exactly where the label is not −1",
-        )
+        fits = bool(((self.label >= 0) == (self.weight > 0)).all())
+        require(fits, "pseudo-labels: weight must be positive exactly where the label is not −1")
 
     @property
     def trusted(self) -> Tensor:

@@ -29,7 +29,7 @@ from embasis.data.images.header import UnreadableImage
 from embasis.data.segmentation import png
 from embasis.data.segmentation.png import IntArray, Png
 from embasis.data.workers.process import read_checked, request_for
-from embasis.types.maps import ClassTable
+from embasis.types import ClassTable
 
 IGNORED = 255
 _UNKNOWN = 254  # no class has this number: at most 254 classes are possible
