@@ -16,7 +16,7 @@ from pathlib import Path
 from embasis.config import load
 from embasis.data import DATASETS
 from embasis.report.page import run_page
-from embasis.runs.checkpoint_schema import read_run_view
+from embasis.runs.checkpoint import read_run_view
 from embasis.runs.run import TrainingRun
 from embasis.storage import RunFolder
 

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from embasis.api.classifier import EMBasisClassifier
-    from embasis.api.image_model import ImageModel, fit_images
-    from embasis.api.map_model import MapModel, fit_maps
-    from embasis.api.table_model import TableModel, fit_tables
+    from embasis.api.models import ImageModel, MapModel, TableModel, fit_images, fit_maps, fit_tables
     from embasis.engine.self_train import self_train
     from embasis.methods import METHODS
     from embasis.types import LabelSchema, Plan, Problem
@@ -36,12 +34,12 @@ __all__ = [
 
 _HOMES = {
     "EMBasisClassifier": "embasis.api.classifier",
-    "ImageModel": "embasis.api.image_model",
-    "fit_images": "embasis.api.image_model",
-    "MapModel": "embasis.api.map_model",
-    "fit_maps": "embasis.api.map_model",
-    "TableModel": "embasis.api.table_model",
-    "fit_tables": "embasis.api.table_model",
+    "ImageModel": "embasis.api.models",
+    "fit_images": "embasis.api.models",
+    "MapModel": "embasis.api.models",
+    "fit_maps": "embasis.api.models",
+    "TableModel": "embasis.api.models",
+    "fit_tables": "embasis.api.models",
     "self_train": "embasis.engine.self_train",
     "METHODS": "embasis.methods",
     "Plan": "embasis.types",

@@ -19,7 +19,7 @@ from coco_cases import slow_box, slow_mask
 from embasis.data.segmentation.folders import MapFolders, load_maps
 from embasis.data.workers.reader import Reader
 from embasis.report.summary import input_summary
-from embasis.runs.checkpoint_schema import read_run_view
+from embasis.runs.checkpoint import read_run_view
 from embasis.runs.export import Finished, labelled_pictures
 from embasis.storage import SealedFiles, encode_table, read_newest, read_stored_table
 from embasis.storage.label_map_folder import LabelMapFolder

@@ -23,7 +23,7 @@ from embasis.engine.self_train import train_rounds
 from embasis.errors import ConfigError
 from embasis.functional.validation import neighbourhood_density
 from embasis.methods.selectors import SelectNone
-from embasis.runs.checkpoint_schema import read_run_view
+from embasis.runs.checkpoint import read_run_view
 from embasis.storage import read_newest, read_stored_table
 from embasis.types import LabelDistribution, Plan, Problem
 from embasis.types.plans import CHOICES

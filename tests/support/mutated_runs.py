@@ -28,9 +28,9 @@ from cli_tables import write_tables
 from embasis.cli import main
 from embasis.data.workers.reader import Reader
 from embasis.errors import CheckpointError, EmbasisWarning
-from embasis.runs.checkpoint_schema import read_run, read_run_view
+from embasis.runs.checkpoint import read_run, read_run_view
 from embasis.runs.export import finished_run, label_table, labelled_pictures
-from embasis.runs.restore import check_file
+from embasis.runs.resume import check_file
 from embasis.storage import SealedFiles
 from resealed import newest, reseal, unsealed
 from storage_runs import forge_file, sealed

@@ -25,15 +25,15 @@ from torch import Tensor
 
 from embasis import config as settings
 from embasis.config import Config
+from embasis.engine.batch import device_of
 from embasis.engine.labels import RowLabels
 from embasis.engine.self_train import TrainingEvent, train_rounds
 from embasis.errors import ConfigError, InputDataError, NumericalError, require
-from embasis.inputs.base import SourceOptions, kind_of_run
+from embasis.inputs.base import RowSource, SourceOptions, kind_of_run
 from embasis.inputs.fingerprint import fingerprint
 from embasis.inputs.load import image_options, load_problem, open_inputs
 from embasis.networks.backbone import Backbone
-from embasis.runs.checkpoint import begin_folder, environment_of, pack_state
-from embasis.runs.checkpoint_schema import read_run
+from embasis.runs.checkpoint import begin_folder, describe_environment, pack_state, read_run
 from embasis.runs.export import ExportOptions, ExportSummary, export_labels
 from embasis.runs.model import TrainedModel, label_columns, load_model, model_of_run
 from embasis.runs.parts import RunParts, build, resolve_for_problem
@@ -43,7 +43,9 @@ from embasis.runs.predict import (
     PredictOptions,
     RowPrediction,
     check_output,
+    finish_rows,
     is_table_path,
+    label_source,
     predict_into,
 )
 from embasis.runs.run import TrainingRun
@@ -137,9 +139,49 @@ class FittedModel:
         return cls(model, stored.tensors, stored.facts, home=Path(path))
 
     @classmethod
-    def _of(cls, fitted: FittedRun) -> Self:
-        """The model that a run has left."""
-        return cls(fitted.model, fitted.tensors, fitted.metadata, fitted.records, fitted.labels, fitted.home)
+    def _fit(cls, config: Config, output: PathLike | None, backbone: Backbone | None = None) -> Self:
+        """Load the data that [data] names, and train: in the folder `output`, where the same call goes on, or in
+        memory."""
+        if output is not None:
+            require_apart(output, {words: config.data.get(key) for key, words in SIDES.items()}, folder=True, run=True)
+        problem, config = load_problem(config, cls.KIND)
+        inputs = open_inputs(problem, config, backbone)
+        resolve_for_problem(problem, config, inputs)
+        try:
+            ready = inputs.read(problem, image_options(config.data).budget)
+            if output is not None:
+                return cls._train_in_folder(TrainingRun(ready, config, RunFolder(Path(output)), inputs))
+            return cls._train_in_memory(build(ready, config, inputs), ready)
+        finally:
+            inputs.close()
+
+    @classmethod
+    def _train_in_memory(cls, parts: RunParts, problem: Problem) -> Self:
+        """The whole run, with nothing on disk but features."""
+        last, labels = last_event(train_rounds(parts.problem, parts.network, parts.method, parts.plan))
+        assert last is not None
+        kept = {"environment": describe_environment(parts.plan.seed, device_of(parts.network).type)}
+        tensors, metadata = pack_state(parts, problem, fingerprint(problem), last.state, kept)
+        model, records = model_of_run(parts, last.state), tuple(last.state.records)
+        return cls(model, tensors, metadata, records, labels_of_rows(labels, problem))
+
+    @classmethod
+    def _train_in_folder(cls, run: TrainingRun) -> Self:
+        """The run in its folder, from wherever it stands."""
+        run.prepare()
+        with run.folder:
+            run.open()
+            _, labels = last_event(run.events())
+        if run.model is None:
+            raise NumericalError(f"{run.folder.path}: the run has not ended")
+        stored, records = read_newest(run.folder.path), tuple(run.model.progress.records)
+        rows = labels_of_rows(labels, run.problem)
+        return cls(run.model, stored.tensors, stored.facts, records, rows, run.folder.path)
+
+    def _label_rows(self, source: RowSource, options: PredictOptions) -> Labels:
+        """The labels of rows with one site each."""
+        columns = label_source(self.model, source)
+        return Labels.of(finish_rows(self.model, columns, source.rejected, options))
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -151,7 +193,7 @@ class FittedModel:
         home = Path(path)
         empty = not home.exists() or (home.is_dir() and not any(home.iterdir()))
         require(empty, f"{home} exists and is not an empty folder", ConfigError)
-        environment = environment_of(self.model.plan, self.model.progress.network)
+        environment = describe_environment(self.model.plan.seed, device_of(self.model.progress.network).type)
         with RunFolder(home) as folder:
             begin_folder(folder, settings.upgrade_config(self.metadata["config"]), environment, self.model.inputs)
             folder.publish(self.tensors, self.metadata)
@@ -195,69 +237,24 @@ class FittedModel:
         return export_labels(str(self.home), os.fspath(output), ExportOptions(form, **options))
 
 
-@dataclass(frozen=True, eq=False)
-class FittedRun:
-    """What a run has left."""
-
-    model: TrainedModel
-    tensors: Mapping[str, Tensor]
-    metadata: Mapping[str, Any]
-    records: tuple[RoundRecord, ...]
-    labels: Labels | None
-    home: Path | None = None
-
-
 def predict_options(given: Mapping[str, Any]) -> PredictOptions:
     """Options by name; an unknown one is a TypeError, as with any call."""
     scales = given.get("scales", (1.0,))
     return PredictOptions(**{**given, "scales": tuple(float(scale) for scale in scales)})
 
 
-def run_config(tables: Mapping[str, Mapping[str, Any]], words: Mapping[str, Any]) -> Config:
+def data_table(words: dict[str, Any], labelled: PathLike, unlabelled: PathLike, *names: str) -> dict[str, Any]:
+    """[data]: the two sides, and those of the `words` that have these names, which are taken out."""
+    given = {"labelled": labelled, "unlabelled": unlabelled} | {name: words.pop(name, None) for name in names}
+    return {name: os.fspath(value) for name, value in given.items() if value is not None}
+
+
+def run_config(words: Mapping[str, Any], **tables: dict[str, Any]) -> Config:
     """Settings as the command line would have them: `words` are seed, method and all others by bare or dotted name."""
-    raw: dict[str, Any] = {name: {k: v for k, v in table.items() if v is not None} for name, table in tables.items()}
+    raw: dict[str, Any] = tables
     for name in sorted(words, key=lambda word: word not in SHORT_NAMES):  # which keys are known depends on the names
         settings.set_value(raw, SHORT_NAMES.get(name, name), words[name])
     return settings.make_config(raw)
-
-
-def fit_run(config: Config, kind: str, output: PathLike | None, backbone: Backbone | None = None) -> FittedRun:
-    """Load the data that [data] names, and train: in the folder `output`, where the same call goes on, or in memory."""
-    if output is not None:
-        require_apart(output, {words: config.data.get(key) for key, words in SIDES.items()}, folder=True, run=True)
-    problem, config = load_problem(config, kind)
-    inputs = open_inputs(problem, config, backbone)
-    resolve_for_problem(problem, config, inputs)
-    try:
-        ready = inputs.read(problem, image_options(config.data).budget)
-        if output is not None:
-            return run_in_folder(TrainingRun(ready, config, RunFolder(Path(output)), inputs))
-        return run_in_memory(build(ready, config, inputs), ready)
-    finally:
-        inputs.close()
-
-
-def run_in_memory(parts: RunParts, problem: Problem) -> FittedRun:
-    """The whole run, with nothing on disk but features."""
-    last, labels = last_event(train_rounds(parts.problem, parts.network, parts.method, parts.plan))
-    assert last is not None
-    kept = {"environment": environment_of(parts.plan, parts.network)}
-    tensors, metadata = pack_state(parts, problem, fingerprint(problem), last.state, kept)
-    model, records = model_of_run(parts, last.state), tuple(last.state.records)
-    return FittedRun(model, tensors, metadata, records, labels_of_rows(labels, problem))
-
-
-def run_in_folder(run: TrainingRun) -> FittedRun:
-    """The run in its folder, from wherever it stands."""
-    run.prepare()
-    with run.folder:
-        run.open()
-        _, labels = last_event(run.events())
-    if run.model is None:
-        raise NumericalError(f"{run.folder.path}: the run has not ended")
-    stored, records = read_newest(run.folder.path), tuple(run.model.progress.records)
-    rows = labels_of_rows(labels, run.problem)
-    return FittedRun(run.model, stored.tensors, stored.facts, records, rows, run.folder.path)
 
 
 def last_event(events: Iterator[TrainingEvent]) -> tuple[TrainingEvent | None, RowLabels | None]:

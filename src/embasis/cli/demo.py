@@ -25,8 +25,7 @@ from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, InputDataError
 from embasis.inputs.load import load_dataset
 from embasis.report.run_view import RunView
-from embasis.runs.checkpoint import describe_environment
-from embasis.runs.checkpoint_schema import read_run_view
+from embasis.runs.checkpoint import describe_environment, read_run_view
 from embasis.runs.run import TrainingRun
 from embasis.types import Problem
 

@@ -11,7 +11,7 @@ from embasis.cli.console import echo, progress_bar, warn
 from embasis.errors import CorruptError, require
 from embasis.inputs.base import SourceOptions, kind_of_run
 from embasis.report.collect import kept_round
-from embasis.runs.checkpoint_schema import read_run
+from embasis.runs.checkpoint import read_run
 from embasis.runs.model import load_model
 from embasis.runs.predict import PredictOptions, Show, check_output, first_reasons, is_table_path, predict_into
 from embasis.storage import require_apart

@@ -7,7 +7,7 @@ from pathlib import Path
 from embasis.cli.console import echo
 from embasis.errors import ResourceError
 from embasis.report.page import run_page
-from embasis.runs.checkpoint_schema import read_run_view
+from embasis.runs.checkpoint import read_run_view
 from embasis.storage import write_output
 from embasis.types import SELECTION_SCORE, Evaluation, RoundRecord
 

@@ -35,7 +35,7 @@ from embasis.errors import (
 from embasis.inputs.base import Inputs, ReadProgress
 from embasis.inputs.load import image_options, open_inputs
 from embasis.resources import require_writable
-from embasis.runs.checkpoint_schema import read_run
+from embasis.runs.checkpoint import read_run
 from embasis.runs.parts import require_run_room, resolve_for_problem
 from embasis.runs.resume import refuse_changed_config
 from embasis.runs.run import TrainingRun

@@ -1,26 +1,173 @@
-"""What a generation of a run holds, what lies beside the first one, and what bit-identical results depend on."""
+"""What a generation of a run holds, how it is read back, and what bit-identical results depend on.
+
+A manifest vouches for bytes, not for sense: whoever made the folder made the manifest too. So facts are believed only
+as far as their form goes: one that is missing or of another kind is an error of the folder, and no size is believed
+that its tensors do not bear out.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
-from embasis.engine.batch import device_of
+from embasis.config import Config
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, CorruptError, require
 from embasis.inputs.base import FROZEN_WEIGHTS, Inputs
+from embasis.report.collect import view_generation
+from embasis.report.run_view import RunView
 from embasis.runs.parts import RunParts
-from embasis.storage import Generation, RunFolder
-from embasis.types import Plan, Problem, record_from_json, record_to_json
+from embasis.storage import Generation, RunFolder, read_generation, read_json, read_jsonl, read_newest
+from embasis.types import Method, Problem, record_from_json, record_to_json
 
 PACKAGES = ("embasis", "torch", "numpy", "scikit-learn", "safetensors", "pyarrow", "pillow", "timm", "simplejpeg")
+Count = Annotated[int, msgspec.Meta(ge=0)]
+LARGEST_INPUT = 2**24
+"""Numbers of one input that are believed without a tensor of that size."""
+
+
+class ProgressFacts(msgspec.Struct):
+    """Where a run stands; see engine/state.py."""
+
+    round: Count
+    epoch: Count
+    step: Count
+    loss_sum: float
+    loss_count: Count
+    status: str
+    best_round: Count
+    best_score: float | None
+    optimiser: dict[str, Any]
+    kept: Count | None = None
+
+
+class MapFacts(msgspec.Struct):
+    """What a run on label maps has to know; see inputs/map_inputs.py."""
+
+    table: dict[str, Any]
+    shape: list[Count]
+    pictures: Count = 0
+
+
+class TimingFacts(msgspec.Struct):
+    """The seconds that a stage of a round took."""
+
+    round: Count
+    stage: str
+    seconds: Annotated[float, msgspec.Meta(ge=0)]
+
+
+class RefusedFacts(msgspec.Struct):
+    """A file that could not be used."""
+
+    name: str
+    reason: str
+    phase: str
+    side: str = ""
+    kind: str = ""
+
+
+Plain = str | int | float | bool | None
+EnvironmentFacts = dict[str, Plain | dict[str, Plain]]
+
+
+class Facts(msgspec.Struct):
+    """All facts of a generation; see `pack_state`."""
+
+    classes: Annotated[list[str], msgspec.Meta(min_length=1)]
+    shape: list[Count]
+    columns: list[str] | None
+    config: Config
+    data: dict[str, str]
+    backbone: str | None
+    progress: ProgressFacts
+    records: list[dict[str, Any]]
+    timings: list[TimingFacts]
+    notes: list[str] = []
+    changes: list[str] = []
+    corrected: Count = 0
+    maps: MapFacts | None = None
+    refused: list[RefusedFacts] = []
+    environment: EnvironmentFacts | None = None
+
+
+def read_run(path: Path | str, number: int | None = None) -> Generation:
+    """The newest whole generation of a run folder, or that one, whose facts have the form that we write."""
+    generation = read_newest(path) if number is None else read_generation(path, number)
+    check_facts(generation.facts, path)
+    return generation
+
+
+def check_facts(facts: Mapping[str, Any], path: Path | str) -> None:
+    """A CorruptError that says where the facts are not what they must be."""
+    damaged = f"{path}: the run's facts are damaged"
+    known: Facts = convert_facts(facts, Facts, damaged)
+    rounds, kept = len(known.records), known.progress.kept
+    require(kept is None or kept < rounds, f"{damaged}: round {kept} of {rounds} is kept", CorruptError)
+
+
+def convert_facts(value: Any, kind: Any, damaged: str) -> Any:
+    """The value as this kind of facts; a CorruptError that begins with the words `damaged` if it is none."""
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise CorruptError(f"{damaged}: {error}") from error
+
+
+def read_run_view(path: Path) -> RunView:
+    """All that the page of a run shows; CorruptError when a byte of it is not as the run wrote it."""
+    newest = read_run(path)
+    return view_generation(path, newest, read_environment(path, newest.facts), read_refused(path, newest.facts))
+
+
+def read_environment(path: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Versions and machine of the run: facts of its generation, in runs of 0.1.0 a file beside it."""
+    if facts.get("environment") is not None:
+        return dict(facts["environment"])
+    file = path / "environment.json"
+    return dict(convert_facts(read_json(file), EnvironmentFacts, f"{file} is damaged"))
+
+
+def read_refused(path: Path, facts: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    """The files that could not be used: facts of the generation, in runs of 0.1.0 a file beside it."""
+    file = path / "quarantine.jsonl"
+    if "refused" in facts or not file.exists():
+        return tuple(facts.get("refused", ()))
+    rows = read_jsonl(file)
+    convert_facts(rows, list[RefusedFacts], f"{file} is damaged")
+    return tuple(rows)
+
+
+def refuse_sizes(shape: tuple[int, ...], tensors: Mapping[str, Tensor]) -> None:
+    """Refuse a shape that would take memory far beyond what the tensors take."""
+    most = max(LARGEST_INPUT, sum(tensor.numel() for tensor in tensors.values()))
+    rule = f"the run's facts claim inputs of shape {shape}, far more than its tensors bear out"
+    require(math.prod(shape) <= most, rule, CorruptError)
+
+
+def refuse_other_network(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse a network, made without memory, that the tensors are not the weights of."""
+    wanted = {f"network/{name}": tuple(value.shape) for name, value in network.state_dict().items()}
+    wrong = [name for name, size in wanted.items() if name not in tensors or tuple(tensors[name].shape) != size]
+    rule = f"the run's facts describe another network than its tensors: {', '.join(wrong[:3])}"
+    require(not wrong, rule, CorruptError)
+
+
+def refuse_large_basis(method: Method, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse a basis block that is larger than the tensors of one."""
+    wanted = 0 if method.basis is None else method.basis.components
+    held = [len(value) for name, value in tensors.items() if name.startswith("network/basis.")]
+    rule = f"the run's facts ask for a basis of {wanted:,} components, its tensors have {max(held, default=0):,}"
+    require(wanted <= max(held, default=0), rule, CorruptError)
 
 
 def pack_state(
@@ -78,17 +225,12 @@ def refused_note(problem: Problem) -> list[str]:
     return [f"{what} not used; quarantine.jsonl names each with its reason"] if count else []
 
 
-def environment_of(plan: Plan, network: nn.Module) -> dict[str, Any]:
-    """What bit-identical results of a run depend on, beside its data and settings."""
-    return describe_environment(plan.seed, device_of(network).type)
-
-
 def begin_folder(
-    folder: RunFolder, resolved: Mapping[str, Any], run_environment: Mapping[str, Any], inputs: Inputs
+    folder: RunFolder, resolved: Mapping[str, Any], environment: Mapping[str, Any], inputs: Inputs
 ) -> None:
     """What a run folder has before its first generation."""
     folder.write_json("config.json", resolved)
-    folder.write_json("environment.json", run_environment)
+    folder.write_json("environment.json", environment)
     if (weights := inputs.frozen_weights()) is not None:
         folder.write_tensors(FROZEN_WEIGHTS, weights)
 

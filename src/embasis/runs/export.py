@@ -23,7 +23,7 @@ from embasis.data.segmentation.png import read_png_numbers
 from embasis.errors import ConfigError, CorruptError, InputDataError, UntrustedError, quote, require
 from embasis.inputs.base import IMAGE_KIND, MAP_KIND, TABLE_KIND, InputKind, count_pictures, kind_of_run
 from embasis.report.collect import kept_round, labels_name
-from embasis.runs.checkpoint_schema import read_run
+from embasis.runs.checkpoint import read_run
 from embasis.runs.predict import LABEL_COLUMNS
 from embasis.storage import SealedFiles, encode_table, require_apart, write_output
 from embasis.storage.class_folder import ExportedImage, write_class_folder

@@ -20,7 +20,7 @@ from embasis.inputs.base import Inputs
 from embasis.inputs.load import stored_inputs
 from embasis.networks.backbone import Backbone
 from embasis.networks.network import Network
-from embasis.runs.checkpoint_schema import refuse_large_basis, refuse_other_network, refuse_sizes, without_memory
+from embasis.runs.checkpoint import refuse_large_basis, refuse_other_network, refuse_sizes
 from embasis.runs.parts import RunParts, resolve_settings
 from embasis.storage import SealedFiles
 from embasis.types import Arrays, LabelSchema, Method, Plan
@@ -91,7 +91,7 @@ def load_model(
     inputs, config = stored_inputs(metadata, config, SealedFiles(home, sealed), backbone)
     chosen = resolve_settings(config, inputs, shape, len(schema), same_domain=False)
     if inputs.identity is None:
-        with without_memory():
+        with torch.device("meta"):  # shapes and no numbers, so no memory is taken yet
             refuse_other_network(inputs.make_network(config, shape, len(schema)), tensors)
     network = inputs.make_network(config, shape, len(schema)).to(chosen.device)
     if isinstance(network, Network):  # no other one gets a basis block

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from embasis.config import Config, upgrade_config
 from embasis.data.images.folders import DEFAULT_OPTIONS, require_budget, tolerated_count
 from embasis.data.ledger import Account, account_for_files
+from embasis.engine.batch import device_of
 from embasis.engine.holdout import split_holdout
 from embasis.engine.labels import MapLabels, RowLabels
 from embasis.engine.self_train import TrainingEvent, begin, train_rounds
@@ -46,20 +47,30 @@ from embasis.report.collect import (
     shown_round,
 )
 from embasis.report.page import run_page
-from embasis.runs.checkpoint import begin_folder, environment_of, pack_state, rows_name, unpack_state
-from embasis.runs.checkpoint_schema import check_facts, read_environment, read_run, read_run_view
+from embasis.runs.checkpoint import (
+    begin_folder,
+    check_facts,
+    describe_environment,
+    pack_state,
+    read_environment,
+    read_run,
+    read_run_view,
+    rows_name,
+    unpack_state,
+)
 from embasis.runs.label_maps import write_maps
 from embasis.runs.model import TrainedModel, label_columns, model_of_run
 from embasis.runs.parts import RunParts, build
-from embasis.runs.restore import name_damage, restore_files
 from embasis.runs.resume import (
     adopt_rows,
     diff_rows,
     extend_rounds,
     known_rows,
+    name_damage,
     refuse_changed_config,
     refuse_changed_data,
     refuse_other_kind,
+    restore_files,
 )
 from embasis.storage import Generation, RunFolder, SealedFiles
 from embasis.types import Problem, RejectedFile, record_to_json
@@ -158,7 +169,7 @@ class TrainingRun:
         progress = begin(parts.network, parts.method, parts.plan)
         self.resumed = self.folder.newest()
         if self.resumed is None:
-            self.environment = environment_of(parts.plan, parts.network)
+            self.environment = describe_environment(parts.plan.seed, device_of(parts.network).type)
             begin_folder(self.folder, parts.resolved, self.environment, parts.inputs)
             self.folder.write_table(rows_name(data), rows_of(self.problem, self._marks))
             return progress

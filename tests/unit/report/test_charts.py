@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from embasis.report.page import run_page
-from embasis.runs.checkpoint_schema import read_run_view
+from embasis.runs.checkpoint import read_run_view
 from embasis.storage import read_stored_table
 from folder_runs import config, go
 from page_reader import Page

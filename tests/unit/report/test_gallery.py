@@ -22,7 +22,7 @@ from embasis.report.collect import choose_examples, encode_thumbnail, make_row_g
 from embasis.report.gallery import THUMBNAILS_EACH, basis_section, thumbnail_rows
 from embasis.report.page import run_page
 from embasis.report.run_view import Component, RowExample
-from embasis.runs.checkpoint_schema import read_run_view
+from embasis.runs.checkpoint import read_run_view
 from embasis.storage import SealedFiles, read_newest, read_stored_table
 from folder_runs import go
 from image_runs import settings, sides, whole_run

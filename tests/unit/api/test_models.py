@@ -16,7 +16,7 @@ from torch import nn
 
 from cli_tables import embasis
 from embasis import ImageModel, fit_images
-from embasis.api.image_model import Labels
+from embasis.api.models import Labels
 from embasis.data.images.folders import ImageOptions
 from embasis.errors import ConfigError, InputDataError
 from embasis.networks.pretrained import custom_backbone

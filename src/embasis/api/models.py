@@ -1,0 +1,243 @@
+"""Tables, images and pictures with label maps in Python: two sides in, a trained model out that labels other data.
+
+from embasis import ImageModel, MapModel, TableModel, fit_images, fit_maps, fit_tables
+model = fit_tables("labelled.csv", "unlabelled.csv", output="run", rounds=3)
+model.predict("new.csv", precision=0.95)               # label, probability, between, within, trusted
+model = fit_images("photos", "paintings")
+model.predict(["new/1.jpg", "new/2.jpg"])              # the same
+model = fit_maps("rendered", "streets", output="run", rounds=3)
+for picture in model.predict("new"):                   # name, labels, confidence, variance, trusted
+    print(picture.name, picture.labels.shape, picture.trusted.mean())
+model.save("model"); model = MapModel.load("model")
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embasis.api.fitted_model import FittedModel, Labels, data_table, predict_options, run_config
+from embasis.data.images.folders import ImageOptions
+from embasis.errors import InputDataError, require
+from embasis.inputs.base import SourceOptions
+from embasis.networks.backbone import Backbone
+from embasis.runs.predict import PredictOptions, first_reasons, predict_label_maps, with_run_columns
+from embasis.types import PathLike
+
+WITHOUT_WORKERS = 64
+"""Fewer files than these are read in this process, where nothing limits the time that one takes."""
+
+
+@dataclass(frozen=True, eq=False)
+class TableModel(FittedModel):
+    """A model adapted to an unlabelled table, made by `fit_tables` or `TableModel.load`."""
+
+    KIND: ClassVar[str] = "table"
+    WRONG_KIND: ClassVar[str] = "the run was trained on images, not on tables or arrays"
+
+    def predict(self, rows: Any, *, precision: float | None = None, sort: str | None = None) -> Labels:
+        """Labels of rows.
+
+        Parameters
+        ----------
+        rows : path or array
+            A table, whose columns are matched by name, or an array (N, …) with the features in the run's order.
+        precision : float, optional
+            Trust the labels that are right with this probability, by the run's own estimate.
+        sort : {"uncertainty"}, optional
+            The least sure rows first; else as they come.
+        """
+        options = PredictOptions(precision, sort)
+        source = self.model.inputs.open_rows(rows, with_run_columns(self.model, SourceOptions(run=str(self.home))))
+        return self._label_rows(source, options)
+
+
+def fit_tables(labelled: PathLike, unlabelled: PathLike, *, output: PathLike | None = None, **words: Any) -> TableModel:
+    """Train on a labelled table, adapt to an unlabelled one; `embasis fit` in Python.
+
+    Parameters
+    ----------
+    labelled, unlabelled : path
+        .csv, .npy, .npz or .parquet files.
+    output : path, optional
+        The run goes to that folder, and the same call goes on where it was; None = nothing is kept.
+    **words
+        `test`, a labelled table to score on; `corrections`, a table of labels that a person has corrected; `label` and
+        `id`, names of columns; `method`; `seed`; and other settings as on the command line: rounds=3, network="mlp".
+
+    Returns
+    -------
+    TableModel
+    """
+    data = data_table(words, labelled, unlabelled, "test", "corrections", "label", "id")
+    return TableModel._fit(run_config(words, data=data), output)
+
+
+@dataclass(frozen=True, eq=False)
+class ImageModel(FittedModel):
+    """A model adapted to the unlabelled images, made by `fit_images` or `ImageModel.load`."""
+
+    KIND: ClassVar[str] = "images"
+    WRONG_KIND: ClassVar[str] = "the run was trained on arrays, not on images"
+
+    def predict(self, images: Any, *, precision: float | None = None, sort: str | None = None) -> Labels:
+        """Labels of images.
+
+        Parameters
+        ----------
+        images : path or sequence
+            A folder, list or file; or a sequence of paths, arrays (H, W, 3), tensors (3, H, W) or PIL images.
+        precision : float, optional
+            Trust the labels that are right with this probability, by the run's own estimate.
+        sort : {"uncertainty"}, optional
+            The least sure images first; else as they were given.
+        """
+        require_there(images)
+        options, inputs = PredictOptions(precision, sort), self.model.inputs
+        source = inputs.open_rows(images, SourceOptions())
+        inputs.set_workers(0 if source.total < WITHOUT_WORKERS else 1)  # a process takes seconds to start
+        return self._label_rows(source, options)
+
+
+def fit_images(
+    labelled: PathLike,
+    unlabelled: PathLike,
+    *,
+    output: PathLike | None = None,
+    backbone: str | Backbone | None = None,
+    options: ImageOptions | None = None,
+    **words: Any,
+) -> ImageModel:
+    """Train on labelled images, adapt to unlabelled ones; `embasis fit` in Python.
+
+    Parameters
+    ----------
+    labelled : path
+        A folder with a sub-folder for each class, or a .csv with columns path and label.
+    unlabelled : path
+        A folder of images at any depth, or a .csv with a column path.
+    output : path, optional
+        The run goes to that folder, and the same call goes on where it was; None = nothing but features is kept.
+    backbone : str or Backbone, optional
+        A name, or `embasis.networks.pretrained.custom_backbone(…)`.
+    options : ImageOptions, optional
+        What to do with unreadable files, links and classes that are missing.
+    **words
+        `test`, labelled images to score on; `corrections`, a table of labels that a person has corrected; `depth`
+        ("auto", "frozen", "partial", "full"); `method`; `seed`; and other settings as on the command line: rounds=3,
+        **{"plan.lr": 1e-4}.
+
+    Returns
+    -------
+    ImageModel
+    """
+    data = data_table(words, labelled, unlabelled, "test", "corrections")
+    if options is not None:
+        data |= {key: value for key, value in asdict(options).items() if value != getattr(ImageOptions(), key)}
+    network = {"name": backbone} if isinstance(backbone, str) else {}
+    config = run_config(words, data=data, network=network, method={"name": "em_basis"}, images={"depth": "auto"})
+    return ImageModel._fit(config, output, backbone if isinstance(backbone, Backbone) else None)
+
+
+@dataclass(frozen=True, eq=False)
+class PictureLabels:
+    """The labels of one picture at its own size, (H, W) each; confidence and variance are scaled as in the PNG."""
+
+    name: str
+    """Its path below the folder, or its place among pictures in memory."""
+    labels: NDArray[np.uint8]
+    """Places among the model's `classes`."""
+    confidence: NDArray[np.uint8]
+    """255 · probability of the label."""
+    variance: NDArray[np.uint8]
+    """255 · Σ p (1 − p) / (1 − 1/C): 0 = sure, 255 = every class is as probable as any other."""
+    trusted: NDArray[np.bool_]
+    """Whether the label is trusted."""
+
+
+@dataclass(frozen=True, eq=False)
+class MapModel(FittedModel):
+    """A model adapted to the unlabelled pictures, made by `fit_maps` or `MapModel.load`."""
+
+    KIND: ClassVar[str] = "maps"
+    WRONG_KIND: ClassVar[str] = "the run was trained without label maps"
+
+    def predict(
+        self,
+        pictures: Any,
+        *,
+        precision: float | None = None,
+        scales: Sequence[float] = (1.0,),
+        flip: bool = False,
+        workers: int = 0,
+    ) -> list[PictureLabels]:
+        """Label maps of pictures; `predict_into` writes as many as there are without keeping them in memory.
+
+        Parameters
+        ----------
+        pictures : path or sequence
+            A folder (with images/, as in training, or of pictures), a list or file; or a sequence of paths, arrays
+            (H, W, 3), tensors (3, H, W) or PIL images.
+        precision : float, optional
+            Trust the sites that are right with this probability, by the run's own estimate; all pictures are labelled
+            twice then.
+        scales : sequence of float, default (1.0,)
+            Labels are the mixture over these sizes of each picture.
+        flip : bool, default False
+            Each picture is also labelled turned over.
+        workers : int, default 0
+            Processes that read files; 0 = this one.
+
+        Returns
+        -------
+        list of PictureLabels
+            In the order of their names' hashes, or in that of pictures in memory; files that cannot be read are left
+            out, and an InputDataError names the first ones if that is so for all.
+        """
+        require_there(pictures)
+        options = predict_options({"precision": precision, "scales": scales, "flip": flip})
+        self.model.inputs.set_workers(workers)
+        source = self.model.inputs.open_pictures(pictures, SourceOptions())
+        labelled = [
+            PictureLabels(
+                name, one.labels.numpy(), one.confidence.numpy(), one.variance.numpy(), one.trusted.numpy() > 0
+            )
+            for name, one in predict_label_maps(self.model, source, options)
+        ]
+        require(labelled, f"no picture can be read: {first_reasons(source.rejected)}", InputDataError)
+        return labelled
+
+
+def fit_maps(labelled: PathLike, unlabelled: PathLike, *, output: PathLike | None = None, **words: Any) -> MapModel:
+    """Train on pictures with label maps, adapt to pictures without; `embasis fit` in Python.
+
+    Parameters
+    ----------
+    labelled : path
+        A folder with images/, labels/ (a PNG of class numbers or colours for each picture) and classes.toml.
+    unlabelled : path
+        A folder of pictures.
+    output : path, optional
+        The run goes to that folder, and the same call goes on where it was; None = nothing is kept.
+    **words
+        `test`, a labelled folder to score on; `corrections`, a folder of corrected maps named like their pictures;
+        `classes`, a file that says what the maps mean; `method`; `seed`; and other settings as on the command line:
+        rounds=3, **{"maps.size": 512, "network.name": "deeplab_v2"}.
+
+    Returns
+    -------
+    MapModel
+    """
+    data = data_table(words, labelled, unlabelled, "test", "corrections", "classes")
+    return MapModel._fit(run_config(words, data=data), output)
+
+
+def require_there(source: Any) -> None:
+    """An InputDataError for a path at which there is nothing."""
+    if isinstance(source, str | os.PathLike):
+        require(os.path.lexists(source), f"{os.fspath(source)}: no such file or folder", InputDataError)
