@@ -30,8 +30,16 @@ from embasis.engine.basis_summary import BasisSummary
 from embasis.engine.labels import MapLabels
 from embasis.engine.pixels import PixelLabels
 from embasis.errors import CorruptError, require
-from embasis.report.gallery import MOST_BASIS_BYTES, MOST_COMPONENTS, MOST_PICTURE_BYTES, THUMBNAILS_EACH
-from embasis.report.run_view import Component, MapExample, RowExample, RunView
+from embasis.report.run_view import (
+    MOST_BASIS_BYTES,
+    MOST_COMPONENTS,
+    MOST_PICTURE_BYTES,
+    THUMBNAILS_EACH,
+    Component,
+    MapExample,
+    RowExample,
+    RunView,
+)
 from embasis.storage import Generation, SealedFiles, read_sealed
 from embasis.storage.png import encode_grey_png, encode_label_png, encode_rgb_png, quantise_variance
 from embasis.types import SELECTION_SCORE, ClassTable, Problem, record_from_json

@@ -16,6 +16,10 @@ if TYPE_CHECKING:  # embasis.types imports torch, which a page does without
 
 _HOME_FOLDER = re.compile(r"(?:/home/|/Users/|[A-Za-z]:\\Users\\)[^/\\\s]+|/root(?=/|$)")
 """Whose computer it was is nobody's business."""
+THUMBNAILS_EACH, MOST_COMPONENTS = 8, 60
+"""Pictures of a class and kind that a page shows, and components of the basis, those of the largest share."""
+MOST_PICTURE_BYTES, MOST_BASIS_BYTES = 6_000_000, 1_500_000
+"""Of all small pictures, and of those of the basis: base64 makes 8 MB of them, so a page stays below 10 MB."""
 
 
 @dataclass(frozen=True)

@@ -71,10 +71,22 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def numbers_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> PageTable:
+def numbers_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> PageTable:
     """The numbers behind a figure, the first of them."""
     note = f"The first {MOST_TABLE_ROWS} of {len(rows):,} rows." if len(rows) > MOST_TABLE_ROWS else ""
-    return PageTable(f"The numbers of: {title}" if title else "The numbers", header, rows[:MOST_TABLE_ROWS], note)
+    return PageTable(f"The numbers of: {title}", header, rows[:MOST_TABLE_ROWS], note)
+
+
+def make_panel(
+    title: str,
+    pictures: Sequence[str],
+    caption: str,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    wide: bool = False,
+) -> Panel:
+    """A figure with its numbers behind it."""
+    return Panel(title, pictures, caption, numbers_table(header, rows, title), wide)
 
 
 _PRIVATE = ("host", "hostname", "node", "user", "username", "home", "cwd", "argv", "executable")
@@ -83,11 +95,21 @@ _INPUT_SETTINGS = (
     *("backbone", "network", "depth", "rounds", "seed"),
 )
 """Settings that say what went in, in the order of the page."""
-_BRIER_PARTS = ((0, "reliability"), (1, "resolution"), (2, "uncertainty"))
+_BRIER_PARTS = ("reliability", "resolution", "uncertainty")
 _QUALITY_NOTE = (
     "ECE, Brier and AURC: smaller is better; AUPR: larger is better. "
     "Kept at 95%: the largest share of labels, surest first, of which 95% are right."
 )
+SHARED_MEASURES = {
+    "network": "network_accuracy",
+    "ECE": "ece",
+    "NLL": "nll",
+    "AUROC": "auroc",
+    "precision": "trusted_precision",
+}
+ROW_MEASURES = {"accuracy": "accuracy", "class mean": "mean_class_accuracy", **SHARED_MEASURES}
+MAP_MEASURES = {"mean IoU": "mean_iou", "pixel accuracy": "accuracy", **SHARED_MEASURES}
+"""Columns of the table of rounds where true labels are known, of rows or of label maps: the field of Evaluation."""
 MOST_REJECTED = 50
 """Files that a page names."""
 _MAPS_NOTE = "Labels and trusted count sites, one for each cell of the network's output; the rest is over pixels."
@@ -117,9 +139,8 @@ def _format_setting(value: Any) -> str:
 
 def _find_setting(view: RunView, name: str) -> str | None:
     settings = dict(flatten_settings(view.config))
-    exact = [key for key in (name, f"{name}.name") if key in settings]
-    nested = [key for key in settings if key.endswith(f".{name}")]
-    return settings[[*exact, *nested][0]] if exact or nested else None
+    nested = (key for key in settings if key.endswith(f".{name}"))
+    return next((settings[key] for key in (name, f"{name}.name", *nested) if key in settings), None)
 
 
 def run_title(view: RunView) -> str:
@@ -186,11 +207,9 @@ def run_cards(view: RunView) -> list[Card]:
 def _expected_cards(record: RoundRecord) -> list[Card]:
     """What is known of the labels without any true one."""
     expected, temperature = record.facts.get("expected_accuracy"), record.facts.get("temperature")
-    cards = (
-        [Card("Expected accuracy", format_decimals(expected), "estimated without true labels")]
-        if expected is not None
-        else []
-    )
+    cards = list[Card]()
+    if expected is not None:
+        cards.append(Card("Expected accuracy", format_decimals(expected), "estimated without true labels"))
     if temperature is not None:
         direction = "softened" if temperature > 1 else "sharpened" if temperature < 1 else "left as they are"
         cards.append(Card("Temperature", f"{temperature:.2f}", f"probabilities are {direction}"))
@@ -237,44 +256,23 @@ def input_summary(view: RunView) -> list[tuple[str, str]]:
 def round_table(view: RunView) -> PageTable:
     """One line per round."""
     scores = list(dict.fromkeys(key for record in view.rounds for key in record.scores))
-    truth = any(record.evaluation for record in view.rounds)
-    test = any(record.test for record in view.rounds)
+    measures = MAP_MEASURES if view.on_maps else ROW_MEASURES
+    truth = measures if any(record.evaluation for record in view.rounds) else {}
+    test = {name: field for name, field in measures.items() if field in ("mean_iou", "accuracy")}
+    test = test if any(record.test for record in view.rounds) else {}
     header = ["round", "status", "loss", "trusted", "changed", *(name.replace("_", " ") for name in scores)]
-    header += _measure_names(view) if truth else []
+    header += [*truth, *(f"test {name}" for name in test)]
     rows = []
     for record in view.rounds:
         row = [str(record.round), record.status, f"{record.loss:.4g}", format_share(record.trusted, record.unlabelled)]
-        row += [f"{record.changed:.1%}", *(_format_round_score(record, name) for name in scores)]
-        if truth:
-            row += _measures(record.evaluation, view)
-        rows.append([*row, *(_test_measures(record.test, view) if test else [])])
+        row += [f"{record.changed:.1%}", *(format_number(record.scores.get(name)) for name in scores)]
+        for evaluation, fields in ((record.evaluation, truth), (record.test, test)):
+            values = [None if evaluation is None else getattr(evaluation, field) for field in fields.values()]
+            row += map(format_decimals, values)
+        rows.append(row)
     best = frozenset(i for i, record in enumerate(view.rounds) if record.round == view.best_round)
     note = f"Round {view.best_round}, in bold, is the one kept." if best else ""
-    tested = ["test mean IoU", "test pixel accuracy"] if view.on_maps else ["test accuracy"]
-    return PageTable("Round by round", [*header, *(tested if test else [])], rows, note, best)
-
-
-def _format_round_score(record: RoundRecord, name: str) -> str:
-    return format_number(record.scores.get(name))
-
-
-def _measure_names(view: RunView) -> list[str]:
-    names = ["accuracy", "class mean", "network", "ECE", "NLL", "AUROC", "precision"]
-    return ["mean IoU", "pixel accuracy", *names[2:]] if view.on_maps else names
-
-
-def _measures(e: Evaluation | None, view: RunView) -> list[str]:
-    if e is None:
-        return [DASH] * len(_measure_names(view))
-    first = (e.mean_iou, e.accuracy) if view.on_maps else (e.accuracy, e.mean_class_accuracy)
-    return [
-        format_decimals(value) for value in (*first, e.network_accuracy, e.ece, e.nll, e.auroc, e.trusted_precision)
-    ]
-
-
-def _test_measures(e: Evaluation | None, view: RunView) -> list[str]:
-    overlap = [format_decimals(e.mean_iou if e else None)] if view.on_maps else []
-    return [*overlap, format_decimals(e.accuracy if e else None)]
+    return PageTable("Round by round", header, rows, note, best)
 
 
 def class_table(view: RunView) -> PageTable:
@@ -288,24 +286,16 @@ def class_table(view: RunView) -> PageTable:
         if truth:
             true, labelled = sum(truth.confusion[c]), sum(line[c] for line in truth.confusion)
             hit = truth.confusion[c][c]
-            row += [format_decimals(_value_at(truth.class_iou, c))] if view.on_maps else []
-            row += [
-                f"{true:,}",
-                format_decimals(hit / true if true else None),
-                format_decimals(hit / labelled if labelled else None),
-            ]
-            row += [format_decimals(_value_at(truth.class_ece, c))] if view.on_maps else []
+            row += [format_decimals(dict(enumerate(truth.class_iou)).get(c))] if view.on_maps else []
+            shares = (hit / total if total else None for total in (true, labelled))
+            row += [f"{true:,}", *map(format_decimals, shares)]
+            row += [format_decimals(dict(enumerate(truth.class_ece)).get(c))] if view.on_maps else []
         rows.append(row)
     true_names = [f"true {truth_unit(view)}", "found (recall)", "right (precision)"]
     if view.on_maps:
         true_names = ["IoU", *true_names, "calibration error"]
     note = f"Round {record.round}." + (f" {_MAPS_NOTE}" if view.on_maps and truth else "")
     return PageTable("Classes", ["class", "labels", "trusted", *(true_names if truth else [])], rows, note)
-
-
-def _value_at(values: Sequence[float | None], number: int) -> float | None:
-    """The value of a class; None where there are none."""
-    return values[number] if number < len(values) else None
 
 
 def cost_table(view: RunView) -> PageTable:
@@ -322,25 +312,24 @@ def cost_table(view: RunView) -> PageTable:
 def quality_table(view: RunView) -> PageTable:
     """One line per round with true labels: calibration, and how well the uncertainty ranks the labels."""
     evaluations = [(record.round, record.evaluation) for record in view.rounds if record.evaluation is not None]
-    columns: dict[str, list[float | None]] = {
-        "adaptive ECE": [e.adaptive_ece for _, e in evaluations],
-        "class-wise ECE": [e.classwise_ece for _, e in evaluations],
-        "mean confidence": [e.confidence for _, e in evaluations],
-        "Brier": [e.brier for _, e in evaluations],
-        **{
-            f"Brier: {name}": [e.brier_parts[i] if e.brier_parts else None for _, e in evaluations]
-            for i, name in _BRIER_PARTS
-        },
-        "AUPR": [e.aupr for _, e in evaluations],
-        "AURC": [e.aurc for _, e in evaluations],
-    }
-    for precision in sorted({precision for _, e in evaluations for precision, _ in e.coverage}):
-        columns[f"kept at {precision:.0%}"] = [dict(e.coverage).get(precision) for _, e in evaluations]
-    shown = {name: values for name, values in columns.items() if any(value is not None for value in values)}
-    rows = [
-        [str(n), *(format_decimals(values[i]) for values in shown.values())] for i, (n, _) in enumerate(evaluations)
+    precisions = sorted({precision for _, e in evaluations for precision, _ in e.coverage})
+    measures = [
+        {
+            "adaptive ECE": e.adaptive_ece,
+            "class-wise ECE": e.classwise_ece,
+            "mean confidence": e.confidence,
+            "Brier": e.brier,
+            **{f"Brier: {name}": e.brier_parts[i] if e.brier_parts else None for i, name in enumerate(_BRIER_PARTS)},
+            "AUPR": e.aupr,
+            "AURC": e.aurc,
+            **{f"kept at {precision:.0%}": dict(e.coverage).get(precision) for precision in precisions},
+        }
+        for _, e in evaluations
     ]
-    best = frozenset(i for i, (n, _) in enumerate(evaluations) if n == view.best_round)
+    shown = [name for name in (measures[0] if measures else ()) if any(row[name] is not None for row in measures)]
+    numbers = [number for number, _ in evaluations]
+    rows = [[str(n), *(format_decimals(row[name]) for name in shown)] for n, row in zip(numbers, measures, strict=True)]
+    best = frozenset(i for i, n in enumerate(numbers) if n == view.best_round)
     return PageTable("Calibration and ranking", ["round", *shown], rows if shown else [], _QUALITY_NOTE, best)
 
 

@@ -1,4 +1,4 @@
-"""The pieces that figures are made of, as SVG inside the page: text, marks with a value each, axes, keys, heat maps.
+"""What figures are drawn with, as SVG inside the page: text, marks with a value each, axes, lines, bars and heat maps.
 
 Colours are classes of figures.css, so one picture serves a light and a dark page. A mark carries its value as a title:
 browsers show it at the pointer, screen readers read it, and the page's script lets arrow keys walk from mark to mark.
@@ -23,6 +23,7 @@ from itertools import pairwise
 
 from embasis.report.run_view import public
 
+PNG_START = b"\x89PNG\r\n\x1a\n"
 SMALL_CHART, LARGE_CHART = (330, 210), (350, 280)
 """Width and height of a picture among others, and of one that stands alone."""
 LETTER_WIDTH = 6.4
@@ -32,6 +33,12 @@ NAMED_CLASSES = 40
 """A heat map with more rows or columns is one image, without names."""
 WRITTEN_CELLS = 26 * 26
 """A heat map with more cells has no numbers in them."""
+MOST_MARKS = 24
+"""A curve has at most so many marks, and one at its end."""
+DARK_SHADE = 0.81
+"""Above it white is easier to read on a light page than black, and both have a contrast of 4.5."""
+WIDEST_SCALED = 400
+"""A heat map that is wider keeps its size on a small screen, where it can be moved sideways."""
 HEAT_COLOUR = (42, 111, 176)
 """Of an image, which is the same on a light and on a dark page."""
 
@@ -133,11 +140,6 @@ def draw_key(
     return "".join(parts), down - y + 17
 
 
-def is_drawable(value: float | None) -> bool:
-    """Whether a value can be drawn."""
-    return value is not None and math.isfinite(value)
-
-
 def choose_ticks(low: float, high: float, most: int = 5) -> list[float]:
     """Round numbers from `low` to `high`, at most so many and one more."""
     span = high - low if high > low else max(abs(low), 1.0)
@@ -176,14 +178,10 @@ class Axes:
     def grid(self, x_steps: Sequence[float], y_steps: Sequence[float], share: tuple[bool, bool], name: str) -> str:
         """Lines and numbers, and what the numbers below are of."""
         parts = [draw_line(self.left, self.down(y), self.right, self.down(y), "grid") for y in y_steps]
-        parts += [
-            draw_text(self.left - 7, self.down(y) + 4, label, "quiet end")
-            for y, label in zip(y_steps, tick_labels(y_steps, share[1]), strict=True)
-        ]
-        parts += [
-            draw_text(self.across(x), self.bottom + 17, label, "quiet middle")
-            for x, label in zip(x_steps, tick_labels(x_steps, share[0]), strict=True)
-        ]
+        for y, label in zip(y_steps, tick_labels(y_steps, share[1]), strict=True):
+            parts.append(draw_text(self.left - 7, self.down(y) + 4, label, "quiet end"))
+        for x, label in zip(x_steps, tick_labels(x_steps, share[0]), strict=True):
+            parts.append(draw_text(self.across(x), self.bottom + 17, label, "quiet middle"))
         parts.append(draw_text((self.left + self.right) / 2, self.bottom + 34, name, "quiet middle"))
         return "".join(parts)
 
@@ -201,25 +199,102 @@ def shorten_name(name: str, most: int = 24) -> str:
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
-def encode_heat_image(shares: Sequence[Sequence[float]], top: float) -> str:
-    """A heat map as a data: image, a pixel for each cell; the larger the share the less it lets through."""
-    rows = [b"\0" + b"".join(bytes((*HEAT_COLOUR, _shade(value, top))) for value in row) for row in shares]
-    header = struct.pack(">IIBBBBB", len(shares[0]), len(shares), 8, 6, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(b"".join(rows), 9)), (b"IEND", b""))
-    packed = (
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
-    )
-    return "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(packed)).decode()
+@dataclass(frozen=True)
+class Series:
+    """A series of points with a name; `texts` says each of them, `sizes` are their marks'."""
+
+    name: str
+    places: Sequence[tuple[float, float | None]]
+    texts: Sequence[str]
+    sizes: Sequence[float] = ()
 
 
-def _shade(value: float, top: float) -> int:
-    return round(255 * min(max(value / top, 0.0), 1.0))
+@dataclass(frozen=True)
+class LineChart:
+    """How lines are drawn: what the axes are called, their ranges if they are set, whether they are shares."""
+
+    label: str
+    x_name: str
+    title: str = ""
+    x: tuple[float, float] | None = None
+    y: tuple[float, float] | None = None
+    shares: tuple[bool, bool] = (False, False)
+    whole: bool = False
+    """x are whole numbers"""
+    size: tuple[float, float] = SMALL_CHART
+    upright: float | None = None
+    """an upright line at this x"""
+    diagonal: bool = False
 
 
-DARK_SHADE = 0.81
-"""Above it white is easier to read on a light page than black, and both have a contrast of 4.5."""
-WIDEST_SCALED = 400
-"""A heat map that is wider keeps its size on a small screen, where it can be moved sideways."""
+def draw_lines(series: Sequence[Series], field: LineChart, first_series: int = 0) -> str:
+    """Lines with marks over a grid; series are counted from `first_series` on."""
+    width, height = field.size
+    parts, top = list[str](), 14.0
+    if field.title:
+        parts.append(draw_text(2, top, field.title, "title"))
+        top += 19
+    if len(series) > 1:
+        drawn, tall = draw_key([line.name for line in series], 2, top, width, first_series)
+        parts.append(drawn)
+        top += tall
+    ys = [y for line in series for _, y in line.places if y is not None and math.isfinite(y)]
+    xs = [x for line in series for x, _ in line.places]
+    y_range, x_range = field.y or pad_range(ys), field.x or pad_range(xs, 0.04)
+    axes = Axes(x_range, y_range, 52, top, width - 10, height - 40)
+    x_steps = [x for x in choose_ticks(*x_range, 6) if not field.whole or x == round(x)]
+    y_steps = choose_ticks(*y_range, 4 if field.size == SMALL_CHART else 5)
+    parts.append(axes.grid(x_steps, y_steps, field.shares, field.x_name))
+    if field.diagonal:
+        parts.append(draw_line(axes.across(0), axes.down(0), axes.across(1), axes.down(1), "even"))
+    if field.upright is not None and x_range[0] <= field.upright <= x_range[1]:
+        place = axes.across(field.upright)
+        parts.append(draw_line(place, axes.top - 4, place, axes.bottom, "kept"))
+    parts += [draw_series(line, number, axes) for number, line in enumerate(series, first_series)]
+    return draw_chart(width, height, field.label, parts)
+
+
+def draw_series(one: Series, series: int, axes: Axes) -> str:
+    """A line with its marks, broken where it has no value."""
+    places = [(axes.across(x), axes.down(y)) if y is not None and math.isfinite(y) else None for x, y in one.places]
+    every = max(1, -(-len(places) // MOST_MARKS))
+    shown = {*range(0, len(places), every), len(places) - 1}
+    sizes = one.sizes or [3.4] * len(places)
+    points = [
+        draw_point(series, *place, sizes[i], one.texts[i])
+        for i, place in enumerate(places)
+        if place is not None and i in shown
+    ]
+    return make_element("g", {}, draw_path(series, places) + "".join(points))
+
+
+@dataclass(frozen=True)
+class BarRow:
+    """One row of a bar chart: a name, what is written at its end, and parts with their texts."""
+
+    name: str
+    value: str
+    parts: Sequence[tuple[int, float, str]]
+    """(series, length, text)"""
+
+
+def draw_bars(rows: Sequence[BarRow], label: str, names: Sequence[str]) -> str:
+    """A bar for each row, below its name; `names` are those of the series."""
+    width = float(LARGE_CHART[0])
+    drawn, tall = draw_key(names, 2, 14, width, 1, filled=True) if len(names) > 1 else ("", 0.0)
+    most = max((sum(length for _, length, _ in row.parts) for row in rows), default=0.0) or 1.0
+    body, y = [drawn], tall + (22.0 if tall else 14.0)
+    for row in rows:
+        body += [draw_text(2, y, shorten_name(row.name, 40)), draw_text(width - 2, y, row.value, "end quiet")]
+        x, pieces = 2.0, list[str]()
+        for series, length, text in row.parts:
+            wide = (width - 4) * length / most
+            place = {"x": x, "y": y + 5, "width": max(wide, 1.0), "height": 9}
+            pieces.append(draw_mark("rect", place, text, f"b s{series}"))
+            x += wide
+        body.append(make_element("g", {}, "".join(pieces)))
+        y += 36
+    return draw_chart(width, y - 14, label, body)
 
 
 @dataclass(frozen=True)
@@ -245,38 +320,30 @@ def draw_heat_map(heat: HeatMap) -> str:
     rows, columns = len(heat.down), len(heat.across)
     top = max(max((value for row in heat.shares for value in row), default=0.0), heat.least)
     if max(rows, columns) > NAMED_CLASSES:
-        return _draw_heat_image(heat, top)
+        return draw_heat_image(heat, top)
+    down, across = ([shorten_name(name, 16) for name in names] for names in (heat.down, heat.across))
     turned = max(map(len, heat.across), default=0) > 5
-    left = 14 + LETTER_WIDTH * max((len(shorten_name(name, 16)) for name in heat.down), default=0)
-    wide = max(28.0, min(56.0, (LARGE_CHART[0] - left - 10) / columns))
-    above, tall = 20.0, 27.0
+    left = 14 + LETTER_WIDTH * max(map(len, down), default=0)
+    wide, tall, above = max(28.0, min(56.0, (LARGE_CHART[0] - left - 10) / columns)), 27.0, 20.0
     below = above + rows * tall
-    lean = (LETTER_WIDTH * max(len(shorten_name(name, 16)) for name in heat.across) * 0.71 + 14) if turned else 18.0
-    width, height = left + columns * wide + (10 if not turned else 14), below + lean + 20
+    lean = (LETTER_WIDTH * max(map(len, across)) * 0.71 + 14) if turned else 18.0
+    width, height = left + columns * wide + (14 if turned else 10), below + lean + 20
     body = [draw_text(0, 13, heat.names[0], "quiet")] if heat.names[0] else []
-    numbers = rows * columns <= WRITTEN_CELLS
-    for i, name in enumerate(heat.down):
-        y = above + i * tall
-        body.append(draw_text(left - 8, y + tall / 2 + 4, shorten_name(name, 16), "end"))
-        cells = [_draw_cell(heat, i, j, (left + j * wide, y, wide, tall), top) for j in range(columns)]
-        body.append(make_element("g", {}, "".join(cells)))
-        for j in range(columns):
-            if numbers and heat.values[i][j]:
-                strong = "on" if shade(heat.shares[i][j], top) > DARK_SHADE else ""
-                place = (left + (j + 0.5) * wide, y + tall / 2 + 4)
-                body.append(draw_text(*place, heat.values[i][j], f"cell middle {strong}".strip()))
-    for j, name in enumerate(heat.across):
+    for i, name in enumerate(down):
+        y, cells, numbers = above + i * tall, list[str](), list[str]()
+        for j, (share, value) in enumerate(zip(heat.shares[i], heat.values[i], strict=True)):
+            part = shade(share, top)
+            place = {"x": left + j * wide + 0.5, "y": y + 0.5, "width": wide - 1, "height": tall - 1}
+            cells.append(draw_mark("rect", {**place, "fill-opacity": f"{part:.3f}"}, heat.texts[i][j], "h"))
+            if value and rows * columns <= WRITTEN_CELLS:
+                kind = "cell middle on" if part > DARK_SHADE else "cell middle"
+                numbers.append(draw_text(left + (j + 0.5) * wide, y + tall / 2 + 4, value, kind))
+        body += [draw_text(left - 8, y + tall / 2 + 4, name, "end"), make_element("g", {}, "".join(cells)), *numbers]
+    for j, name in enumerate(across):
         x, turn = left + (j + 0.5) * wide, -45 if turned else 0
-        body.append(draw_text(x + 4 * turned, below + 15, shorten_name(name, 16), "end" if turned else "middle", turn))
+        body.append(draw_text(x + 4 * turned, below + 15, name, "end" if turned else "middle", turn))
     body.append(draw_text(left + columns * wide / 2, height - 4, heat.names[1], "quiet middle"))
     return draw_chart(width, height, heat.label, body, "heat fits" if width <= WIDEST_SCALED else "heat")
-
-
-def _draw_cell(heat: HeatMap, i: int, j: int, place: tuple[float, float, float, float], top: float) -> str:
-    x, y, width, height = place
-    size = {"x": x + 0.5, "y": y + 0.5, "width": width - 1, "height": height - 1}
-    opacity = f"{shade(heat.shares[i][j], top):.3f}"
-    return draw_mark("rect", {**size, "fill-opacity": opacity}, heat.texts[i][j], "h")
 
 
 def shade(share: float, top: float) -> float:
@@ -284,21 +351,30 @@ def shade(share: float, top: float) -> float:
     return 0.04 + 0.96 * min(share / top, 1.0)
 
 
-def _draw_heat_image(heat: HeatMap, top: float) -> str:
-    """The same as one image; only some cells have marks."""
-    rows, columns = len(heat.down), len(heat.across)
-    side = 360.0
+def draw_heat_image(heat: HeatMap, top: float) -> str:
+    """A heat map of many cells as one image; only some cells have marks."""
+    side, rows, columns = 360.0, len(heat.down), len(heat.across)
     wide, tall = side / columns, side / rows
-    whole: dict[str, str | float] = {"x": 10, "y": 20, "width": side, "height": side, "preserveAspectRatio": "none"}
+    place: dict[str, str | float] = {"x": 10, "y": 20, "width": side, "height": side, "preserveAspectRatio": "none"}
     size = {"width": wide, "height": tall}
     marks = [
         draw_mark("rect", {"x": 10 + j * wide, "y": 20 + i * tall, **size}, heat.texts[i][j], "hit")
         for i, j in sorted(heat.marked or ())
     ]
     body = [
-        make_element("image", {"href": encode_heat_image(heat.shares, top), **whole}),
+        make_element("image", {"href": encode_heat_image(heat.shares, top), **place}),
         make_element("g", {}, "".join(marks)),
         draw_text(10, 13, heat.names[0], "quiet"),
         draw_text(10 + side / 2, side + 38, heat.names[1], "quiet middle"),
     ]
     return draw_chart(side + 20, side + 46, heat.label, body, "heat")
+
+
+def encode_heat_image(shares: Sequence[Sequence[float]], top: float) -> str:
+    """A heat map as a data: image, a pixel for each cell; the larger the share the less it lets through."""
+    opacity = [[round(255 * min(max(value / top, 0.0), 1.0)) for value in row] for row in shares]
+    lines = b"".join(b"\0" + b"".join(bytes((*HEAT_COLOUR, value)) for value in row) for row in opacity)
+    header = struct.pack(">IIBBBBB", len(shares[0]), len(shares), 8, 6, 0, 0, 0)
+    chunks = (b"IHDR" + header, b"IDAT" + zlib.compress(lines, 9), b"IEND")
+    packed = (struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) for chunk in chunks)
+    return "data:image/png;base64," + base64.b64encode(PNG_START + b"".join(packed)).decode()

@@ -19,9 +19,8 @@ from embasis.errors import CorruptError
 from embasis.inputs.image_rows import pixel_reader
 from embasis.report import collect
 from embasis.report.collect import choose_examples, encode_thumbnail, make_row_gallery, read_row_gallery
-from embasis.report.gallery import THUMBNAILS_EACH, basis_section, thumbnail_rows
-from embasis.report.page import run_page
-from embasis.report.run_view import Component, RowExample
+from embasis.report.page import basis_section, run_page, thumbnail_rows
+from embasis.report.run_view import THUMBNAILS_EACH, Component, RowExample
 from embasis.runs.checkpoint import read_run_view
 from embasis.storage import SealedFiles, read_newest, read_stored_table
 from folder_runs import go
@@ -272,7 +271,7 @@ def test_what_is_no_picture_is_not_shown() -> None:
     component = Component((("cat", 1.0),), 1.0, (("a", b"<svg>"), ("b", png())))
     found = basis_section(dataclasses.replace(view(), basis=(component,)))
     assert found is not None
-    assert len(found.peaks[0].thumbs) == 1
+    assert len(found.cards[0].thumbs) == 1
 
 
 def test_the_basis_of_label_maps_is_shown_without_rows() -> None:
@@ -281,7 +280,7 @@ def test_the_basis_of_label_maps_is_shown_without_rows() -> None:
     )
     found = basis_section(dataclasses.replace(on_maps(), basis=parts))
     assert found is not None
-    assert found.peaks == ()
+    assert found.cards == ()
     assert found.table.header == ["component", "class", "probability", "next classes", "share"]
     assert "nearest" not in found.caption
     page = Page(run_page(dataclasses.replace(on_maps(), basis=parts)))
@@ -296,8 +295,8 @@ def test_many_components_are_shown_by_the_largest() -> None:
     parts = tuple(Component((("cat", 0.9),), (i + 1) / 3321, (("row", None),)) for i in range(81))
     found = basis_section(dataclasses.replace(view(), basis=parts))
     assert found is not None
-    assert len(found.peaks) == 60
-    assert found.peaks[0].share == "2.4%"
+    assert len(found.cards) == 60
+    assert found.cards[0].share == "2.4%"
     assert "the 60 largest" in found.caption
     assert len(found.table.rows) == 81
 
@@ -307,7 +306,7 @@ def test_names_of_rows_stand_where_there_are_no_pictures() -> None:
         dataclasses.replace(view(), basis=(Component((("cat", 0.9),), 1.0, (("row 7", None), ("row 9", None))),))
     )
     assert found is not None
-    assert found.peaks[0].names == ("row 7", "row 9")
+    assert found.cards[0].names == ("row 7", "row 9")
 
 
 # cards and warnings

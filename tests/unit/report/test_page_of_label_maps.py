@@ -16,9 +16,9 @@ from embasis.benchmark.tables import comparison_page, csv_table, latex_table, ma
 from embasis.errors import CorruptError
 from embasis.report import summary
 from embasis.report.charts import round_series
-from embasis.report.gallery import PNG_START, map_gallery
-from embasis.report.page import policy_hash, run_page
+from embasis.report.page import map_gallery, policy_hash, run_page
 from embasis.report.run_view import MapExample, RunView
+from embasis.report.svg import PNG_START
 from embasis.types import record_from_json, record_to_json
 from map_page_views import COLOURS, judged, on_maps, png, shown
 from page_views import BENIGN, HOSTILE, Tree, evaluation, record, score, view
