@@ -25,7 +25,7 @@ from embasis.engine.evaluate import evaluate
 from embasis.engine.labels import BoundSelector, RowLabels, label_rows
 from embasis.engine.state import TrainState
 from embasis.errors import EmbasisError
-from embasis.functional.ranking import auroc, exact_counts
+from embasis.functional.metrics import auroc, exact_counts
 from embasis.inputs.base import Inputs
 from embasis.inputs.load import load_dataset, open_inputs
 from embasis.methods.baselines import SoftmaxLabeller

@@ -625,7 +625,7 @@ def training_priors(known, pseudo_label_counts, weight):
     return [(float(share) + weight * (float(count) + 0.5) / total) / (1 + weight) for share, count in pairs]
 
 
-def fit_network_temperature(scores, entropy, weight=None):
+def inverse_temperature_for_entropy(scores, entropy, weight=None):
     """The largest power on a fine grid of (0, 1] whose mean entropy is at least the one asked for."""
     for power in np.geomspace(1.0, 1e-4, 4000):
         exponents = power * wide(scores)
@@ -773,7 +773,7 @@ def kappa(counts):
     return (agree - chance) / (1 - chance)
 
 
-def fit_temperature(mean, reference):
+def fit_inverse_temperature(mean, reference):
     """The best of a fine grid; one answer more is spread evenly over all sites and classes."""
 
     def loss(power):
@@ -787,7 +787,7 @@ def fit_temperature(mean, reference):
     return min(np.geomspace(1 / 32, 8.0, 2000), key=loss)
 
 
-def apply_temperature(mean, between, within, inverse_temperature):
+def apply_inverse_temperature(mean, between, within, inverse_temperature):
     new = np.array([[max(value, 1e-12) ** inverse_temperature for value in row] for row in wide(mean)])
     new = new / new.sum(1, keepdims=True)
     first = np.zeros_like(new)

@@ -35,7 +35,7 @@ from embasis.engine.sampling import FeatureSample, draw_in_shares, join_features
 from embasis.engine.state import TrainSetup
 from embasis.errors import ConfigError, require
 from embasis.functional import calibration
-from embasis.functional.temperature import apply_temperature, fit_temperature, nearest_labels
+from embasis.functional.calibration import apply_inverse_temperature, fit_inverse_temperature, nearest_labels
 from embasis.functional.validation import effective
 from embasis.methods.em_basis.features import domain_statistics, prepare
 from embasis.methods.em_basis.state import INVERSE_TEMPERATURE
@@ -98,8 +98,9 @@ def calibrate(setup: TrainSetup, network: nn.Module, fitted: State, before: Stat
     if len(truth) < LEAST_REFERENCE:
         return state
     mean = torch.cat([label_chunk(labeller, part, state).mean for part in sites])
-    fitted_temperature = temperature_state(fit_temperature(mean, truth))
-    confidence, label = apply_temperature(mean, mean, mean, float(fitted_temperature[INVERSE_TEMPERATURE]))[0].max(1)
+    fitted_temperature = temperature_state(fit_inverse_temperature(mean, truth))
+    inverse_temperature = float(fitted_temperature[INVERSE_TEMPERATURE])
+    confidence, label = apply_inverse_temperature(mean, mean, mean, inverse_temperature)[0].max(1)
     bins = calibration.reliability_bins(confidence, label == truth)
     return {**state, **fitted_temperature, EXPECTED_ACCURACY: confidence.double().mean(), SUPPORT: bins}
 
@@ -139,7 +140,7 @@ def calibrate_by_holdout(labeller: Labeller, state: State, held: HeldOut | None)
         return state
     truth, weight = held.sites.y, effective(held.weight)
     mean = label_chunk(labeller, held.sites, state).mean
-    state = {**state, **temperature_state(fit_temperature(mean, truth, weight))}
+    state = {**state, **temperature_state(fit_inverse_temperature(mean, truth, weight))}
     confidence, label = label_chunk(labeller, held.sites, state).mean.max(1)
     expected = label_chunk(labeller, held.others, state).mean.amax(1).double().mean()
     bins = calibration.reliability_bins(confidence, label == truth, weight=weight)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from embasis.engine.labels import LabelBatch
-from embasis.functional import calibration, metrics, ranking
+from embasis.functional import calibration, metrics
 from embasis.types import Evaluation, GroundTruth
 
 EXACT = 2**18
@@ -50,12 +50,12 @@ class Ranks:
             self._count()
             return self.counted
         uncertainty, confidence, right = self._columns()
-        return ranking.exact_counts(uncertainty, right), calibration.exact_bins(confidence, right)
+        return metrics.exact_counts(uncertainty, right), calibration.exact_bins(confidence, right)
 
     def _count(self, *others: tuple[Tensor, Tensor]) -> None:
         """Count those that are held in fine bins, with what was counted before and others; hold none any more."""
         uncertainty, confidence, right = self._columns()
-        counts, fine = ranking.rank_counts(uncertainty, right), calibration.fine_bins(confidence, right)
+        counts, fine = metrics.rank_counts(uncertainty, right), calibration.fine_bins(confidence, right)
         for more, finer in (*others, *([] if self.counted is None else [self.counted])):
             counts, fine = counts + more, fine + finer
         self.counted, self.held = (counts, fine), []
@@ -92,7 +92,7 @@ class Tally:
         self.confusion = torch.zeros(self.classes, self.classes, dtype=torch.int64)
         self.bins = torch.zeros(self.classes, calibration.CONFIDENCE_BINS, 3, dtype=torch.float64)
         self.own = torch.zeros_like(self.bins)
-        self.spread = torch.zeros(ranking.SPREAD_BINS, 2, dtype=torch.int64)
+        self.spread = torch.zeros(metrics.SPREAD_BINS, 2, dtype=torch.int64)
 
     def add(self, part: LabelBatch, truth: Tensor) -> None:
         """Take in the sites whose true label is known."""
@@ -114,7 +114,7 @@ class Tally:
         self.network_right += int((network == truth).sum())
         self.trusted += int(trusted.sum())
         self.trusted_right += int((right & trusted).sum())
-        self.spread += ranking.spread_counts(uncertainty, right)
+        self.spread += metrics.spread_counts(uncertainty, right)
         self.ranks.add(uncertainty, confidence, right)
 
     def merge(self, other: Tally) -> None:
@@ -139,12 +139,12 @@ class Tally:
             network_accuracy=self.network_right / rows,
             ece=calibration.expected_calibration_error(bins),
             nll=self.nll / rows,
-            auroc=ranking.auroc(ranks),
+            auroc=metrics.auroc(ranks),
             trusted_share=self.trusted / rows,
             trusted_precision=self.trusted_right / self.trusted if self.trusted else None,
             confusion=tuple(tuple(int(value) for value in row) for row in self.confusion),
             reliability=tuple((float(a), float(b), float(c)) for a, b, c in bins),
-            risk_coverage=tuple((float(a), float(b)) for a, b in ranking.risk_coverage_curve(ranks)),
+            risk_coverage=tuple((float(a), float(b)) for a, b in metrics.risk_coverage_curve(ranks)),
             class_ece=tuple(class_error(part) for part in self.bins),
             mean_iou=metrics.mean_dataset_iou(self.confusion) if self.grids else None,
             class_iou=class_ious(self.confusion) if self.grids else (),
@@ -152,9 +152,9 @@ class Tally:
             classwise_ece=calibration.classwise_calibration_error(self.own),
             brier=self.brier / rows,
             brier_parts=calibration.brier_parts(self.own),
-            aupr=ranking.average_precision(ranks),
-            aurc=ranking.risk_area(ranks),
-            coverage=tuple((share, ranking.coverage_at(ranks, share)) for share in ranking.COVERAGE_PRECISIONS),
+            aupr=metrics.average_precision(ranks),
+            aurc=metrics.risk_area(ranks),
+            coverage=tuple((share, metrics.coverage_at(ranks, share)) for share in metrics.COVERAGE_PRECISIONS),
             spread=tuple((upper, *pair) for upper, pair in zip(spread_edges(), self.spread.tolist(), strict=True)),
             confidence=float(bins[:, 1].sum()) / rows,
         )
@@ -162,7 +162,7 @@ class Tally:
 
 def spread_edges() -> list[float]:
     """Upper edges of the bins of `spread`."""
-    return [(number + 1) / ranking.SPREAD_BINS for number in range(ranking.SPREAD_BINS)]
+    return [(number + 1) / metrics.SPREAD_BINS for number in range(metrics.SPREAD_BINS)]
 
 
 def class_error(bins: Tensor) -> float | None:

@@ -1,4 +1,6 @@
-"""How far probabilities can be believed. Every figure is a function of sums, and sums add up.
+"""How far probabilities can be believed, and how they are recalibrated without a true label.
+
+Every figure is a function of sums, and sums add up.
 
 | symbol | shape | meaning |
 | --- | --- | --- |
@@ -10,18 +12,29 @@
 | bins | b 3 | per bin of confidence: sites, Σ confidence, Σ right |
 | bins | c b 3 | per class and bin of p_c: sites, Σ p_c, Σ 1[truth = c] |
 | fine | f 3 | the same by value of confidence, or in bins that are fine near 1; the surest first |
+| x, bank | n d, m d | unit rows: sites to be labelled, and labelled sites |
+| reference | n | the reference label: class of the labelled site that is nearest to each site |
+| b | () | inverse temperature: mean^b, normalised, is the recalibrated mean; below 1 it is less sure |
 
 Sums of probabilities that are rounded to a grid of 2^-22 are exact in float64 up to 2^31 sites: they are the same, bit
 for bit, in whatever order and parts the sites come.
+
+Reference labels err, and so do the labels; both make them differ. As long as they do not err together, a label agrees
+with its reference about as often as it is right (decision 0022). So b is the one under which the reference labels are
+most likely: argmin_b Σ_n −log softmax(b · log mean_n) at reference_n, which is convex. One reference label more, spread
+evenly over sites and classes, keeps b finite where a handful of rows all agree.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
+from embasis.functional.losses import average
 from embasis.functional.selection import order_key
 
 CONFIDENCE_BINS = 15
@@ -32,6 +45,12 @@ FINE = 1 << (30 - FINE_BITS)
 """Fine bins of [0, 2)."""
 CACHED_SITES = 1 << 14
 """Sites whose probabilities are taken at once: as many as stay in a processor's cache."""
+HELD_PRODUCTS = 2**24
+"""Products of x and bank that are held at once."""
+LOWEST, HIGHEST = 1 / 32, 8.0
+"""The range of inverse temperatures."""
+LEAST_MEAN = 1e-12
+"""The least probability whose logarithm is taken."""
 
 
 def bin_of(value: Float[Tensor, " n"], bins: int) -> Int64[Tensor, " n"]:
@@ -176,3 +195,70 @@ def brier_parts(bins: Float64[Tensor, "c b 3"]) -> tuple[float, float, float]:
 def negative_log_likelihood(mean: Float[Tensor, "n c"], truth: Int64[Tensor, " n"]) -> float:
     """−mean log p(true class), probabilities floored at 1e-12."""
     return float(-mean.double().gather(1, truth.unsqueeze(1)).clamp_min(1e-12).log().mean())
+
+
+def nearest_labels(
+    x: Float[Tensor, "n d"], bank: Float[Tensor, "m d"], label: Int64[Tensor, " m"]
+) -> Int64[Tensor, " n"]:
+    """`reference`, by cosine; the first one among labelled sites that are equally near."""
+    size = max(HELD_PRODUCTS // max(len(bank), 1), 1)
+    labels = [label[(part @ bank.T).argmax(1)] for part in x.split(size)]
+    return torch.cat(labels) if labels else label[:0]
+
+
+@torch.no_grad()
+def fit_inverse_temperature(
+    mean: Float[Tensor, "n c"], reference: Int64[Tensor, " n"], weight: Float[Tensor, " n"] | None = None
+) -> float:
+    """b between LOWEST and HIGHEST under which the reference labels are most likely: the loss has slope zero there.
+
+    The slope is E[Σ_c softmax(b · scores)_c scores_c] − E[score of the reference label], with scores = log mean. With
+    `weight` each site counts as so many."""
+    scores = mean.double().clamp_min(LEAST_MEAN).log()
+    weight = None if weight is None else weight.double()
+    count = len(mean) if weight is None else float(weight.sum())
+    observed = count * float(average(scores.gather(1, reference.unsqueeze(1)).squeeze(1), weight))
+    observed = (observed + float(average(scores.mean(1), weight))) / (count + 1)
+
+    def rises(inverse_temperature: float) -> bool:
+        expected = average(((inverse_temperature * scores).softmax(1) * scores).sum(1), weight)
+        return float(expected) > observed
+
+    if rises(LOWEST):
+        return LOWEST
+    if not rises(HIGHEST):
+        return HIGHEST
+    low, high = math.log(LOWEST), math.log(HIGHEST)
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if rises(math.exp(middle)) else (middle, high)
+    return math.exp((low + high) / 2)
+
+
+def apply_inverse_temperature(
+    mean: Float[Tensor, "n c"], between: Float[Tensor, "n c"], within: Float[Tensor, "n c"], inverse_temperature: float
+) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"], Float[Tensor, "n c"]]:
+    """mean^b, normalised; its variance is split into between and within in the old proportion."""
+    new = (inverse_temperature * mean.clamp_min(LEAST_MEAN).log()).softmax(1)
+    total = (new - new.square()).clamp_min(0)
+    part = (between / (between + within).clamp_min(LEAST_MEAN)).clamp(0, 1)
+    first = part * total
+    return new, first, total - first
+
+
+def least_confidence(
+    confidence: Float[Tensor, " n"], count: Int64[Tensor, " n"], precision: float
+) -> tuple[float, int, float] | None:
+    """The lowest probability such that all labels at least as sure are right with this probability on average.
+
+    `count`: how many labels have each probability. With it come how many labels that are, and how many errors are
+    expected among them: Σ (1 − probability). None where not even the surest labels are sure enough."""
+    seen, count = confidence.double()[count > 0], count.double()[count > 0]
+    value, place = torch.unique(seen, return_inverse=True)
+    labels = torch.zeros_like(value).index_add_(0, place, count).flip(0).cumsum(0)
+    sure = torch.zeros_like(value).index_add_(0, place, count * seen).flip(0).cumsum(0)
+    enough = torch.nonzero(sure >= precision * labels * (1 - 1e-12)).flatten()
+    if not len(enough):
+        return None
+    last = int(enough[-1])
+    return float(value.flip(0)[last]), int(labels[last]), float(labels[last] - sure[last])

@@ -1,4 +1,4 @@
-"""From basis to label distribution (eq. 7 to 9 and 15 of docs/method.md).
+"""From basis to label distribution (eq. 7 to 9 and 15 of docs/method.md), and what the network adds to it.
 
 | symbol | shape | meaning |
 | --- | --- | --- |
@@ -9,6 +9,16 @@
 | z | n k | responsibilities |
 | q | n c | the network's own class probabilities: a second piece of evidence, or None |
 | mean, between, within | n c | the label distribution: between + within = mean (1 − mean) |
+| likelihood | n c | how well each class explains a site, up to a factor of the site |
+| known | c | class priors of the labelled side |
+| strength | () | how many times all n sites the known priors count |
+| weight | n | how many sites each one stands for |
+| pseudo_label_counts | c | selected labels of each class that a network was trained on beside the labelled side |
+| priors | c | the π that maximises Σ_n w_n log Σ_c π_c likelihood_nc + strength · Σ_c known_c log π_c |
+
+The paper has no part for the network. That sum is concave in π, so EM finds its maximum from any start: each step sets
+π to the mean posterior, mixed with what is known. A network's output is its likelihood times the priors it was trained
+with; exchanging these for the priors of where it is used is Bayes' rule.
 """
 
 from __future__ import annotations
@@ -16,12 +26,15 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from embasis.functional.losses import average
 from embasis.functional.sites import times
 
 LEAST_PROBABILITY = 1e-12
+PRIOR_STEPS = 30
+"""Steps of EM."""
 
 
 def component_probabilities(
@@ -116,7 +129,7 @@ def draw_labels(mean: Float[Tensor, "n c"], uniform: Tensor, temperature: float 
 
 
 @torch.no_grad()
-def fit_network_temperature(
+def inverse_temperature_for_entropy(
     scores: Float[Tensor, "n c"], entropy: float, lowest: float = 1e-4, weight: Float[Tensor, " n"] | None = None
 ) -> float:
     """The power g ≤ 1 at which softmax(g · scores) has this mean entropy; 1 if it has as much already.
@@ -140,3 +153,37 @@ def fit_network_temperature(
         else:
             high = middle
     return math.sqrt(low * high)
+
+
+def estimate_priors(
+    likelihood: Float[Tensor, "n c"],
+    known: Float[Tensor, " c"],
+    strength: float,
+    weight: Float[Tensor, " n"] | None = None,
+) -> Float[Tensor, " c"]:
+    """`priors`, in double precision; `known` must be positive."""
+    wide, start = likelihood.double(), known.double() / known.double().sum()
+    share, priors = None if weight is None else weight.double(), start
+    for _ in range(PRIOR_STEPS):
+        posterior = wide * priors
+        mean = average(posterior / posterior.sum(1, keepdim=True), share)
+        priors = (mean + strength * start) / (1 + strength)
+    return priors
+
+
+def training_priors(
+    known: Float[Tensor, " c"], pseudo_label_counts: Shaped[Tensor, " c"] | None, weight: float
+) -> Float[Tensor, " c"]:
+    """(C) class priors of a network's training on labelled sites and, with this weight, on selected ones: what it has
+    learned of how common a class is. No class has less than half a site."""
+    if pseudo_label_counts is None or not float(pseudo_label_counts.sum()):
+        return known
+    counts = pseudo_label_counts.double() + 0.5
+    return (known + weight * counts / counts.sum()) / (1 + weight)
+
+
+def swap_priors(
+    log_probability: Float[Tensor, "n c"], trained: Float[Tensor, " c"], here: Float[Tensor, " c"], power: float
+) -> Float[Tensor, "n c"]:
+    """(q / trained)^power · here, normalised: a network's probabilities where classes have other priors."""
+    return (power * (log_probability - trained.log()) + here.log()).softmax(1)

@@ -25,7 +25,7 @@ from embasis.engine.calibration import read_calibration
 from embasis.engine.labels import LabelBatch
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, InputDataError, quote, require
-from embasis.functional.temperature import least_confidence
+from embasis.functional.calibration import least_confidence
 from embasis.inputs.base import InputKind, PictureSource, RowSource, SourceOptions
 from embasis.inputs.map_inputs import unread_pictures
 from embasis.methods.selectors import ConfidenceThreshold, SelectNone

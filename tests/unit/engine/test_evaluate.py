@@ -16,8 +16,7 @@ from embasis.engine import evaluate as module
 from embasis.engine.evaluate import EXACT, Ranks, Tally, evaluate
 from embasis.engine.labels import BoundSelector, LabelBatch
 from embasis.functional.calibration import FINE
-from embasis.functional.metrics import CALIBRATION, RANKING
-from embasis.functional.ranking import RANKS
+from embasis.functional.metrics import CALIBRATION, RANKING, RANKS
 from embasis.methods.selectors import ClassBalanced
 from embasis.types import Evaluation, LabelDistribution, RoundRecord, record_from_json, record_to_json
 

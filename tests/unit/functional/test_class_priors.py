@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference
-from embasis.functional.class_priors import estimate_priors, swap_priors, training_priors
+from embasis.functional.moments import estimate_priors, swap_priors, training_priors
 
 seeds = st.integers(0, 2**32 - 1)
 

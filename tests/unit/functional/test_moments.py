@@ -17,7 +17,7 @@ from embasis.functional.losses import class_balance, mean_variance
 from embasis.functional.moments import (
     component_probabilities,
     draw_labels,
-    fit_network_temperature,
+    inverse_temperature_for_entropy,
     label_moments,
     literal_moments,
     scalar_uncertainty,
@@ -350,19 +350,21 @@ def test_moments_of_half_precision_inputs_are_computed_in_float32(dtype, seed, w
 def test_tempering_finds_the_power_of_its_slow_twin(seed: int, share: float) -> None:
     scores = 8 * torch.randn(12, 4, generator=torch.Generator().manual_seed(seed))
     asked = share * math.log(4)
-    assert fit_network_temperature(scores, asked) == pytest.approx(
-        reference.fit_network_temperature(scores, asked), rel=5e-3
+    assert inverse_temperature_for_entropy(scores, asked) == pytest.approx(
+        reference.inverse_temperature_for_entropy(scores, asked), rel=5e-3
     )
     weight = torch.rand(12, generator=torch.Generator().manual_seed(seed + 9))
-    assert fit_network_temperature(scores, asked, weight=weight) == pytest.approx(
-        reference.fit_network_temperature(scores, asked, weight), rel=5e-3
+    assert inverse_temperature_for_entropy(scores, asked, weight=weight) == pytest.approx(
+        reference.inverse_temperature_for_entropy(scores, asked, weight), rel=5e-3
     )
 
 
 def test_tempering_never_sharpens() -> None:
     scores = 0.1 * torch.randn(20, 5, generator=torch.Generator().manual_seed(0))
-    assert fit_network_temperature(scores, entropy=0.01) == 1.0
+    assert inverse_temperature_for_entropy(scores, entropy=0.01) == 1.0
 
 
 def test_tempering_of_scores_that_cannot_be_softened_enough_stays_finite() -> None:
-    assert fit_network_temperature(1e30 * torch.eye(3), entropy=math.log(3) + 1) == pytest.approx(1e-4, rel=1e-2)
+    assert inverse_temperature_for_entropy(1e30 * torch.eye(3), entropy=math.log(3) + 1) == pytest.approx(
+        1e-4, rel=1e-2
+    )

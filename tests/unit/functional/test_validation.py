@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 import reference
 from embasis.functional import validation
-from embasis.functional.calibration import reliability_bins
-from embasis.functional.temperature import fit_temperature
+from embasis.functional.calibration import fit_inverse_temperature, reliability_bins
 from embasis.functional.validation import (
     accuracy_of,
     effective,
@@ -129,11 +128,13 @@ def test_a_weight_of_two_is_a_site_that_is_there_twice(seed: int) -> None:
     mean, weight = (2 * normal(seed, 30, 4)).softmax(1), torch.ones(30)
     label = torch.randint(4, (30,), generator=torch.Generator().manual_seed(seed))
     label[:18], weight[:10] = mean[:18].argmax(1), 2.0
-    twice = fit_temperature(torch.cat([mean, mean[:10]]), torch.cat([label, label[:10]]))
-    assert fit_temperature(mean, label, weight) == pytest.approx(twice, rel=1e-6)
-    assert fit_temperature(mean, label, torch.ones(30)) == pytest.approx(fit_temperature(mean, label), rel=1e-9)
+    twice = fit_inverse_temperature(torch.cat([mean, mean[:10]]), torch.cat([label, label[:10]]))
+    assert fit_inverse_temperature(mean, label, weight) == pytest.approx(twice, rel=1e-6)
+    assert fit_inverse_temperature(mean, label, torch.ones(30)) == pytest.approx(
+        fit_inverse_temperature(mean, label), rel=1e-9
+    )
 
 
 def test_thirty_sites_of_little_weight_say_less_than_thirty_whole_answers() -> None:
     mean, label = torch.tensor([[0.7, 0.3]]).expand(30, 2), torch.zeros(30, dtype=torch.int64)
-    assert fit_temperature(mean, label, torch.full((30,), 0.1)) < fit_temperature(mean, label)
+    assert fit_inverse_temperature(mean, label, torch.full((30,), 0.1)) < fit_inverse_temperature(mean, label)

@@ -5,7 +5,7 @@
 | z | n K | responsibilities of a chunk of sites |
 | p | K C | class probabilities of each component |
 | q | n C | the network's probabilities as they enter: softened, and by the class priors of the unlabelled side |
-| temperature | () | power ≤ 1 of the network's probabilities |
+| inverse_temperature | () | power ≤ 1 of the network's probabilities |
 | priors | 2 C | class priors of the network's training, and of the unlabelled side |
 
 The basis gives Σ_k z_nk p_k, the network q_n; the label distribution is their product, normalised.
@@ -22,7 +22,6 @@ from torch import Tensor
 from embasis.distributed import all_sum
 from embasis.errors import check_choice, check_not_negative
 from embasis.functional import moments
-from embasis.functional.class_priors import estimate_priors, swap_priors, training_priors
 from embasis.functional.metrics import kappa
 from embasis.methods.em_basis.features import is_unlabelled, weights_of
 from embasis.types import Features, Stream
@@ -70,42 +69,42 @@ class Fusion:
         agreement, basis, network = agreement_with_network(labels, p.shape[1])
         return agreement, agreement >= self.min_kappa or self.min_kappa == 0 or network < basis
 
-    def find_temperature(self, stream: Stream, z: Sequence[Tensor], p: Tensor) -> float:
+    def find_inverse_temperature(self, stream: Stream, z: Sequence[Tensor], p: Tensor) -> float:
         """The network's power at which its mean entropy over unlabelled rows is that of the basis."""
         unlabelled = [part for part in stream if is_unlabelled(part)]
         if not self.soften or self.weight == 0 or not unlabelled:
             return 1.0
         entropy = mean_entropy(stream, z, p)
         scores = torch.cat([part.scores for part in unlabelled])
-        return moments.fit_network_temperature(scores, entropy, weight=weights_of(unlabelled))
+        return moments.inverse_temperature_for_entropy(scores, entropy, weight=weights_of(unlabelled))
 
-    def network_probability(self, scores: Tensor, temperature: float, priors: Tensor | None) -> Tensor | None:
+    def network_probability(self, scores: Tensor, inverse_temperature: float, priors: Tensor | None) -> Tensor | None:
         """(n, C) q: softened; where priors were estimated, by these. None where nothing enters."""
-        power = self.weight * temperature
+        power = self.weight * inverse_temperature
         if priors is not None:
             trained, here = priors.float()
-            return swap_priors(scores.float().log_softmax(1), trained, here, power)
+            return moments.swap_priors(scores.float().log_softmax(1), trained, here, power)
         return (power * scores.float()).softmax(1) if self.weight > 0 else None
 
     def estimate_priors(
-        self, stream: Stream, z: Sequence[Tensor], p: Tensor, temperature: float, counts: Tensor | None
+        self, stream: Stream, z: Sequence[Tensor], p: Tensor, inverse_temperature: float, counts: Tensor | None
     ) -> Tensor:
         """(2, C) class priors that the network was trained with, and those of the unlabelled side, by EM."""
         classes, unlabelled = p.shape[1], [part for part in stream if is_unlabelled(part)]
         known = labelled_priors(stream, classes)
-        trained = training_priors(known, counts, self.unlabelled_weight)
+        trained = moments.training_priors(known, counts, self.unlabelled_weight)
         even = torch.stack([trained, torch.full_like(known, 1 / classes)])
         likelihood = [
-            self._likelihood(part, each, p, temperature, even)
+            self._likelihood(part, each, p, inverse_temperature, even)
             for each, part in zip(z, stream, strict=True)
             if is_unlabelled(part)
         ] or [known.unsqueeze(0)]
-        here = estimate_priors(torch.cat(likelihood), known, self.prior_strength, weights_of(unlabelled))
+        here = moments.estimate_priors(torch.cat(likelihood), known, self.prior_strength, weights_of(unlabelled))
         return torch.stack([trained, here.clamp_min(LEAST_PRIOR)])
 
-    def _likelihood(self, part: Features, z: Tensor, p: Tensor, temperature: float, priors: Tensor) -> Tensor:
+    def _likelihood(self, part: Features, z: Tensor, p: Tensor, inverse_temperature: float, priors: Tensor) -> Tensor:
         """(n, C) of basis and network together, up to a factor of each site."""
-        q = self.network_probability(part.scores, temperature, priors)
+        q = self.network_probability(part.scores, inverse_temperature, priors)
         assert q is not None
         return (z @ p).clamp_min(LEAST_PRIOR) * q.clamp_min(LEAST_PRIOR)
 

@@ -22,8 +22,8 @@ from torch import Tensor
 from embasis.distributed import all_sum
 from embasis.errors import check_choice
 from embasis.functional import em, losses, moments
+from embasis.functional.calibration import apply_inverse_temperature
 from embasis.functional.em import ClassPrior
-from embasis.functional.temperature import apply_temperature
 from embasis.methods.em_basis.features import (
     PreparedSites,
     digest_features,
@@ -96,16 +96,16 @@ class EMBasisLabeller(Labeller):
         """Basis and head; then how far the network is to be softened beside them, and the class priors."""
         state = self._fit_basis(stream, start, seed, round_number)
         z = [self._responsibilities(part, state) for part in stream]
-        kappa, accepted, temperature, priors = 1.0, True, 1.0, None
+        kappa, accepted, inverse_temperature, priors = 1.0, True, 1.0, None
         if self.fusion is not None:
             kappa, accepted = self.fusion.check_basis(stream, z, state.component_probability)
             if accepted:
-                temperature = self.fusion.find_temperature(stream, z, state.component_probability)
+                inverse_temperature = self.fusion.find_inverse_temperature(stream, z, state.component_probability)
         state = replace(
             state,
             kappa=torch.tensor(kappa),
             basis_accepted=torch.tensor(float(accepted)),
-            network_temperature=torch.tensor(temperature),
+            network_inverse_temperature=torch.tensor(inverse_temperature),
         )
         if self.fusion is not None and self.fusion.estimates_priors(stream):
             p, counts = self._component_probability(state), state.pseudo_label_counts
@@ -121,7 +121,7 @@ class EMBasisLabeller(Labeller):
             q = self.fusion.network_probability(features.scores, learned.network_power, learned.class_priors)
         mean, between, within = moments.label_moments(z, self._component_probability(learned), q)
         if learned.inverse_temperature is not None:
-            mean, between, within = apply_temperature(mean, between, within, float(learned.inverse_temperature))
+            mean, between, within = apply_inverse_temperature(mean, between, within, float(learned.inverse_temperature))
         uncertainty = moments.scalar_uncertainty(mean, between, within, self.rank_by)
         return LabelDistribution(mean, between, within, uncertainty)
 
@@ -179,20 +179,21 @@ class EMBasisLabeller(Labeller):
         sharpness = float(torch.tensor(sharpness))  # as it is stored
         if component_class is None:
             component_class = self.mixture.assign_component_classes(data, mu, sharpness)
-        p, temperature, priors = losses.one_hot(component_class, self.classes), 1.0, None
+        p, inverse_temperature, priors = losses.one_hot(component_class, self.classes), 1.0, None
         z = [self.mixture.e_step(row, mu, sharpness) for row in data.rows]
         if self.fusion is not None:
-            temperature = float(torch.tensor(self.fusion.find_temperature(data.stream, z, p)))
+            inverse_temperature = float(torch.tensor(self.fusion.find_inverse_temperature(data.stream, z, p)))
             if self.fusion.estimates_priors(data.stream) and self.fusion.weight > 0:
-                priors = self.fusion.estimate_priors(data.stream, z, p, temperature, counts)
-        return [ClassPrior(self._log_prior(part, temperature, priors), component_class) for part in data.stream]
+                priors = self.fusion.estimate_priors(data.stream, z, p, inverse_temperature, counts)
+        return [ClassPrior(self._log_prior(part, inverse_temperature, priors), component_class) for part in data.stream]
 
-    def _log_prior(self, part: Features, temperature: float, priors: Tensor | None) -> Tensor:
+    def _log_prior(self, part: Features, inverse_temperature: float, priors: Tensor | None) -> Tensor:
         """(n, C) log of how likely each class is before the features are seen; 0 where nothing is known."""
+        q: Tensor | None = None
         if not is_unlabelled(part):
-            q: Tensor | None = losses.one_hot(part.y, self.classes)
-        else:
-            q = None if self.fusion is None else self.fusion.network_probability(part.scores, temperature, priors)
+            q = losses.one_hot(part.y, self.classes)
+        elif self.fusion is not None:
+            q = self.fusion.network_probability(part.scores, inverse_temperature, priors)
         return torch.zeros_like(part.scores) if q is None else q.float().clamp_min(CERTAIN).log()
 
     def _fit_head(self, data: PreparedSites, mu: Tensor, sharpness: float, seed: int, round_number: int) -> FittedHead:

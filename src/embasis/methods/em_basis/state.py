@@ -22,7 +22,7 @@ LEGACY_NAMES = {
     "component_probability": "p",
     "kappa": "agreement",
     "basis_accepted": "sound",
-    "network_temperature": "tempering",
+    "network_inverse_temperature": "tempering",
     "class_priors": "shares",
     "pseudo_label_counts": "taught",
     "inverse_temperature": "power",
@@ -69,7 +69,7 @@ class EMBasisState:
     """() Cohen's κ of basis and network on the unlabelled side"""
     basis_accepted: Tensor | None = None
     """() 1 where κ is large enough, else 0: then the network labels alone"""
-    network_temperature: Tensor | None = None
+    network_inverse_temperature: Tensor | None = None
     """() power ≤ 1 of the network's probabilities that makes it no surer than the basis"""
     class_priors: Tensor | None = None
     """(2, C) where they are estimated: class priors of the network's training, and of the unlabelled side"""
@@ -83,8 +83,8 @@ class EMBasisState:
 
     @property
     def network_power(self) -> float:
-        """`network_temperature` as a number; 1 where nothing was learned."""
-        return 1.0 if self.network_temperature is None else float(self.network_temperature)
+        """`network_inverse_temperature` as a number; 1 where nothing was learned."""
+        return 1.0 if self.network_inverse_temperature is None else float(self.network_inverse_temperature)
 
     @classmethod
     def from_tensors(cls, stored: State) -> EMBasisState:

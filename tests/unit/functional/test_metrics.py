@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score
 
 import reference
-from embasis.functional.ranking import (
+from embasis.functional.metrics import (
     RANKS,
     auroc,
     average_precision,

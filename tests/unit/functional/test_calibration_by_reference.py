@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference
-from embasis.functional.temperature import (
+from embasis.functional.calibration import (
     HIGHEST,
     LOWEST,
-    apply_temperature,
-    fit_temperature,
+    apply_inverse_temperature,
+    fit_inverse_temperature,
     least_confidence,
     nearest_labels,
 )
@@ -37,30 +37,32 @@ def test_the_power_is_the_one_of_its_slow_twin(seed: int, sharpness: float) -> N
     mean = (sharpness * normal(seed, 40, 4)).softmax(1)
     known = torch.randint(4, (40,), generator=torch.Generator().manual_seed(seed))
     known[:25] = mean[:25].argmax(1)
-    assert fit_temperature(mean, known) == pytest.approx(reference.fit_temperature(mean, known), rel=5e-3)
+    assert fit_inverse_temperature(mean, known) == pytest.approx(
+        reference.fit_inverse_temperature(mean, known), rel=5e-3
+    )
 
 
 def test_labels_that_are_too_sure_become_as_sure_as_they_are_right() -> None:
     scores = normal(0, 20_000, 5)
     true = torch.multinomial(scores.softmax(1), 1, generator=torch.Generator().manual_seed(1)).squeeze(1)
     mean = (3.0 * scores).softmax(1)
-    power = fit_temperature(mean, true)
+    power = fit_inverse_temperature(mean, true)
     assert power == pytest.approx(1 / 3, abs=0.01)
-    new = apply_temperature(mean, torch.zeros_like(mean), mean - mean.square(), power)[0]
+    new = apply_inverse_temperature(mean, torch.zeros_like(mean), mean - mean.square(), power)[0]
     confidence, label = new.max(1)
     assert float(confidence.mean()) == pytest.approx(float((label == true).double().mean()), abs=0.01)
 
 
 def test_reference_labels_that_always_agree_or_never_keep_it_within_bounds() -> None:
-    assert fit_temperature(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([1, 0])) == LOWEST
+    assert fit_inverse_temperature(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([1, 0])) == LOWEST
     flat = torch.tensor([[0.501, 0.499]]).expand(10_000, 2)
-    assert fit_temperature(flat, torch.zeros(10_000, dtype=torch.int64)) == HIGHEST
+    assert fit_inverse_temperature(flat, torch.zeros(10_000, dtype=torch.int64)) == HIGHEST
 
 
 @pytest.mark.parametrize("rows", [20, 200, 2000])
 def test_a_few_rows_on_which_all_agree_do_not_say_that_nothing_is_ever_wrong(rows: int) -> None:
     mean = torch.tensor([[0.9, 0.1]]).expand(rows, 2)
-    power = fit_temperature(mean, torch.zeros(rows, dtype=torch.int64))
+    power = fit_inverse_temperature(mean, torch.zeros(rows, dtype=torch.int64))
     new = float(mean[0, 0] ** power / (mean[0] ** power).sum())
     assert new == pytest.approx((rows + 0.5) / (rows + 1), abs=1e-4)
 
@@ -72,8 +74,8 @@ def test_powered_equals_its_slow_twin_and_keeps_the_identity_and_the_label(
     mean = normal(seed, n, c).softmax(1)
     between = 0.4 * (mean - mean.square())
     within = mean - mean.square() - between
-    found = apply_temperature(mean, between, within, power)
-    for one, other in zip(found, reference.apply_temperature(mean, between, within, power), strict=True):
+    found = apply_inverse_temperature(mean, between, within, power)
+    for one, other in zip(found, reference.apply_inverse_temperature(mean, between, within, power), strict=True):
         torch.testing.assert_close(one.double(), torch.from_numpy(other), atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(found[1] + found[2], found[0] - found[0].square(), atol=1e-6, rtol=0)
     assert torch.equal(found[0].argmax(1), mean.argmax(1))
@@ -83,7 +85,7 @@ def test_a_power_of_one_changes_nothing() -> None:
     mean = normal(0, 5, 3).softmax(1)
     between = 0.3 * (mean - mean.square())
     within = mean - mean.square() - between
-    for one, other in zip(apply_temperature(mean, between, within, 1.0), (mean, between, within), strict=True):
+    for one, other in zip(apply_inverse_temperature(mean, between, within, 1.0), (mean, between, within), strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
 
 
