@@ -17,9 +17,8 @@ from typing import Any
 from benchmarks.method.peers import PEERS
 from benchmarks.method.sets import StudySet
 from embasis import config
-from embasis.config import Config
+from embasis.config import Config, bind_entry
 from embasis.errors import ConfigError, join_names, require
-from embasis.inputs.base import bind_entry, without_name
 from embasis.methods import METHODS
 from embasis.methods.parts import replace_parts
 from embasis.types import Plan
@@ -116,7 +115,7 @@ class Candidate:
             made = self.config(each, root)
             plan = {**{key: value.default for key, value in Plan.__dataclass_fields__.items()}, **made.plan}
             network = {key: str(value).rpartition("/")[2] for key, value in made.network.items()}
-            own = bind_entry("method", self.method, without_name(made.method))
+            own = bind_entry("method", self.method, made.method)
             method = repr(replace_parts(METHODS[self.method](2, **own), made.parts))
             facts = (each.dataset, method, plan, network, made.images, made.maps, made.standardise)
         return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -26,7 +26,7 @@ from embasis.engine.labels import BoundSelector, RowLabels, label_rows
 from embasis.engine.state import TrainState
 from embasis.errors import EmbasisError
 from embasis.functional.metrics import auroc, exact_counts
-from embasis.inputs.base import Inputs
+from embasis.inputs import Inputs
 from embasis.inputs.load import load_dataset, open_inputs
 from embasis.methods.baselines import SoftmaxLabeller
 from embasis.methods.selectors import SelectNone

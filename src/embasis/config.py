@@ -255,6 +255,13 @@ def bind_settings(kind: str, entry: EntryFunction, settings: Mapping[str, Any], 
     }
 
 
+def bind_entry(table: str, name: str, given: Mapping[str, Any]) -> Table:
+    """The settings of a registry's entry with its defaults, checked; `given` may hold the name, too."""
+    entry = find_entry(table, name)
+    own = {key: value for key, value in given.items() if key != "name"}
+    return bind_settings(table, entry, own, setting_names(entry))
+
+
 def check_type(name: str, value: Any, hint: Any) -> None:
     """An int where the hint is int, a number where it is float; True is not a number."""
     allowed = typing.get_args(hint) or (hint,)

@@ -12,7 +12,7 @@ import pytest
 
 from embasis.config import Config, load
 from embasis.engine import train
-from embasis.inputs.base import Inputs
+from embasis.inputs import Inputs
 from embasis.runs.run import TrainingRun
 from embasis.storage import RunFolder, read_newest
 from embasis.types import Problem

@@ -40,7 +40,7 @@ from embasis.data.segmentation.classes import read_class_file
 from embasis.data.segmentation.labels import BadMap, count_values, decode_map, read_map_header
 from embasis.data.tables.read import read_raw
 from embasis.errors import CheckpointError, ConfigError, EmbasisWarning, InputDataError
-from embasis.inputs.corrections import read_corrections
+from embasis.inputs.load import read_corrections
 from embasis.storage import read_jsonl, read_stored_table
 from embasis.storage.checkpoints import FACTS, MANIFEST, TENSORS, encode_sealed, find_newest, load_generation, sha256
 from embasis.types import ClassTable

@@ -29,7 +29,7 @@ from embasis.engine.batch import device_of
 from embasis.engine.labels import RowLabels
 from embasis.engine.self_train import TrainingEvent, train_rounds
 from embasis.errors import ConfigError, InputDataError, NumericalError, require
-from embasis.inputs.base import RowSource, SourceOptions, kind_of_run
+from embasis.inputs import RowSource, SourceOptions, kind_of_run
 from embasis.inputs.fingerprint import fingerprint
 from embasis.inputs.load import image_options, load_problem, open_inputs
 from embasis.networks.backbone import Backbone

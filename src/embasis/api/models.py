@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from embasis.api.fitted_model import FittedModel, Labels, data_table, predict_options, run_config
 from embasis.data.images.folders import ImageOptions
 from embasis.errors import InputDataError, require
-from embasis.inputs.base import SourceOptions
+from embasis.inputs import SourceOptions
 from embasis.networks.backbone import Backbone
 from embasis.runs.predict import PredictOptions, first_reasons, predict_label_maps, with_run_columns
 from embasis.types import PathLike

@@ -17,7 +17,7 @@ from embasis.config import Config
 from embasis.data.datasets.domain_sets import find_data_folder
 from embasis.data.images.folders import ImageOptions
 from embasis.errors import ConfigError, require
-from embasis.inputs.base import ReadProgress
+from embasis.inputs import ReadProgress
 from embasis.inputs.load import open_inputs
 from embasis.resources import require_writable
 from embasis.storage import atomic, encode_table, refuse_lost_link, require_apart

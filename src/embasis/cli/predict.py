@@ -9,7 +9,7 @@ from typing import Any
 
 from embasis.cli.console import echo, progress_bar, warn
 from embasis.errors import CorruptError, require
-from embasis.inputs.base import SourceOptions, kind_of_run
+from embasis.inputs import SourceOptions, kind_of_run
 from embasis.report.collect import kept_round
 from embasis.runs.checkpoint import read_run
 from embasis.runs.model import load_model

@@ -32,7 +32,7 @@ from embasis.errors import (
     ReportError,
     require,
 )
-from embasis.inputs.base import Inputs, ReadProgress
+from embasis.inputs import Inputs, ReadProgress
 from embasis.inputs.load import image_options, open_inputs
 from embasis.resources import require_writable
 from embasis.runs.checkpoint import read_run

@@ -40,20 +40,20 @@ from embasis.errors import (
     quote,
     require,
 )
-from embasis.inputs.base import (
+from embasis.inputs import (
     FROZEN_WEIGHTS,
     IMAGE_KIND,
+    NO_MAPS,
     InputKind,
+    Inputs,
     InputSettings,
     ReadProgress,
     RowBatch,
-    RowInputs,
     RowSource,
     SourceOptions,
     Watch,
-    refuse_map_settings,
+    refuse_settings,
     watch_nothing,
-    without_name,
 )
 from embasis.inputs.image_rows import STEM_BATCH, CachedFeatures, cache_key, find_images, open_cache
 from embasis.inputs.table_inputs import bind_array_network, first_shape, make_array_network, standardise_mode
@@ -74,7 +74,7 @@ SHARD_ROWS = 256
 
 
 @dataclass(eq=False)
-class ImageInputs(RowInputs):
+class ImageInputs(Inputs):
     """How image files become inputs of the network that is trained."""
 
     kind: ClassVar[InputKind] = IMAGE_KIND
@@ -109,7 +109,7 @@ class ImageInputs(RowInputs):
 
     def resolve(self, config: Config, shape: tuple[int, ...], same_domain: bool) -> InputSettings:
         """At depth frozen the head is a network for vectors; else the backbone itself is trained."""
-        refuse_map_settings(config)
+        refuse_settings("maps", config.maps, NO_MAPS)
         mode, frozen = standardise_mode(config, shape, same_domain), self.plan.depth == "frozen"
         deep = "is for rows in memory; at depth partial and full the network scales by itself: leave standardise out"
         require(mode == "none" or frozen, f"standardise = {mode} {deep}", ConfigError)
@@ -134,14 +134,6 @@ class ImageInputs(RowInputs):
     def frozen_weights(self) -> Mapping[str, Tensor] | None:
         """Those of the backbone, unless all of it is trained."""
         return None if self.stem is None else self.backbone.state()
-
-    def set_workers(self, workers: int) -> None:
-        """How many processes read images."""
-        self.reader.workers = workers
-
-    def close(self) -> None:
-        """End the processes that read images."""
-        self.reader.close()
 
     def make_deep_network(self, classes: int) -> Network:
         """The trained network of partial and full depth; the classifier starts at zero, so no draw decides anything."""
@@ -348,10 +340,10 @@ def open_image_inputs(config: Config, backbone: Backbone | None = None, kept: bo
 def backbone_settings(config: Config) -> dict[str, Any]:
     """Name and settings of the backbone, with no default left out."""
     name = str(config.network.get("name", DEFAULT_BACKBONE))
-    entry = settings.find_entry("network", name)
+    settings.find_entry("network", name)
     rule = f"network {quote(name)} is not for image files; known for them: {', '.join(PRETRAINED)} (timm as timm:MODEL)"
     require(settings.network_family(name) in PRETRAINED, rule, ConfigError)
-    bound = settings.bind_settings("network", entry, without_name(config.network), settings.setting_names(entry))
+    bound = settings.bind_entry("network", name, config.network)
     if model := name.partition(":")[2]:
         bound["model"] = model
     return {"name": name, **bound}
@@ -360,7 +352,7 @@ def backbone_settings(config: Config) -> dict[str, Any]:
 def make_backbone(network: Mapping[str, Any]) -> Backbone:
     """The backbone of these settings."""
     entry = settings.find_entry("network", str(network["name"]))
-    made: Backbone = entry(**without_name(network))
+    made: Backbone = entry(**{key: value for key, value in network.items() if key != "name"})
     return made
 
 

@@ -20,24 +20,20 @@ from torch import Tensor, nn
 from embasis import config as settings
 from embasis.config import OF_BACKBONE, Config
 from embasis.data.images.decode import convert_picture
-from embasis.data.images.files import ImageFile
 from embasis.data.segmentation.classes import choose_colours
 from embasis.data.segmentation.pairs import MapFile
 from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.data.workers.reader import Reader
 from embasis.errors import ConfigError, CorruptError, InputDataError, join_names, quote, require
-from embasis.inputs.base import (
+from embasis.inputs import (
     MAP_KIND,
     InputKind,
+    Inputs,
     InputSettings,
     PictureSource,
     RowSource,
     SourceOptions,
-    Watch,
-    bind_entry,
-    refuse_image_settings,
-    watch_nothing,
-    without_name,
+    refuse_settings,
 )
 from embasis.inputs.image_inputs import backbone_settings, make_backbone
 from embasis.inputs.image_rows import find_images
@@ -73,7 +69,7 @@ class Segmenter:
 
 
 @dataclass(eq=False)
-class MapInputs:
+class MapInputs(Inputs):
     """How pictures become inputs of the network that is trained."""
 
     kind: ClassVar[InputKind] = MAP_KIND
@@ -87,7 +83,6 @@ class MapInputs:
     """Whether pictures are arrays: they are small, so the usual network is, too."""
     identity: str = FROM_SCRATCH
     """The hash of the first weights of the backbone that was made last."""
-    files: tuple[ImageFile, ...] = ()
 
     def input_shape(self, problem: Problem) -> tuple[int, ...]:
         """The shape of the first picture."""
@@ -95,7 +90,8 @@ class MapInputs:
 
     def resolve(self, config: Config, shape: tuple[int, ...], same_domain: bool) -> InputSettings:
         """The network scales pictures by itself; one without a pretrained part trains by a plan of its own."""
-        refuse_image_settings(config, "have label maps, whose settings begin with maps")
+        own = "images, the data have label maps, whose settings begin with maps"
+        refuse_settings("images", config.images, own)
         scaled = f"standardise = {config.standardise} is for rows in memory; networks of pictures scale by themselves"
         require(config.standardise in ("auto", "none"), scaled, ConfigError)
         chosen = segmenter_of(config, self.in_memory)
@@ -110,18 +106,6 @@ class MapInputs:
             f"plan.augment = {plan.augment} is for pictures in arrays; pictures with label maps have views of their own"
         )
         require(not plan.augment, warped, ConfigError)
-
-    def must_read(self, problem: Problem) -> bool:
-        """Pictures are read while training."""
-        return False
-
-    def keeps_features(self, problem: Problem) -> bool:
-        """Pictures are read anew each time."""
-        return False
-
-    def read(self, problem: Problem, budget: float, watch: Watch = watch_nothing) -> Problem:
-        """Pictures are read while training."""
-        return problem
 
     def make_network(self, config: Config, shape: tuple[int, ...], classes: int) -> Network:
         """The network by its name, with its window; its backbone's identity is noted here."""
@@ -174,10 +158,6 @@ class MapInputs:
         """Each picture is used, by those of its sites that are trusted."""
         return None
 
-    def frozen_weights(self) -> Mapping[str, Tensor] | None:
-        """All weights are in the network's tensors."""
-        return None
-
     def metadata(self, problem: Problem) -> dict[str, Any] | None:
         """The classes of the maps, the shape of a picture, and how many pictures are unlabelled."""
         return {"table": asdict(self.table), "shape": list(self.shape), "pictures": len(problem.unlabelled)}
@@ -200,14 +180,6 @@ class MapInputs:
         rows = sorted((MapFile(file, None, file.size) for file in given.files), key=lambda file: file.id)
         samples = partial(MapFiles.of, rows, self.table, labelled=False)
         return PictureSource(self, lambda: [samples()], len(rows), dict(given.rejected))
-
-    def set_workers(self, workers: int) -> None:
-        """How many processes read pictures."""
-        self.reader.workers = workers
-
-    def close(self) -> None:
-        """End the processes that read pictures."""
-        self.reader.close()
 
 
 def arrays_one_by_one(pixels: Sequence[Tensor]) -> list[MapArrays]:
@@ -262,9 +234,9 @@ def segmenter_of(config: Config, in_memory: bool) -> Segmenter:
     settings.find_entry("network", name)
     rule = f"network {quote(name)} is not for label maps; known for them: {join_names((SMALL_SEGMENTER, *SEGMENTERS))}"
     require(name in SEGMENTERS or name == SMALL_SEGMENTER, rule, ConfigError)
-    given = without_name(config.network)
-    base = {key: given.pop(key) for key in OF_BACKBONE if key in given} if name in SEGMENTERS else {}
-    own = bind_entry("network", name, given)
+    base = {key: config.network[key] for key in OF_BACKBONE if key in config.network and name in SEGMENTERS}
+    own = {key: value for key, value in config.network.items() if key not in base}
+    own = settings.bind_entry("network", name, own)
     if name == SMALL_SEGMENTER:
         return Segmenter(name, own)
     wanted = {"name": base.pop("backbone", SEGMENTER_BACKBONE), **base}

@@ -4,34 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from embasis import config as settings
 from embasis.config import Config
-from embasis.data.images.files import ImageFile
 from embasis.data.standardise import MODES
 from embasis.data.tables.pair import order_columns
 from embasis.data.tables.read import read_exact, read_table
 from embasis.errors import ConfigError, join_names, quote, require
-from embasis.inputs.base import (
+from embasis.inputs import (
+    NO_MAPS,
     TABLE_KIND,
     InputKind,
+    Inputs,
     InputSettings,
     RowBatch,
-    RowInputs,
     RowSource,
     SourceOptions,
-    Watch,
-    bind_entry,
-    refuse_image_settings,
-    refuse_map_settings,
-    watch_nothing,
-    without_name,
+    refuse_settings,
 )
 from embasis.networks import BACKBONES, PRETRAINED
 from embasis.randomness import seeded
@@ -41,13 +35,11 @@ FOR_MAPS = "small_fcn"
 """The network among those for arrays that labels sites, not rows."""
 
 
-@dataclass(frozen=True)
-class TableInputs(RowInputs):
+class TableInputs(Inputs):
     """Arrays need no reading and no preparation: the standardiser is all there is between them and the network."""
 
     kind: ClassVar[InputKind] = TABLE_KIND
-    identity: None = None
-    files: tuple[ImageFile, ...] = ()
+    reader = None
 
     def input_shape(self, problem: Problem) -> tuple[int, ...]:
         """The shape of the first labelled row."""
@@ -55,11 +47,11 @@ class TableInputs(RowInputs):
 
     def resolve(self, config: Config, shape: tuple[int, ...], same_domain: bool) -> InputSettings:
         """Vectors are standardised and get a linear network unless the config says otherwise."""
-        refuse_image_settings(config, "are none")
-        refuse_map_settings(config)
+        refuse_settings("images", config.images, "images, the data are none")
+        refuse_settings("maps", config.maps, NO_MAPS)
         mode = standardise_mode(config, shape, same_domain)
         name = self._network_name(config, shape)
-        own = bind_array_network(name, without_name(config.network))
+        own = bind_array_network(name, config.network)
         tables = {"standardise": mode, "network": {"name": name, **own}, "images": {}, "maps": {}}
         return InputSettings(name, mode, tables)
 
@@ -68,26 +60,10 @@ class TableInputs(RowInputs):
         rule = f"plan.augment = {plan.augment} is for pictures in arrays, (channels, height, width)"
         require(not plan.augment or len(shape) == 3, f"{rule}; the rows here have shape {shape}", ConfigError)
 
-    def must_read(self, problem: Problem) -> bool:
-        """Rows are in memory."""
-        return False
-
-    def keeps_features(self, problem: Problem) -> bool:
-        """Rows are in memory."""
-        return False
-
-    def read(self, problem: Problem, budget: float, watch: Watch = watch_nothing) -> Problem:
-        """Rows are in memory."""
-        return problem
-
     def make_network(self, config: Config, shape: tuple[int, ...], classes: int) -> nn.Module:
         """The network that [network] names."""
         name = self._network_name(config, shape)
-        return make_array_network(name, without_name(config.network), shape, classes, config.seed)
-
-    def frozen_weights(self) -> Mapping[str, Tensor] | None:
-        """Everything is trained."""
-        return None
+        return make_array_network(name, config.network, shape, classes, config.seed)
 
     def open_rows(self, source: Any, options: SourceOptions) -> RowSource:
         """The rows of a table, with features in the order of the model's columns; or those of an array."""
@@ -100,12 +76,6 @@ class TableInputs(RowInputs):
         ids = None if table.ids is None else torch.from_numpy(table.ids)
         names = list(range(len(x))) if ids is None else ids.tolist()
         return RowSource(iter([RowBatch(names, x, ids)]), len(x))
-
-    def set_workers(self, workers: int) -> None:
-        """No process reads files."""
-
-    def close(self) -> None:
-        """No process reads files."""
 
     @staticmethod
     def _network_name(config: Config, shape: tuple[int, ...]) -> str:
@@ -133,7 +103,7 @@ def bind_array_network(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     purpose = "image files" if entry in PRETRAINED.values() else "pictures with label maps"
     rule = f"network {quote(name)} is for {purpose}; known for arrays: {join_names(plain)}"
     require(settings.network_family(name) in plain, rule, ConfigError)
-    return bind_entry("network", name, given)
+    return settings.bind_entry("network", name, given)
 
 
 def make_array_network(

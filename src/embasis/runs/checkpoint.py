@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from embasis.config import Config
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, CorruptError, require
-from embasis.inputs.base import FROZEN_WEIGHTS, Inputs
+from embasis.inputs import FROZEN_WEIGHTS, Inputs
 from embasis.report.collect import view_generation
 from embasis.report.run_view import RunView
 from embasis.runs.parts import RunParts

@@ -21,7 +21,7 @@ from embasis.data.images.header import UnreadableImage
 from embasis.data.images.scan import is_list, resolve_list
 from embasis.data.segmentation.png import read_png_numbers
 from embasis.errors import ConfigError, CorruptError, InputDataError, UntrustedError, quote, require
-from embasis.inputs.base import IMAGE_KIND, MAP_KIND, TABLE_KIND, InputKind, count_pictures, kind_of_run
+from embasis.inputs import IMAGE_KIND, MAP_KIND, TABLE_KIND, InputKind, count_pictures, kind_of_run
 from embasis.report.collect import kept_round, labels_name
 from embasis.runs.checkpoint import read_run
 from embasis.runs.predict import LABEL_COLUMNS

@@ -16,7 +16,7 @@ from embasis.engine.labels import RowLabels, label_rows
 from embasis.engine.self_train import begin
 from embasis.engine.state import TrainState
 from embasis.errors import CorruptError, InputDataError, require
-from embasis.inputs.base import Inputs
+from embasis.inputs import Inputs
 from embasis.inputs.load import stored_inputs
 from embasis.networks.backbone import Backbone
 from embasis.networks.network import Network

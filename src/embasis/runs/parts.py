@@ -18,7 +18,7 @@ from embasis.data.standardise import Standardiser
 from embasis.engine.calibration import refuse_unheld
 from embasis.engine.holdout import training_part
 from embasis.errors import ConfigError, EmbasisWarning, require
-from embasis.inputs.base import Inputs, bind_entry, without_name
+from embasis.inputs import Inputs
 from embasis.inputs.load import open_inputs
 from embasis.methods.parts import part_of, replace_parts
 from embasis.resources import require_disk, require_memory
@@ -130,7 +130,7 @@ def make_method_and_plan(
 ) -> tuple[Method, Plan, dict[str, Any]]:
     """The method and the plan, and the settings that they were made from."""
     name = str(config.method.get("name", "em_basis"))
-    method_settings = bind_entry("method", name, without_name(config.method))
+    method_settings = settings.bind_entry("method", name, config.method)
     plan_keys = [key for key in Plan.__dataclass_fields__ if key != "seed"]
     plan_settings = settings.bind_settings("plan", Plan, {**PLANS[plan_name], **config.plan}, plan_keys)
     plan = Plan(**plan_settings, seed=config.seed)

@@ -26,7 +26,7 @@ from embasis.engine.labels import LabelBatch
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, InputDataError, quote, require
 from embasis.functional.calibration import least_confidence
-from embasis.inputs.base import InputKind, PictureSource, RowSource, SourceOptions
+from embasis.inputs import InputKind, PictureSource, RowSource, SourceOptions
 from embasis.inputs.map_inputs import unread_pictures
 from embasis.methods.selectors import ConfidenceThreshold, SelectNone
 from embasis.runs.label_maps import LabelMap, check_scales, draw_label_map, label_at_scales, write_maps

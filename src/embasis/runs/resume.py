@@ -35,7 +35,7 @@ from embasis.engine.labels import BoundSelector, MapLabels, label_maps, label_ro
 from embasis.engine.sampling import sample_features
 from embasis.engine.state import TrainState, strip_prefix
 from embasis.errors import CheckpointError, ConfigError, CorruptError, InputDataError, quote, require
-from embasis.inputs.base import FROZEN_WEIGHTS
+from embasis.inputs import FROZEN_WEIGHTS
 from embasis.report.collect import pack_basis
 from embasis.runs.checkpoint import rows_name
 from embasis.runs.model import label_columns

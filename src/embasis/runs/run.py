@@ -29,7 +29,7 @@ from embasis.engine.labels import MapLabels, RowLabels
 from embasis.engine.self_train import TrainingEvent, begin, train_rounds
 from embasis.engine.state import TrainState
 from embasis.errors import CheckpointError, ConfigError, EmbasisError, ReportError, ResourceError, require
-from embasis.inputs.base import Inputs, rejected_while_training
+from embasis.inputs import Inputs, rejected_while_training
 from embasis.inputs.fingerprint import Marks, fingerprint, marks_of, rows_of
 from embasis.inputs.image_rows import pixel_reader
 from embasis.inputs.map_inputs import pictures_of, table_of_maps, unread_pictures

@@ -20,7 +20,7 @@ from embasis.data.images.folders import load_images
 from embasis.data.problem import from_arrays
 from embasis.data.tables.pair import load_pair
 from embasis.errors import InputDataError
-from embasis.inputs.corrections import corrected_problem, read_corrections
+from embasis.inputs.load import corrected_problem, read_corrections
 from embasis.report.summary import input_summary
 from embasis.runs.checkpoint import read_run_view
 from embasis.storage import encode_table, escape_formula, read_newest, read_stored_table

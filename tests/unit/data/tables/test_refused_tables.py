@@ -23,7 +23,7 @@ from embasis.data.tables import formats
 from embasis.data.tables.formats import read_csv_rows
 from embasis.data.tables.read import read_raw
 from embasis.errors import ConfigError, InputDataError, join_names, quote, shorten
-from embasis.inputs.corrections import read_corrections
+from embasis.inputs.load import read_corrections
 from image_trees import picture, plant
 
 WRITE_UTF8 = "write the table again, with text in UTF-8"
