@@ -775,13 +775,15 @@ def kappa(counts):
 
 def fit_inverse_temperature(mean, reference):
     """The best of a fine grid; one answer more is spread evenly over all sites and classes."""
+    rows = wide(mean)
 
     def loss(power):
         total, extra = 0.0, 1 / mean.numel()
-        for row, chosen in zip(wide(mean), reference.tolist(), strict=True):
+        for row, chosen in zip(rows, reference.tolist(), strict=True):
             parts = [max(value, 1e-12) ** power for value in row]
-            total -= math.log(parts[chosen] / sum(parts))
-            total -= sum(extra * math.log(part / sum(parts)) for part in parts)
+            whole = sum(parts)
+            total -= math.log(parts[chosen] / whole)
+            total -= sum(extra * math.log(part / whole) for part in parts)
         return total
 
     return min(np.geomspace(1 / 32, 8.0, 2000), key=loss)

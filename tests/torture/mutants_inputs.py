@@ -43,17 +43,17 @@ MUTANTS = (
     Mutant(
         "a line may have any length", DATA + "tables/formats.py",
         "self.stream.readline(LONGEST_RECORD + 1)", "self.stream.readline()",
-        "unit/data/tables/test_refused_tables.py::test_a_csv_file_without_a_line_end_takes_no_memory",
+        "reliability/test_memory.py::test_a_csv_file_without_a_line_end_takes_no_memory",
     ),
     Mutant(
         "columns with an offset are rounded before they are centred", DATA + "standardise.py",
         "kept = wide[fine.columns]", "kept = wide[fine.columns] & False",
-        "unit/data/tables/test_offsets.py::test_an_offset_changes_no_label_of_the_estimator",
+        "integration/test_offsets.py::test_an_offset_changes_no_label_of_the_estimator",
     ),
     Mutant(
         "predict rounds columns with an offset", "runs/model.py",
         "return self.standardiser is not None and", "return False and",
-        "unit/data/tables/test_offsets.py::test_an_offset_changes_no_label_of_fit_and_predict",
+        "integration/test_offsets.py::test_an_offset_changes_no_label_of_fit_and_predict",
     ),
     Mutant(
         "texts are read row by row", DATA + "tables/formats.py", "read_dictionary=texts", "read_dictionary=[]",

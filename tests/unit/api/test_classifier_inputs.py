@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,13 @@ from estimator_rows import marked, sides
 
 def fit(x: Any, y: Any, other: Any = None, **options: Any) -> EMBasisClassifier:
     return EMBasisClassifier(random_state=0, **options).fit(x, y, unlabelled=other)
+
+
+@functools.cache
+def usual() -> EMBasisClassifier:
+    """The model of `sides` as they are; nobody fits it again."""
+    x, y, other, _ = sides()
+    return fit(x, y, other)
 
 
 def says(kind: type[Exception], *arguments: Any, **options: Any) -> str:
@@ -71,7 +79,7 @@ def test_masked_values_are_refused_wherever_they_are_given() -> None:
     assert says(InputDataError, x, masked(np.array(["a", "b", "c"])[y], 4), other) == f"y has 1 masked value, {MARK}"
     assert says(InputDataError, x, [np.ma.masked, *y[1:].tolist()], other) == f"y has 1 masked value, {MARK}"
     assert says(InputDataError, list(many), y, other) == f"X has 3 masked values, {FILL}"
-    model = fit(x, y, other)
+    model = usual()
     for ask in (model.predict, model.predict_proba, model.label_distribution, lambda rows: model.score(rows, truth)):
         with pytest.raises(InputDataError) as caught:
             ask(masked(other, (0, 0)))
@@ -89,7 +97,7 @@ def test_masked_values_are_refused_wherever_they_are_given() -> None:
 def test_a_masked_array_with_nothing_masked_is_its_data() -> None:
     x, y, other, truth = sides()
     model = fit(masked(x), masked(y), masked(other))
-    assert (model.predict_proba(masked(other)) == fit(x, y, other).predict_proba(other)).all()
+    assert (model.predict_proba(masked(other)) == usual().predict_proba(other)).all()
     weight = np.linspace(1, 2, len(truth))
     assert model.score(masked(other), masked(truth), masked(weight)) == model.score(other, truth, weight)
 
@@ -109,9 +117,8 @@ def test_rows_of_another_width_are_refused() -> None:
     x, y, other, _ = sides()
     expected = "X has 7 features, but EMBasisClassifier is expecting 8 features as input"
     assert says(ValueError, x, y, other[:, :7]).startswith(expected)
-    model = fit(x, y, other)
     with pytest.raises(ValueError, match=expected):
-        model.predict(other[:, :7])
+        usual().predict(other[:, :7])
 
 
 @pytest.mark.parametrize(
@@ -165,8 +172,7 @@ def test_more_components_than_rows_are_refused() -> None:
 def test_the_scale_of_the_features_does_not_matter(scale: float) -> None:
     x, y, other, truth = sides()
     model = fit(x * scale, y, other * scale)
-    plain = fit(x, y, other)
-    assert (model.predict(other * scale) == plain.predict(other)).mean() > 0.98
+    assert (model.predict(other * scale) == usual().predict(other)).mean() > 0.98
     assert np.isfinite(model.predict_proba(other * scale)).all()
     assert model.score(other * scale, truth) > 0.9
 
@@ -184,7 +190,7 @@ def test_columns_that_never_change_do_no_harm() -> None:
     wide, wide_other = (np.hstack([part, np.full((len(part), 2), 7e5)]) for part in (x, other))
     model = fit(wide, y, wide_other)
     assert np.isfinite(model.predict_proba(wide_other)).all()
-    assert model.score(wide_other, truth) == fit(x, y, other).score(other, truth)
+    assert model.score(wide_other, truth) == usual().score(other, truth)
 
 
 def test_features_that_are_all_alike_give_an_answer_and_no_nan() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -40,6 +42,17 @@ def unchanged(model: EMBasisClassifier, before: dict[str, Any]) -> bool:
     return list(after) == list(before) and all(after[name] is before[name] for name in before)
 
 
+@functools.cache
+def fitted_once(rounds: int) -> EMBasisClassifier:
+    x, y, other, _ = sides()
+    return EMBasisClassifier(random_state=0, rounds=rounds).fit(x, y, unlabelled=other)
+
+
+def fitted(rounds: int = 1) -> EMBasisClassifier:
+    """A model of one's own to refit, fitted on `sides`."""
+    return copy.deepcopy(fitted_once(rounds))
+
+
 def other_sides() -> tuple[Any, Any, Any]:
     """Rows of another width, with names, and with other classes than `sides`."""
     x, y, other, _ = sides(classes=5, seed=1)
@@ -59,8 +72,8 @@ def other_sides() -> tuple[Any, Any, Any]:
 def test_a_refit_that_stops_in_training_keeps_the_earlier_model(
     steps: int, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    x, y, other, _ = sides()
-    model = EMBasisClassifier(random_state=0, rounds=2).fit(x, y, unlabelled=other)
+    _, y, other, _ = sides()
+    model = fitted(rounds=2)
     before, said = state(model), model.predict_proba(other)
     breaks_after(steps, error, monkeypatch)
     with pytest.raises(type(error)):
@@ -98,8 +111,7 @@ X, Y, Z = np.random.default_rng(0).normal(size=(6, 3)), ["a", "b"] * 3, np.eye(4
     ],
 )
 def test_a_refit_that_is_refused_keeps_the_earlier_model(attempt: Callable[[EMBasisClassifier], None]) -> None:
-    x, y, other, _ = sides()
-    model = EMBasisClassifier(random_state=0, rounds=1).fit(x, y, unlabelled=other)
+    other, model = sides()[2], fitted()
     before, said = state(model), model.predict_proba(other)
     attempt(model)
     assert unchanged(model, before)
@@ -107,8 +119,7 @@ def test_a_refit_that_is_refused_keeps_the_earlier_model(attempt: Callable[[EMBa
 
 
 def test_a_refit_that_fails_at_its_very_end_keeps_the_earlier_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, y, other, _ = sides()
-    model = EMBasisClassifier(random_state=0, rounds=1).fit(x, y, unlabelled=other)
+    model = fitted()
     before = state(model)
     monkeypatch.setattr(EMBasisClassifier, "_describe", lambda *arguments: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -117,8 +128,8 @@ def test_a_refit_that_fails_at_its_very_end_keeps_the_earlier_model(monkeypatch:
 
 
 def test_a_warning_that_is_turned_into_an_error_keeps_the_earlier_model() -> None:
-    x, y, other, _ = sides()
-    model = EMBasisClassifier(random_state=0, rounds=1).fit(x, y, unlabelled=other)
+    x, y, _, _ = sides()
+    model = fitted()
     before = state(model)
     with warnings.catch_warnings():
         warnings.simplefilter("error", EmbasisWarning)

@@ -1,4 +1,4 @@
-"""Worth, its standard error and its verdict, on runs that are written by hand."""
+"""Worth, its standard error and its verdict, on runs that are written by hand; and the parts that are ablated."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import pytest
 
 from embasis.benchmark.ablate import (
+    ABLATED_PARTS,
     DEFAULT_RUNS,
     AblatedPart,
     Worth,
@@ -18,6 +19,9 @@ from embasis.benchmark.ablate import (
     summarise_ablation,
 )
 from embasis.benchmark.scores import RunScore
+from embasis.methods import METHODS
+from embasis.methods.parts import part_of, replace_parts
+from embasis.types import BasisTerms
 
 
 def run(method: str, pair: str, seed: int, accuracy: float, ece: float = 0.1, auroc: float | None = 0.8) -> RunScore:
@@ -146,3 +150,19 @@ def test_a_run_is_named_by_what_was_done_to_the_part() -> None:
     assert AblatedPart("", {"labeller.fusion.soften": False, "selector.labels": "draw"}).change_text == (
         "fusion.soften=false labels=draw"
     )
+
+
+# --- the parts
+
+
+def test_every_part_changes_a_default_and_says_which_way() -> None:
+    default = METHODS[DEFAULT_RUNS](3)
+    off = {"labeller.start", "labeller.head.variance_weight", "selector.weights", "selector.labels"}
+    for name, part in ABLATED_PARTS.items():
+        assert part.about.strip(".") == part.about
+        if not part.changes:
+            assert (name, part.method, part.change_text) == ("basis", "cbst", "method=cbst")
+        for path in part.changes:
+            assert part_of(replace_parts(default, part.changes), path) != part_of(default, path)
+            assert part.adds == (path in off), name
+    assert replace_parts(default, ABLATED_PARTS["stage1"].changes).basis == BasisTerms(9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from folder_runs import digests
 from image_runs import DEPTHS, begun, folder_run, read, settings, sides
 from map_runs import CLASSES, built_maps, little_streets, run_maps
 from storage_runs import do_not_wait
-from training_runs import blind, built_for, run, same, same_round_labels, toy
+from training_runs import Run, blind, built_for, run, same, same_round_labels, toy
 
 HALF = {"holdout": 0.4}
 
@@ -126,10 +127,15 @@ def test_some_rows_of_maps_show_what_they_showed_in_the_whole(draw: Any) -> None
 # --- held-out rows take part in nothing
 
 
+@functools.cache
+def with_rows_held_out(network: str = "linear", method: str = "em_basis") -> Run:
+    return run(toy(), network, method, plan=HALF)
+
+
 @pytest.mark.parametrize("method", ["em_basis", "cbst"])
 @pytest.mark.parametrize("network", ["linear", "mlp"])
 def test_held_out_labels_change_nothing_but_the_scores_of_held_out_rows(method: str, network: str) -> None:
-    one = run(toy(), network, method, plan=HALF)
+    one = with_rows_held_out(network, method)
     two = run(shuffled(toy(), one.built.plan), network, method, plan=HALF)
     assert same(one.weights, two.weights)
     assert same(one.progress.labeller, two.progress.labeller)
@@ -144,7 +150,7 @@ def test_held_out_labels_change_nothing_but_the_scores_of_held_out_rows(method: 
 
 def test_held_out_rows_may_be_anything() -> None:
     """Not even the statistics by which inputs are standardised see them."""
-    one = run(toy(), plan=HALF)
+    one = with_rows_held_out()
     side, held = labelled(toy()), held_rows(toy().labelled, one.built.plan)
     x = side.x.clone()
     x[held] = 1000.0
@@ -157,7 +163,7 @@ def test_held_out_rows_may_be_anything() -> None:
 
 
 def test_training_with_rows_held_out_is_training_without_them() -> None:
-    one = run(toy(), "mlp", plan=HALF)
+    one = with_rows_held_out("mlp")
     side, kept = labelled(toy()), ~held_rows(toy().labelled, one.built.plan)
     few = replace(toy(), labelled=Arrays(side.x[kept], side.labels[kept], side.ids[kept]))
     two = run(few, "mlp")
@@ -182,7 +188,7 @@ def test_maps_that_are_held_out_are_not_trained_on_either() -> None:
 def test_a_comparison_shares_a_source_model_that_has_not_seen_them_either() -> None:
     from embasis.benchmark.compare import RunKey, run_one
 
-    alone = run(toy(), method="cbst", plan=HALF)
+    alone = with_rows_held_out(method="cbst")
     outcome = run_one(RunKey("toy", "", "cbst", 0), built_for(toy(), method="cbst", plan=HALF), {})
     assert outcome.records == tuple(alone.records)
 

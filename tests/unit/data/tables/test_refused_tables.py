@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import subprocess
 import zipfile
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -15,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli_tables import ENVIRONMENT, PROGRAM, embasis, refused, write_tables
+from cli_tables import embasis, refused, write_tables
 from embasis.data.class_labels import label_names
 from embasis.data.datasets.digit_sets import read_digit_pack as digit_pack
 from embasis.data.images.scan import scan_list
@@ -24,7 +22,6 @@ from embasis.data.tables.formats import read_csv_rows
 from embasis.data.tables.read import read_raw
 from embasis.errors import ConfigError, InputDataError, join_names, quote, shorten
 from embasis.inputs.load import read_corrections
-from image_trees import picture, plant
 
 WRITE_UTF8 = "write the table again, with text in UTF-8"
 X = np.arange(8.0).reshape(4, 2)
@@ -131,41 +128,7 @@ def test_a_column_order_that_is_no_boolean_is_refused(tmp_path: Path, value: str
 # --- a line without an end
 
 
-def most_memory(*words: object) -> tuple[int, int, str]:
-    """Exit code, largest memory in MB and stderr of a command."""
-    # Not by wait4: what it says begins with the memory of the process that forks, which is this one.
-    peak = "re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]"
-    note = f"import atexit, re; atexit.register(lambda: open('peak', 'w').write({peak})); "
-    command = [PROGRAM[0], PROGRAM[1], note + PROGRAM[2], *map(str, words)]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
-    return done.returncode, int(Path("peak").read_text()) // 1024, done.stderr
-
-
-RULE = "a row has at most 8,388,608 characters, this one has more"
 HINT = "is it a .csv file, with a line for each row and every quotation mark closed?"
-
-
-@pytest.mark.parametrize(
-    ("header", "words"),
-    [
-        ("", ("fit", "x.csv", "x.csv")),
-        ("a,label\n", ("fit", "x.csv", "labelled.csv")),
-        ("path,label\n", ("fit", "x.csv", "paintings")),
-        ("id,label\n", ("fit", "labelled.csv", "unlabelled.csv", "--corrections", "x.csv")),
-    ],
-)
-def test_a_csv_file_without_a_line_end_takes_no_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str, words: tuple[str, ...]
-) -> None:
-    """1.5 GB that take no room on the disk took 3.3 GB of memory."""
-    monkeypatch.chdir(tmp_path)
-    write_tables(tmp_path)
-    plant(tmp_path / "paintings", {"a.png": picture()})
-    Path("x.csv").write_text(header)
-    os.truncate("x.csv", 1_500_000_000)
-    code, megabytes, text = most_memory(*words, "-o", "run")
-    assert (code, text) == (3, f"embasis: x.csv: line {2 if header else 1}: {RULE}; {HINT}\n")
-    assert megabytes < 700
 
 
 def test_a_quotation_mark_that_is_never_closed_does_not_hold_the_whole_file(

@@ -13,10 +13,7 @@ import pytest
 from cli_tables import embasis
 from embasis.benchmark import compare as running
 from embasis.benchmark.ablate import ABLATED_PARTS, DEFAULT_RUNS, run_name
-from embasis.methods import METHODS
-from embasis.methods.parts import part_of, replace_parts
 from embasis.storage import atomic
-from embasis.types import BasisTerms
 
 TINY = ("count=60", "rounds=1")
 FILES = {"ablate.csv", "ablate.md", "runs.csv", "report.html"}
@@ -167,20 +164,7 @@ def test_label_maps_are_measured_by_their_mean_iou(tmp_path: Path) -> None:
     assert len({run["mean_iou"] for run in runs}) == 3
 
 
-# --- the parts
-
-
-def test_every_part_changes_a_default_and_says_which_way() -> None:
-    default = METHODS[DEFAULT_RUNS](3)
-    off = {"labeller.start", "labeller.head.variance_weight", "selector.weights", "selector.labels"}
-    for name, part in ABLATED_PARTS.items():
-        assert part.about.strip(".") == part.about
-        if not part.changes:
-            assert (name, part.method, part.change_text) == ("basis", "cbst", "method=cbst")
-        for path in part.changes:
-            assert part_of(replace_parts(default, part.changes), path) != part_of(default, path)
-            assert part.adds == (path in off), name
-    assert replace_parts(default, ABLATED_PARTS["stage1"].changes).basis == BasisTerms(9)
+# --- mistakes
 
 
 @pytest.mark.parametrize(
