@@ -1,7 +1,6 @@
 """The program: `embasis`, and `python -m embasis`."""
 
-from embasis.signals import handle_interrupts
-from embasis.streams import standard_streams
+from embasis.terminal import handle_interrupts, standard_streams
 
 
 def main() -> None:

@@ -17,8 +17,8 @@ from click.testing import CliRunner
 from cli_tables import ENVIRONMENT, FEATURES, PROGRAM, embasis, write_tables
 from embasis.cli import list as registries
 from embasis.cli import main
-from embasis.signals import Stop
 from embasis.storage import read_newest, read_stored_table
+from embasis.terminal import Stop
 from embasis.types import Arrays, Problem
 
 COMMANDS = ("demo", "fit", "predict", "export", "check", "compare", "ablate", "report", "list", "import-weights")

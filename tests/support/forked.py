@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from embasis.signals import handle_interrupts
+from embasis.terminal import handle_interrupts
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 

@@ -39,9 +39,9 @@ from embasis.runs.checkpoint import read_run
 from embasis.runs.parts import require_run_room, resolve_for_problem
 from embasis.runs.resume import refuse_changed_config
 from embasis.runs.run import TrainingRun
-from embasis.signals import Stop
 from embasis.storage import RunFolder, read_json
 from embasis.storage.atomic import refuse_lost_link
+from embasis.terminal import Stop
 from embasis.types import Plan, Problem
 
 MOST_NAMED = 5

@@ -41,7 +41,7 @@ from embasis.report.run_view import (
     RunView,
 )
 from embasis.storage import Generation, SealedFiles, read_sealed
-from embasis.storage.png import encode_grey_png, encode_label_png, encode_rgb_png, quantise_variance
+from embasis.storage.picture_formats import encode_grey_png, encode_label_png, encode_rgb_png, quantise_variance
 from embasis.types import SELECTION_SCORE, ClassTable, Problem, record_from_json
 
 BASIS_CLASSES = 3

@@ -27,8 +27,8 @@ from embasis.runs.checkpoint import read_run
 from embasis.runs.predict import LABEL_COLUMNS
 from embasis.storage import SealedFiles, encode_table, require_apart, write_output
 from embasis.storage.class_folder import ExportedImage, write_class_folder
-from embasis.storage.coco import Picture, encode_coco, find_regions
 from embasis.storage.label_map_folder import StoredMaps, open_stored_maps
+from embasis.storage.picture_formats import Picture, encode_coco, find_regions
 
 MAP_COLUMNS = ("id", "file", "width", "height")
 EXPORT_FORMATS = {

@@ -31,7 +31,7 @@ from embasis.functional import interpolation
 from embasis.inputs.map_inputs import MapInputs
 from embasis.runs.model import TrainedModel
 from embasis.storage.label_map_folder import LabelMapFolder, make_map_names
-from embasis.storage.png import quantise_confidence, quantise_variance
+from embasis.storage.picture_formats import quantise_confidence, quantise_variance
 from embasis.types import AugmentKey, GroundTruth, LabelDistribution, LabelSchema, MapPreparation, Samples, View
 
 T = TypeVar("T")

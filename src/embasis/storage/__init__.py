@@ -7,7 +7,7 @@ beside its target; the next process with the lock removes left-overs. Beside the
 on pictures, `sites/round-003/` (see label_store.py), and the maps for people, `labels/round-003/` (see
 label_map_folder.py). What a run hands out is sealed: manifest.json has the size and sha256 of each such file.
 
-Here are the parts that need neither torch nor numpy to be imported; png.py, coco.py, label_store.py,
+Here are the parts that need neither torch nor numpy to be imported; picture_formats.py, label_store.py,
 label_map_folder.py, class_folder.py and feature_cache.py are imported by name.
 """
 

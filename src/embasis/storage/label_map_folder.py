@@ -39,7 +39,7 @@ from embasis.storage.checkpoints import (
     read_sealed,
     sha256,
 )
-from embasis.storage.png import choose_written_ids, encode_grey_png, encode_label_png
+from embasis.storage.picture_formats import choose_written_ids, encode_grey_png, encode_label_png
 from embasis.storage.tables import encode_table, parse_stored_table
 from embasis.types import ClassTable
 

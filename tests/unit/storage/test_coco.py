@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from coco_cases import slow_box, slow_mask, slow_numbers
-from embasis.storage.coco import Picture, encode_coco, encode_counts, find_regions
+from embasis.storage.picture_formats import Picture, encode_coco, encode_counts, find_regions
 
 MAPS = arrays(np.int64, st.tuples(st.integers(1, 9), st.integers(1, 9)), elements=st.integers(-1, 2))
 

@@ -23,7 +23,7 @@ from embasis.data.segmentation.labels import decode_classes
 from embasis.errors import ConfigError, InputDataError, ResourceError, RunLockedError, UntrustedError
 from embasis.storage import RunFolder, atomic, read_stored_table, write_output
 from embasis.storage.label_map_folder import LabelMapFolder, make_map_names
-from embasis.storage.png import (
+from embasis.storage.picture_formats import (
     choose_written_ids,
     encode_grey_png,
     encode_label_png,

@@ -233,7 +233,7 @@ def _keep_listed(scan: Scan, place: Path, domain: str) -> Scan:
 
 
 def _parse_visda_list(text: bytes, what: str) -> set[str]:
-    """The quote_names paths; each number must be that of the class in the path."""
+    """The listed paths; each number must be that of the class in the path."""
     names = set()
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():

@@ -89,7 +89,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_unwinding() -> None:
 
 
 HEARD = """
-from embasis.signals import Stop
+from embasis.terminal import Stop
 def run(*_):
     with Stop() as stop:
         press()
