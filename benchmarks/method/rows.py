@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embasis.storage.atomic import read_jsonl, write_output
-from embasis.storage.tables import encode_table
+from embasis.storage.atomic import encode_table, read_jsonl, write_output
 
 Row = dict[str, Any]
 FIRST = ("set", "pair", "seed", "stage", "variant", "method", "mark")

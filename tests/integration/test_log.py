@@ -15,7 +15,7 @@ import pytest
 from cli_tables import ENVIRONMENT, PROGRAM, embasis
 from embasis.errors import RunLockedError, UntrustedError
 from embasis.storage import RunFolder, atomic
-from embasis.storage import log as logs
+from embasis.storage import run_folder as logs
 from folder_runs import digests, signal_at
 from forked import Zygote
 from kill_runs import TINY

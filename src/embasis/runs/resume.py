@@ -40,9 +40,8 @@ from embasis.report.collect import pack_basis
 from embasis.runs.checkpoint import rows_name
 from embasis.runs.model import label_columns
 from embasis.storage import SealedFiles
-from embasis.storage.atomic import encode_json, read_bytes
+from embasis.storage.atomic import encode_json, encode_table, read_bytes
 from embasis.storage.label_map_folder import open_stored_maps
-from embasis.storage.tables import encode_table
 from embasis.types import LabelStore, Plan, PseudoLabels, record_to_json
 
 if TYPE_CHECKING:

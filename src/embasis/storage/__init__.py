@@ -11,10 +11,20 @@ Here are the parts that need neither torch nor numpy to be imported; picture_for
 label_map_folder.py, class_folder.py and feature_cache.py are imported by name.
 """
 
-from embasis.storage.atomic import Disk, read_json, read_jsonl, refuse_lost_link, require_apart, write_output
+from embasis.storage.atomic import (
+    Disk,
+    encode_table,
+    escape_formula,
+    read_json,
+    read_jsonl,
+    read_stored_table,
+    refuse_lost_link,
+    require_apart,
+    unescape_formula,
+    write_output,
+)
 from embasis.storage.checkpoints import Generation, SealedFiles, read_generation, read_newest, read_sealed
 from embasis.storage.run_folder import RunFolder
-from embasis.storage.tables import encode_table, escape_formula, read_stored_table, unescape_formula
 
 __all__ = [
     "Disk",

@@ -1,28 +1,37 @@
-"""Single files: the system calls, atomic writes, reads that refuse pickles and links, JSON, where outputs may go."""
+"""Single files: the system calls, atomic writes, reads that refuse pickles and links, JSON, tables."""
 
 from __future__ import annotations
 
+import csv
 import errno
 import hashlib
+import io
 import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from embasis.errors import ConfigError, CorruptError, NumericalError, ResourceError, UntrustedError, require
+from embasis.errors import ConfigError, CorruptError, NumericalError, ResourceError, UntrustedError, quote, require
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from embasis.types.problem import PathLike
+
+    Column = Sequence[Any] | np.ndarray[Any, Any]
 
 TEMP_NAME = re.compile(r"\.embasis-tmp-[0-9a-f]{16}")
 CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 HASH_BLOCK_BYTES = 2**20
+FORMULA_SIGNS = "[-=+@\\t\\r\\n\uff1d\uff0b\uff0d\uff20]"
+"""Of the beginning of a formula. Spreadsheets drop a tab or a line end before it, and some read the full-width signs
+(U+FF1D, U+FF0B, U+FF0D, U+FF20) as the plain ones."""
 
 
 class Disk:
@@ -75,16 +84,17 @@ class Disk:
         finally:
             self.close(handle)
 
-    def put(self, path: Path, data: bytes) -> None:
-        """The old file or the new one, never a part of it."""
+    def put(self, path: Path, data: bytes, wait: bool = True) -> None:
+        """The old file or the new one, never a part of it; on the disk when this returns if the caller waits."""
         temp = temp_path(path.parent)
         try:
-            self.create(temp, data)
+            self.create(temp, data, wait)
             self.replace(temp, path)
         except BaseException:
             self.discard(temp)
             raise
-        self.sync(path.parent)
+        if wait:
+            self.sync(path.parent)
 
     def make(self, folder: Path, root: Path | None = None) -> None:
         """This folder and its parents; `root` is never made: a run folder that was taken away stays away."""
@@ -169,17 +179,18 @@ def require_apart(
     """
     name = os.fspath(output)
     require(name, f"{what} must be a path, got ''", ConfigError)
+    parents = list_parents(name)
     for kind, given in inputs.items():
         if given is None or not os.path.exists(given):
             continue
         source = f"{kind} {os.fspath(given)}"
         require(not is_same(name, given), f"{what} {name} is {source} itself; name another place", ConfigError)
-        inside = any(is_same(place, given) for place in list_parents(name))
+        inside = any(is_same(place, given) for place in parents)
         require(not inside, f"{what} {name} lies in {source}; name a place outside of it", ConfigError)
         around = folder and os.path.isdir(name) and any(is_same(place, name) for place in list_parents(given))
         require(not around, f"{what} {name} contains {source}; name another place", ConfigError)
     require(run or not is_run_folder(name), f"{what} {name} is a run folder; name another place", ConfigError)
-    around_it = next((place for place in list_parents(name) if is_run_folder(place)), "")
+    around_it = next((place for place in parents if is_run_folder(place)), "")
     require(not around_it, f"{what} {name} lies in the run folder {around_it}; name a place outside of it", ConfigError)
 
 
@@ -287,3 +298,63 @@ def read_jsonl(path: Path | str) -> list[Any]:
     *lines, rest = read_bytes(Path(path)).split(b"\n")
     require(not rest, f"{path}: the last line is cut off", CorruptError)
     return [parse_json(line, f"{path}, line {number},") for number, line in enumerate(lines, 1)]
+
+
+def escape_formula(text: str) -> str:
+    """An apostrophe before what a spreadsheet would run as a formula."""
+    return "'" + text if re.match(f"'*{FORMULA_SIGNS}", text) else text
+
+
+def unescape_formula(text: str) -> str:
+    """The inverse of `escape_formula`."""
+    return text[1:] if re.match(f"'+{FORMULA_SIGNS}", text) else text
+
+
+def _format_csv_cell(value: object) -> str:
+    """Nothing for None, true and false, the shortest digits that give a number back."""
+    if isinstance(value, str):
+        text = escape_formula(value)
+        return '"' + text.replace('"', '""') + '"' if re.search('[,"\r\n]', text) else text
+    text = "" if value is None else str(value)
+    return text.lower() if text in ("True", "False") else text
+
+
+def encode_table(columns: Mapping[str, Column], suffix: str) -> bytes:
+    """A table as the bytes of a `.csv` or `.parquet` file; the same columns give the same bytes."""
+    require(suffix in (".csv", ".parquet"), f"output must end in .csv or .parquet, got {quote(suffix)}", ConfigError)
+    clean: dict[str, Any] = {}
+    for name, column in columns.items():
+        is_numeric = getattr(getattr(column, "dtype", None), "kind", "O") in "biuf"
+        texts = (encode_text(cell).decode() if isinstance(cell, str) else cell for cell in column)
+        clean[name] = column if is_numeric else list(texts)
+    if suffix == ".csv":
+        rows = zip(*(map(_format_csv_cell, column) for column in clean.values()), strict=True)
+        return encode_text("".join(f"{','.join(row)}\n" for row in [map(_format_csv_cell, clean), *rows]))
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.table(clean), buffer := io.BytesIO(), compression="zstd")
+    return buffer.getvalue()
+
+
+def read_stored_table(path: Path | str) -> dict[str, list[Any]]:
+    """The columns of a table. Parquet keeps the types; cells of a CSV file come back as text, None as ''."""
+    return parse_stored_table(read_bytes(Path(path)), path)
+
+
+def parse_stored_table(data: bytes, path: Path | str) -> dict[str, list[Any]]:
+    """The same of bytes that were read from that path."""
+    suffix = Path(path).suffix
+    require(suffix in (".csv", ".parquet"), f"a table must end in .csv or .parquet, got {quote(suffix)}", ConfigError)
+    try:
+        if suffix == ".csv":
+            *rows, rest = csv.reader(io.StringIO(data.decode() + "end", newline=""), strict=True)
+            require(rows and rest == ["end"], f"{path} is not a table: the end is cut off", CorruptError)
+            columns = zip(*(list(map(unescape_formula, row or [""])) for row in rows), strict=True)
+            return {name: cells for name, *cells in columns}
+        import pyarrow.parquet
+
+        # Not read_table: it reads in threads of arrow, which after a damaged file may abort the process as it ends.
+        with pyarrow.parquet.ParquetFile(pyarrow.BufferReader(data), pre_buffer=False) as file:
+            return dict(file.read(use_threads=False).to_pydict())
+    except (ValueError, OSError, LookupError, TypeError, RuntimeError, csv.Error) as error:
+        raise CorruptError(f"{path} is not a table: {error}") from error

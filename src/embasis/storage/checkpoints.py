@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embasis.errors import CorruptError, EmbasisWarning, IncompatibleError, UntrustedError, quote, require
-from embasis.storage.atomic import encode_json, hash_file, parse_json, read_bytes, refuse_link
-from embasis.storage.tables import parse_stored_table
+from embasis.storage.atomic import encode_json, hash_file, parse_json, parse_stored_table, read_bytes, refuse_link
 
 if TYPE_CHECKING:
     from torch import Tensor

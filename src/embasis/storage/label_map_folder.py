@@ -23,29 +23,30 @@ from embasis.errors import CheckpointError, ConfigError, CorruptError, Untrusted
 from embasis.storage import atomic
 from embasis.storage.atomic import (
     TEMP_NAME,
+    encode_table,
     explain_write_errors,
     iter_name_hashes,
+    parse_stored_table,
     read_bytes,
     refuse_link,
     refuse_lost_link,
-    temp_path,
 )
 from embasis.storage.checkpoints import (
     SEAL_CURE,
     SealedFiles,
     encode_sealed,
     installed_version,
+    make_seal,
     parse_sealed,
     read_sealed,
     sha256,
 )
 from embasis.storage.picture_formats import choose_written_ids, encode_grey_png, encode_label_png
-from embasis.storage.tables import encode_table, parse_stored_table
 from embasis.types import ClassTable
 
 if TYPE_CHECKING:
+    from embasis.storage.atomic import Column
     from embasis.storage.run_folder import RunFolder
-    from embasis.storage.tables import Column
 
 MAP_MARKER, MAP_DIGESTS, MAPS_KIND = "maps.json", "maps.sha256", "embasis maps"
 MAP_KINDS = ("labels", "confidence", "variance", "trusted")
@@ -116,7 +117,7 @@ class LabelMapFolder:
         self._hashes: dict[str, str] = {}
         """Name below the folder → sha256 of each file that was written."""
         self._marker = (self.path / MAP_MARKER).relative_to(self._root).as_posix()
-        self._is_ours = run is not None and run.has_sealed(self._marker)
+        self._is_ours = run is not None and self._marker in run.seals
         """Whether the folder is known to be ours, even with a marker that is damaged."""
         if not self._is_ours:
             require_own_maps(self.path)
@@ -142,7 +143,7 @@ class LabelMapFolder:
                 atomic.disk.put(self.path / MAP_DIGESTS, listed)
             marker = self._mark(complete=True, digests=sha256(listed))
             if self._run is not None:
-                self._run.note_file(self._marker, marker)
+                self._run.seals[self._marker] = make_seal(marker)
 
     def write(self, name: str, labels: Tensor, confidence: Tensor, variance: Tensor, trusted: Tensor) -> None:
         """The maps of one picture, uint8 (H, W) each, scaled as MAP_SCALES says; `name` is one of `make_map_names`."""
@@ -182,14 +183,8 @@ class LabelMapFolder:
         """A file, whole or not at all, for whose arrival on the disk nobody waits yet."""
         self._require_lock()
         self._make(path.parent)
-        temp = temp_path(path.parent)
         with self._writing(path):
-            try:
-                atomic.disk.create(temp, data, wait=False)
-                atomic.disk.replace(temp, path)
-            except BaseException:
-                atomic.disk.discard(temp)
-                raise
+            atomic.disk.put(path, data, wait=False)
 
     def _make(self, folder: Path) -> None:
         """A folder that no link below the root leads to."""
@@ -227,13 +222,13 @@ def _is_marked(path: Path) -> bool:
 
 
 def format_digests(hashes: Mapping[str, str]) -> bytes:
-    """The hash and the name of each file, a line each, in the form of sha256sum; the same files give the same bytes."""
-    return "".join(_format_digest(name, hashes[name]) for name in sorted(hashes)).encode()
+    """The hash and the name of each file, a line each, in the form of sha256sum; the same files give the same bytes.
 
-
-def _format_digest(name: str, digest: str) -> str:
-    """A backslash in a name is doubled, and the line then begins with one: so sha256sum writes it."""
-    return f"\\{digest}  {name.replace(chr(92), chr(92) * 2)}\n" if "\\" in name else f"{digest}  {name}\n"
+    A backslash in a name is doubled, and the line then begins with one: so sha256sum writes it."""
+    names = {name: name.replace("\\", "\\\\") for name in sorted(hashes)}
+    return "".join(
+        f"{'' if text == name else chr(92)}{hashes[name]}  {text}\n" for name, text in names.items()
+    ).encode()
 
 
 def _list_map_files(path: Path) -> list[Path]:

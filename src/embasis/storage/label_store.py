@@ -36,8 +36,10 @@ from embasis.storage.checkpoints import (
     encode_sealed,
     installed_version,
     is_label_store,
+    make_seal,
     read_sealed,
     refuse_newer,
+    require_seal,
     sha256,
 )
 from embasis.types import PackedLabels
@@ -71,14 +73,21 @@ class DiskLabelStore:
         temp = temp_path(home.parent)
         with self._writing(home):
             atomic.disk.make(home.parent, None if self._run is None else self._run.path)
-            self._remove(home)
+            if home.exists():
+                ours = is_label_store(home)
+                require(ours, f"cannot write {home}: other files are there; move them away", ResourceError)
+                atomic.disk.delete(home)
+            atomic.disk.mkdir(temp)
         try:
-            self._fill(temp, home, number, parts)
+            writer = _ShardWriter(temp, number, lambda: self._writing(home))
+            for part in parts:  # whose own failures are none of `home`
+                writer.add(part)
+            writer.finish()
             with self._writing(home):
                 atomic.disk.rename(temp, home)
                 atomic.disk.sync(home.parent)
             if self._run is not None:
-                self._run.note_file(self._index(number), read_bytes(home / INDEX))
+                self._run.seals[self._index(number)] = make_seal(read_bytes(home / INDEX))
             return open_store(home, number, checked=True)
         except BaseException:
             for path in (temp, home):
@@ -87,16 +96,20 @@ class DiskLabelStore:
 
     def read(self, number: int) -> StoredLabels:
         """The store of a round, whose every byte is the written one; CorruptError when damaged or incomplete."""
-        home = self._home(number)
+        home, name = self._home(number), self._index(number)
         if self._run is not None:
-            self._run.require_sealed(self._index(number))
+            path, seals = home / INDEX, self._run.seals
+            require(name in seals, f"{path} is no file of the newest generation", CorruptError)
+            require_seal(read_bytes(path), seals[name], path)
         return open_store(home, number)
 
     def keep(self, numbers: Collection[int]) -> None:
         """Remove the stores of other rounds; folders with anything else in them stay."""
         self._home(0, change=True)
         if self._run is not None:
-            self._run.forget_files(f"{SITES_FOLDER}/", {self._index(number) for number in numbers})
+            # No generation from now on names the others, which a crash may have deleted before.
+            kept, seals = {self._index(number) for number in numbers}, self._run.seals
+            self._run.seals = {n: seals[n] for n in seals if n in kept or not n.startswith(f"{SITES_FOLDER}/")}
         for name in sorted(os.listdir(self.path)) if self.path.is_dir() else ():
             match, home = re.fullmatch(r"round-([0-9]{3,})", name), self.path / name
             if match and int(match[1]) not in numbers and is_label_store(home):
@@ -115,20 +128,6 @@ class DiskLabelStore:
         for path in (self.path, home):
             refuse_link(path)
         return home
-
-    def _remove(self, home: Path) -> None:
-        if home.exists():
-            require(is_label_store(home), f"cannot write {home}: other files are there; move them away", ResourceError)
-            atomic.disk.delete(home)
-
-    def _fill(self, temp: Path, home: Path, number: int, parts: Iterator[PackedLabels]) -> None:
-        """All files of a store; only our own calls of the system are reported as failures of `home`."""
-        with self._writing(home):
-            atomic.disk.mkdir(temp)
-        writer = _ShardWriter(temp, number, lambda: self._writing(home))
-        for part in parts:
-            writer.add(part)
-        writer.finish()
 
     def _writing(self, home: Path) -> AbstractContextManager[None]:
         return explain_write_errors(home, "" if self._run is None else self._run.describe_kept())
@@ -256,17 +255,13 @@ class StoredLabels(Sequence[PackedLabels]):
 def read_range(path: Path, offset: int, size: int) -> bytearray:
     """These bytes of a file."""
     data = bytearray(size)
-    rest = memoryview(data)
     try:
-        handle = os.open(path, READ_FLAGS)
-        try:
-            while rest and (count := os.preadv(handle, [rest], offset + size - len(rest))):
-                rest = rest[count:]
-        finally:
-            os.close(handle)
+        with open(os.open(path, READ_FLAGS), "rb") as file:
+            file.seek(offset)
+            count = file.readinto(data)
     except OSError as error:
         raise CorruptError(f"cannot read {path}: {error.strerror}") from error
-    require(not rest, f"{path}: the file is cut off", CorruptError)
+    require(count == size, f"{path}: the file is cut off", CorruptError)
     return data
 
 

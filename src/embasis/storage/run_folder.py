@@ -1,4 +1,4 @@
-"""The folder of one run: its lock, its publishes, and every other file in it."""
+"""The folder of one run: its lock, its publishes, its log, and every other file in it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+import stat
+import time
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,7 @@ from embasis.storage import atomic
 from embasis.storage.atomic import (
     TEMP_NAME,
     encode_json,
+    encode_table,
     encode_text,
     explain_write_errors,
     read_bytes,
@@ -51,20 +54,20 @@ from embasis.storage.checkpoints import (
     load_generation,
     make_seal,
     read_head,
-    require_seal,
 )
-from embasis.storage.log import LOG_NAME, LogFile
-from embasis.storage.tables import encode_table
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from embasis.storage.atomic import Column
     from embasis.storage.label_map_folder import LabelMapFolder
     from embasis.storage.label_store import DiskLabelStore
-    from embasis.storage.tables import Column
     from embasis.types import ClassTable
 
 KEPT_GENERATIONS = 2  # whole generations that stay after a publish
+LOG_NAME = "log.txt"
+LOG_BYTES, LOG_LINE_CHARACTERS = 2**20, 2000
+"""Bytes of the file, and characters of a line. A log that is full keeps the newest quarter of its lines."""
 
 
 class RunFolder:
@@ -78,7 +81,7 @@ class RunFolder:
         """The pid of the process that died with the lock."""
         self._lock: int | None = None
         self._last = 0
-        self._files: dict[str, dict[str, Any]] = {}
+        self.seals: dict[str, dict[str, Any]] = {}
         """Name → size and hash of each sealed file, as it was written last; every generation keeps a copy."""
         self._log: LogFile | None = None
 
@@ -179,7 +182,7 @@ class RunFolder:
         number = max([self._last, *list_generations(self.path)]) + 1
         seals = {name: make_seal(data) for name, data in contents.items()}
         writer = {"schema": CHECKPOINT_SCHEMA, "version": installed_version()}
-        manifest = {**writer, "generation": number, "tensors": len(tensors), "files": seals, "sealed": self._files}
+        manifest = {**writer, "generation": number, "tensors": len(tensors), "files": seals, "sealed": self.seals}
         contents[MANIFEST] = encode_sealed(manifest)
         home = generation_folder(self.path, number)
         temp = temp_path(home.parent)
@@ -208,7 +211,7 @@ class RunFolder:
 
     def write_tensors(self, name: str, tensors: Mapping[str, Tensor]) -> Path:
         """Named tensors as safetensors."""
-        return self._put(name, self.tensor_bytes(tensors))
+        return self.write_bytes(name, self.tensor_bytes(tensors))
 
     def tensor_bytes(self, tensors: Mapping[str, Tensor]) -> bytes:
         """Named tensors as safetensors; copies, because it refuses views and shared storage."""
@@ -243,9 +246,9 @@ class RunFolder:
     def newest(self) -> Generation | None:
         """The newest whole generation; None before the first."""
         newest = find_newest(self.path)
-        self._last, self._files = newest.number if newest else 0, {}
+        self._last, self.seals = newest.number if newest else 0, {}
         if newest is not None:
-            self._files = self._hash_files() if newest.sealed is None else dict(newest.sealed)
+            self.seals = self._hash_files() if newest.sealed is None else dict(newest.sealed)
         return newest
 
     def _hash_files(self) -> dict[str, dict[str, Any]]:
@@ -253,23 +256,6 @@ class RunFolder:
         kinds = ("*/round-*", "labels/*/maps.json", "sites/*/index.json", "gallery/*", "rows/*.parquet", *SEALED_PATHS)
         paths = {path for kind in kinds for path in self.path.glob(kind) if path.is_file() and not path.is_symlink()}
         return {path.relative_to(self.path).as_posix(): make_seal(read_bytes(path)) for path in sorted(paths)}
-
-    def note_file(self, name: str, data: bytes) -> None:
-        """Seal a file that another part of the storage has written."""
-        self._files[name] = make_seal(data)
-
-    def has_sealed(self, name: str) -> bool:
-        """Whether the run knows the seal of a file of this name."""
-        return name in self._files
-
-    def require_sealed(self, name: str) -> None:
-        """CorruptError unless the file is what was written last under this name."""
-        require(self.has_sealed(name), f"{self.path / name} is no file of the newest generation", CorruptError)
-        require_seal(read_bytes(self.path / name), self._files[name], self.path / name)
-
-    def forget_files(self, below: str, kept: Collection[str]) -> None:
-        """No generation from now on names files below that folder but those; a crash may have deleted them before."""
-        self._files = {name: entry for name, entry in self._files.items() if name in kept or not name.startswith(below)}
 
     def label_store(self) -> DiskLabelStore:
         """Where the label distributions of the rounds lie."""
@@ -283,7 +269,7 @@ class RunFolder:
 
         return LabelMapFolder(self.path / f"labels/round-{number:03d}", table, self)
 
-    def _put(self, name: str, data: bytes, sealed: bool = True) -> Path:
+    def write_bytes(self, name: str, data: bytes, sealed: bool = True) -> Path:
         """A file, whole or not at all; its hash goes into all generations from now on if it is one of SEALED_PATHS."""
         self.require_lock()
         target, parts = self.path / name, Path(name).parts
@@ -297,7 +283,7 @@ class RunFolder:
             atomic.disk.make(target.parent, self.path)
             atomic.disk.put(target, data)
         if sealed and parts[0] in SEALED_PATHS:
-            self._files[Path(name).as_posix()] = make_seal(data)
+            self.seals[Path(name).as_posix()] = make_seal(data)
         return target
 
     def log(self, text: str) -> None:
@@ -307,29 +293,78 @@ class RunFolder:
             assert self._log is not None
             self._log.write(text)
 
-    def write_bytes(self, name: str, data: bytes) -> Path:
-        """A file of these bytes, written whole or not at all."""
-        return self._put(name, data)
-
     def write_text(self, name: str, text: str) -> Path:
         """A text file inside the run folder, whole or not at all; so are the other three."""
-        return self._put(name, encode_text(text))
+        return self.write_bytes(name, encode_text(text))
 
     def write_json(self, name: str, value: object) -> Path:
         """One JSON value, keys sorted."""
-        return self._put(name, encode_json(value, name))
+        return self.write_bytes(name, encode_json(value, name))
 
     def write_sealed_json(self, name: str, value: Mapping[str, Any]) -> Path:
         """A JSON object with the hash of its own content, for what no generation follows."""
-        return self._put(name, encode_sealed({"version": installed_version(), **value}), sealed=False)
+        return self.write_bytes(name, encode_sealed({"version": installed_version(), **value}), sealed=False)
 
     def write_jsonl(self, name: str, rows: Iterable[object]) -> Path:
         """One JSON value a line."""
-        return self._put(name, b"".join(encode_json(row, name, indent=None) for row in rows))
+        return self.write_bytes(name, b"".join(encode_json(row, name, indent=None) for row in rows))
 
     def write_table(self, name: str, columns: Mapping[str, Column]) -> Path:
         """A `.parquet` or `.csv` table."""
-        return self._put(name, encode_table(columns, Path(name).suffix))
+        return self.write_bytes(name, encode_table(columns, Path(name).suffix))
+
+
+class LogFile:
+    """What a process printed while it had a run folder: `log.txt`, each line with its time.
+
+    Appended to, so that it survives kills and goes on with the run; not synced, and of a bounded size. A log is no part
+    of what a run promises: where it cannot be written it is shorter, and the run goes on. `began` is the time by the
+    clock, from which a steady one counts."""
+
+    def __init__(self, folder: Path, began: datetime) -> None:
+        self._path, self._began, self._zero = folder / LOG_NAME, began, time.monotonic()
+        self._handle: int | None = None
+
+    def write(self, text: str) -> None:
+        """Append all lines of the text; none, if the disk takes none."""
+        # A clock that jumps would put later lines before earlier ones.
+        now = self._began + timedelta(seconds=time.monotonic() - self._zero)
+        stamp = now.isoformat(timespec="milliseconds")
+        data = b"".join(encode_text(f"{stamp} {line[:LOG_LINE_CHARACTERS]}\n") for line in text.split("\n") if line)
+        with suppress(OSError):
+            if self._handle is not None and os.fstat(self._handle).st_size + len(data) > LOG_BYTES:
+                self.close()
+            if self._handle is None:
+                self._handle = self._open(len(data))
+            atomic.disk.write_all(self._handle, data)
+
+    def _open(self, room: int) -> int:
+        """With room for so many bytes. Only a file of our own is written to: no link, no pipe that nobody reads."""
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        handle = atomic.disk.open(self._path, flags, 0o666)
+        try:
+            state = os.fstat(handle)
+            if not stat.S_ISREG(state.st_mode) or state.st_nlink != 1:
+                raise OSError
+            if state.st_size > LOG_BYTES - room:
+                tail = os.pread(handle, LOG_BYTES // 4, max(0, state.st_size - LOG_BYTES // 4))
+                lines = tail.partition(b"\n")[2].rpartition(b"\n")[0] + b"\n"  # from the beginning of one on
+                atomic.disk.put(self._path, lines)
+                os.close(handle)
+                handle = atomic.disk.open(self._path, flags, 0o666)
+            elif state.st_size and os.pread(handle, 1, state.st_size - 1) != b"\n":
+                atomic.disk.write_all(handle, b"\n")  # the process before was killed within a line
+        except OSError:
+            os.close(handle)
+            raise
+        return handle
+
+    def close(self) -> None:
+        """Nothing more is to come."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            with suppress(OSError):
+                atomic.disk.close(handle)
 
 
 _held: set[RunFolder] = set()

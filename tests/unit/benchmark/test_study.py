@@ -17,7 +17,7 @@ from benchmarks.method.sets import SETS, chosen_sets
 from benchmarks.method.tables import all_levels, changes, factorials, standing, worth
 
 from embasis.errors import ConfigError
-from embasis.storage.tables import read_stored_table
+from embasis.storage.atomic import read_stored_table
 
 ONLY = ("em_basis", "source_only", "sklearn logistic regression")
 

@@ -384,13 +384,11 @@ def _report_unmatched_folders(side: ImageSide, classes: set[str]) -> list[Findin
     folders = side.scan.folders
     if not side.is_folder or not folders or any("/" not in file.name for file in side.scan.files):
         return []
-    text = "sub-folders are named like no class of the labelled side, so are no labels"
-    text = f"{side.name}: {text}: {quote_names(folders)}"
+    text = f"{side.name}: sub-folders are named like no class of the labelled side, so are no labels"
     case = {name.casefold() for name in folders} & {name.casefold() for name in classes}
     matters = "upper and lower case matter" if case else "the Unicode form of letters matters"
-    return [
-        Finding("warning", f"{text}; {matters}") if case or group_alike(classes, folders) else Finding("note", text)
-    ]
+    doubt = f"; {matters}" if case or group_alike(classes, folders) else ""
+    return [Finding("warning" if doubt else "note", f"{text}: {quote_names(folders)}{doubt}")]
 
 
 def strip_folders(problem: Problem, *paths: PathLike | None) -> Problem:
