@@ -99,7 +99,7 @@ def test_a_failure_is_the_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_the_log_names_no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(
-        "embasis.cli.training_loop.describe_start", lambda run, progress: f"of {tmp_path}/a and /home/eve/b\x1b[2J"
+        "embasis.cli.fit.describe_start", lambda run, progress: f"of {tmp_path}/a and /home/eve/b\x1b[2J"
     )
     assert embasis(*TINY, "-o", tmp_path / "deep" / "run").exit_code == 0
     assert lines_of(tmp_path / "deep" / "run")[0] == r"of ~/a and ~/b\x1b[2J"

@@ -184,15 +184,15 @@ def test_a_run_goes_on_without_it_and_writes_it_down(
     sides(tmp_path)
     monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
     monkeypatch.setenv("EMBASIS_CACHE", str(tmp_path / "cache"))
-    from embasis.cli import training_loop
+    from embasis.cli import fit
 
-    whole = training_loop.read_images
+    whole = fit.read_images
 
     def read_images(*arguments: Any) -> Any:
         REPLACED[kind][0](tmp_path / "paintings/0ä 0.png")
         return whole(*arguments)
 
-    monkeypatch.setattr(training_loop, "read_images", read_images)
+    monkeypatch.setattr(fit, "read_images", read_images)
     words = ["fit", tmp_path / "photos", tmp_path / "paintings", "-o", tmp_path / "run", *WORDS, "rounds=1"]
     result = embasis(*words)
     assert result.exit_code == 0, result.output

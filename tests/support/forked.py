@@ -186,7 +186,7 @@ def warm() -> None:
     import torch
 
     import embasis.benchmark.compare
-    import embasis.cli.training_loop
+    import embasis.cli.fit
     import embasis.data.datasets.digit_sets
     import embasis.runs.run
 

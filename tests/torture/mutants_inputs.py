@@ -145,7 +145,7 @@ MUTANTS = (
         "unit/ground/test_resources.py::test_the_commands_ask_for_disk_before_long_work",
     ),
     Mutant(
-        "disk is not asked before training", "cli/training_loop.py",
+        "disk is not asked before training", "cli/fit.py",
         "require_run_room(run.prepare(), path)", "run.prepare()",
         "unit/ground/test_resources.py::test_the_commands_ask_for_disk_before_long_work",
     ),

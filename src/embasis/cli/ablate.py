@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from embasis import config as settings
 from embasis.benchmark.ablate import (
     Ablation,
     ablation_columns,
@@ -17,12 +15,10 @@ from embasis.benchmark.ablate import (
     select_parts,
     summarise_ablation,
 )
-from embasis.benchmark.compare import count_pairs
 from embasis.benchmark.scores import RunScore, averaging_note
 from embasis.benchmark.tables import comparison_page
-from embasis.cli.compare import describe_score, read_beforehand, require_folder, runs_csv, write_files
-from embasis.cli.console import echo, progress_bar
-from embasis.data.datasets.domain_sets import find_data_folder
+from embasis.cli.compare import collect_scores, load_comparison, prepare_comparison, runs_csv, write_files
+from embasis.cli.console import echo
 from embasis.storage import encode_table
 
 
@@ -38,20 +34,10 @@ def ablate_parts(
 ) -> None:
     """Run em_basis whole and with one part changed at a time, print the table, and write it if a folder is named."""
     parts = select_parts(None if only is None else only.split(","))
-    tables: dict[str, Any] = {
-        "data": {"dataset": dataset},
-        "method": {"name": "em_basis"},
-        "network": {"name": backbone},
-    }
-    config = settings.load(None, overrides, preset=preset, **tables)
-    require_folder(output, {"the folder of data packs": find_data_folder(root or config.data.get("root"))})
-    total = (1 + len(parts)) * seeds * count_pairs(dataset, config.data)
-    rows: list[RunScore] = []
-    read_beforehand(dataset, config, root)
-    with progress_bar("em_basis, seed 0", total) as show:
-        for outcome in run_ablation(dataset, parts, range(seeds), config, root):
-            rows.append(outcome.score)
-            show(len(rows), describe_score(outcome.score))
+    config = load_comparison(dataset, "em_basis", overrides, backbone, preset)
+    pairs = prepare_comparison(dataset, config, root, output)
+    runs = run_ablation(dataset, parts, range(seeds), config, root)
+    rows = collect_scores(runs, "em_basis, seed 0", (1 + len(parts)) * seeds * pairs)
     result = summarise_ablation(rows, parts)
     echo(ablation_text(result))
     if output is not None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from embasis import config as settings
-from embasis.benchmark.compare import count_pairs, iter_problems, run_comparison
+from embasis.benchmark.compare import Outcome, count_pairs, iter_problems, run_comparison
 from embasis.benchmark.paper_tables import paper_markdown, paper_table
 from embasis.benchmark.scores import RunScore, summarise_runs
 from embasis.benchmark.tables import comparison_page, csv_table, markdown_table, text_table
@@ -19,6 +19,7 @@ from embasis.data.images.folders import ImageOptions
 from embasis.errors import ConfigError, require
 from embasis.inputs import ReadProgress
 from embasis.inputs.load import open_inputs
+from embasis.report.run_view import RunView
 from embasis.resources import require_writable
 from embasis.storage import atomic, encode_table, refuse_lost_link, require_apart
 
@@ -35,26 +36,42 @@ def compare_methods(
 ) -> None:
     """Run the methods on every pair and seed, print the table, and write it into a folder if one is named."""
     names = list(dict.fromkeys(settings.registry("method") if methods == "all" else methods.split(",")))
-    tables: dict[str, Any] = {
-        "data": {"dataset": dataset},
-        "method": {"name": ",".join(names)},
-        "network": {"name": backbone},
-    }
-    config = settings.load(None, overrides, preset=preset, **tables)
-    require_folder(output, {"the folder of data packs": find_data_folder(root or config.data.get("root"))})
-    total = len(names) * seeds * count_pairs(dataset, config.data)
-    rows: list[RunScore] = []
-    read_beforehand(dataset, config, root)
-    with progress_bar(f"{names[0]}, seed 0", total) as show:
-        for outcome in run_comparison(dataset, names, range(seeds), config, root):
-            rows.append(outcome.score)
-            show(len(rows), describe_score(outcome.score))
+    config = load_comparison(dataset, ",".join(names), overrides, backbone, preset)
+    pairs = prepare_comparison(dataset, config, root, output)
+    runs = run_comparison(dataset, names, range(seeds), config, root)
+    rows = collect_scores(runs, f"{names[0]}, seed 0", len(names) * seeds * pairs)
     echo(text_table(summarise_runs(rows)))
     if (layout := paper_table(dataset, rows)) is not None:
         echo(layout)
     if output is not None:
         write_files(Path(output), comparison_files(f"Methods on {dataset}", rows))
         echo(f"wrote compare.csv, compare.md, runs.csv and report.html in {output}")
+
+
+def load_comparison(
+    dataset: str, method: str, overrides: tuple[str, ...], backbone: str | None, preset: str | None
+) -> Config:
+    """The settings that hold for all runs of a comparison."""
+    tables: dict[str, Any] = {"data": {"dataset": dataset}, "method": {"name": method}, "network": {"name": backbone}}
+    return settings.load(None, overrides, preset=preset, **tables)
+
+
+def prepare_comparison(dataset: str, config: Config, root: str | None, output: str | None) -> int:
+    """Refuse an output folder that cannot be one, fill the feature cache, and count the pairs of the data set."""
+    require_folder(output, {"the folder of data packs": find_data_folder(root or config.data.get("root"))})
+    pairs = count_pairs(dataset, config.data)
+    read_beforehand(dataset, config, root)
+    return pairs
+
+
+def collect_scores(runs: Iterable[Outcome], title: str, total: int) -> list[RunScore]:
+    """The scores of these runs, with a bar."""
+    rows = list[RunScore]()
+    with progress_bar(title, total) as show:
+        for outcome in runs:
+            rows.append(score := outcome.score)
+            show(len(rows), f"{score.method} {score.pair} seed {score.seed}: accuracy {score.accuracy:.3f}")
+    return rows
 
 
 def read_beforehand(dataset: str, config: Config, root: str | None) -> None:
@@ -72,12 +89,7 @@ def read_beforehand(dataset: str, config: Config, root: str | None) -> None:
             inputs.read(problem, ImageOptions().budget, watch)
 
 
-def describe_score(score: RunScore) -> str:
-    """A run that has ended, for the progress bar."""
-    return f"{score.method} {score.pair} seed {score.seed}: accuracy {score.accuracy:.3f}"
-
-
-def comparison_files(title: str, rows: Sequence[RunScore], runs: Sequence[Any] = ()) -> dict[str, str | bytes]:
+def comparison_files(title: str, rows: Sequence[RunScore], runs: Sequence[RunView] = ()) -> dict[str, str | bytes]:
     """The tables and the page of a comparison, by file name."""
     summaries = summarise_runs(rows)
     layouts = [paper_markdown(dataset, rows) for dataset in dict.fromkeys(row.dataset for row in rows)]

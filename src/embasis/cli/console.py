@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
@@ -157,18 +157,11 @@ def quote_path(path: Path) -> str:
 def show_warning(usual: Callable[..., None]) -> Callable[..., None]:
     """Our warnings as one line; those of others as usual."""
 
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         if issubclass(category, EmbasisWarning):
             echo(f"warning: {reveal(shorten(str(message)))}", err=True)
         else:
-            usual(message, category, filename, lineno, file, line)
+            usual(message, category, *place, **more)
 
     return show
 
@@ -193,9 +186,8 @@ def explain_failure(error: BaseException) -> tuple[str, int]:
 def failure_facts(error: BaseException, path: Path | None = None) -> dict[str, Any]:
     """A failure as facts for machines, without paths of this one; for torchrun there must be a `message`."""
     sentence, code = explain_failure(error)
-    return {
-        "kind": type(error).__name__, "message": make_shareable(sentence, path), "exit_code": code, "resolved": False
-    }  # fmt: skip
+    message = make_shareable(sentence, path)
+    return {"kind": type(error).__name__, "message": message, "exit_code": code, "resolved": False}
 
 
 def write_launcher_error(error: BaseException, run_error: Mapping[str, Any] | None) -> None:

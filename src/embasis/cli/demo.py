@@ -18,8 +18,8 @@ from embasis.benchmark.scores import summarise_runs
 from embasis.benchmark.tables import text_table
 from embasis.cli.compare import comparison_files, require_folder, write_files
 from embasis.cli.console import echo, progress_bar
+from embasis.cli.fit import train
 from embasis.cli.main import FIVE_METHODS
-from embasis.cli.training_loop import train
 from embasis.config import Config
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, InputDataError
@@ -56,12 +56,13 @@ def run_demo(task: str, output: str | None, seed: int) -> None:
     tables: dict[str, Any] = {"data": {"dataset": task}, "method": {"name": mine}, "network": {"name": network}}
     config = settings.load(top={"seed": seed}, plan=plan, **tables)
     echo(description)
-    rows, views = [], list[Any]()
+    rows, views = [], list[RunView]()
+    shared = msgspec.structs.replace(config, method={})  # each method has its defaults
     with limit_threads(), progress_bar(others[0], len(others)) as show:
-        for done, outcome in enumerate(run_comparison(task, others, [seed], drop_method(config)), 1):
-            rows.append(outcome.score)
-            views.append(view_outcome(outcome))
+        for done, outcome in enumerate(run_comparison(task, others, [seed], shared), 1):
             score = outcome.score
+            rows.append(score)
+            views.append(view_outcome(outcome))
             figure = f"accuracy {score.accuracy:.3f}" if score.mean_iou is None else f"mIoU {score.mean_iou:.3f}"
             echo(f"{score.method}: {figure}, {score.seconds:.0f} s")
             show(done, names[done])
@@ -91,11 +92,6 @@ def limit_threads() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def drop_method(config: Config) -> Config:
-    """The settings for several methods, each with its defaults."""
-    return msgspec.structs.replace(config, method={})
 
 
 def train_in_free_folder(problem: Problem, config: Config, out: Path, name: str) -> tuple[TrainingRun, TrainState]:

@@ -114,7 +114,7 @@ def test_the_installed_program_listens(tmp_path: Path) -> None:
     assert "embasis.__main__" in program.read_text()
 
 
-@pytest.mark.parametrize("place", ["cli.training_loop.require_run_room", "runs.run.TrainingRun.open"])
+@pytest.mark.parametrize("place", ["cli.fit.require_run_room", "runs.run.TrainingRun.open"])
 def test_a_signal_before_the_first_step_does_not_wait_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
