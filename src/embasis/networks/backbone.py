@@ -19,7 +19,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -32,8 +32,8 @@ STAGE_LISTS = ("blocks", "stages")
 """Children that hold the stages one after another: the EfficientNet family; ConvNeXt, ResNetV2 and others."""
 STAGE_PATTERNS = ("layer{}", "s{}")
 """Stages that are children themselves: ResNet and RegNet."""
-
-
+NETWORK_FAULTS = (RuntimeError, TypeError, ValueError, AttributeError, IndexError, AssertionError)
+"""What a network raises whose layout is another one than its names say."""
 COMPUTED_AS = "batch norm folded into convolutions, channels last"
 """How a stem is computed: a part of its identity. On an AMD core EfficientNet-Lite0 reads about twice as many images a
 second so (1.6 to 2.7 in two runs); features differ from those of the whole by rounding (1e-6 of the largest)."""
@@ -65,14 +65,25 @@ class PixelScaling(nn.Module):
         return f"mean={self.mean.flatten().tolist()}, std={self.std.flatten().tolist()}"
 
 
-class Extractor(nn.Module):
-    """A network, or a part of it, that stays in eval mode while its weights are trained.
+class EvalMode(nn.Module):
+    """Around a network that stays in eval mode while its weights are trained.
 
     Batch norm keeps its pretrained statistics (its weights and biases are trained): batches are small and come from two
     domains, so their own statistics would be poor; and a row's features then depend on that row alone, which is what
     makes accumulated gradients equal to those of one large batch and a resumed run equal to an undisturbed one.
-    Dropout and drop-path are off for the same reason.
-    """
+    Dropout and drop-path are off for the same reason."""
+
+    network: nn.Module
+
+    def train(self, mode: bool = True) -> Self:
+        """Only the flag of this wrapper; what it wraps stays in eval mode."""
+        super().train(mode)
+        self.network.eval()
+        return self
+
+
+class Extractor(EvalMode):
+    """A network, or a part of it: pixels → features, pixels → maps, or maps → features."""
 
     def __init__(self, network: nn.Module, pixels: PixelScaling | None = None, maps: bool = False) -> None:
         super().__init__()
@@ -86,16 +97,10 @@ class Extractor(nn.Module):
         features: Tensor = compute(x.contiguous(memory_format=torch.channels_last))
         return features
 
-    def train(self, mode: bool = True) -> Extractor:
-        """Only the flag of this wrapper; what it wraps stays in eval mode."""
-        super().train(mode)
-        self.network.eval()
-        return self
-
 
 @dataclass(frozen=True, eq=False)
 class Backbone:
-    """A network without its classifier, ready to be cut; made by `assemble`."""
+    """A network without its classifier, ready to be cut; made by `wrap_network`."""
 
     name: str
     preparation: Preparation
@@ -109,13 +114,18 @@ class Backbone:
     pixels: PixelScaling
 
     def stem(self, trained: int) -> nn.Module:
-        """The frozen part: pixels → features when trained is 0, else → maps before the last `trained` stages."""
-        if trained == 0:
-            return fold_norms(
-                Extractor(share_weights(self.network, trainable=False), copy.deepcopy(self.pixels)),
-                self.preparation.size,
-            )
-        return fold_norms(self._cut(trained)[0], self.preparation.size)
+        """The frozen part: pixels → features when trained is 0, else → maps before the last `trained` stages.
+
+        Batch norm is folded into convolutions, unless that changes more than rounding does."""
+        if trained:
+            stem = self._cut(trained)[0]
+        else:
+            stem = Extractor(share_weights(self.network, trainable=False), copy.deepcopy(self.pixels))
+        quick = Extractor(share_weights(stem.network, trainable=False), stem.pixels, stem.maps)
+        fold_norms(quick.network)
+        x = make_noise(self.preparation.size)
+        with torch.no_grad():
+            return quick if is_close(quick(x), stem(x), 1e-4) else stem
 
     def tail(self, trained: int) -> nn.Module:
         """The rest: maps → features; all of its weights can be trained."""
@@ -147,24 +157,23 @@ def wrap_network(
 ) -> Backbone:
     """The backbone of a network that maps scaled pixels to features (B, d); `whole`: never cut it."""
     network = network.eval().requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    features = measure_width(name, Extractor(network, pixels), preparation.size)
-    stages = 0 if whole else len(stage_names(network))
-    if stages:
-        full = Extractor(network, pixels)
-        stages = stages if is_cut_exact(full, *split_network(network, pixels, 1), preparation.size) else 0
+    full, stages = Extractor(network, pixels), 0 if whole else len(stage_names(network))
+    features = measure_width(name, full, preparation.size)
+    if stages and not is_cut_exact(full, *split_network(network, pixels, 1), preparation.size):
+        stages = 0
     text = "\n".join([name, layout, COMPUTED_AS, repr(preparation), repr(pixels), repr(network)])
     return Backbone(name, preparation, features, stages, hash_weights(text, network), network, pixels)
 
 
 def stage_names(network: nn.Module) -> list[str]:
     """Paths of the stages in their order; none where the layout is not known."""
-    children = dict(network.named_children())
+    children = dict(network.named_children()) if hasattr(network, "forward_features") else {}
     for name in STAGE_LISTS:
-        if isinstance(children.get(name), nn.Sequential | nn.ModuleList) and hasattr(network, "forward_features"):
+        if isinstance(children.get(name), nn.Sequential | nn.ModuleList):
             return [f"{name}.{key}" for key, _ in children[name].named_children()]
     for pattern in STAGE_PATTERNS:
         names = [pattern.format(number) for number in range(1, 5)]
-        if children.keys() >= set(names) and hasattr(network, "forward_features"):
+        if children.keys() >= set(names):
             return names
     return []
 
@@ -190,25 +199,23 @@ def share_weights(module: nn.Module, trainable: bool) -> nn.Module:
     return copy.deepcopy(module, memo)
 
 
-def fold_norms(stem: Extractor, size: int) -> Extractor:
-    """The stem with batch norm folded into convolutions; as it was where that changes more than rounding does."""
-    quick = Extractor(share_weights(stem.network, trainable=False), stem.pixels, stem.maps)
-    for module in list(quick.network.modules()):
-        fold_children(module)
-    with torch.no_grad():
-        got, expected = quick(make_noise(size)), stem(make_noise(size))
-    return quick if bool((got - expected).abs().max() <= 1e-4 * expected.abs().max()) else stem
+def fold_norms(network: nn.Module, trained: Sequence[str] = ()) -> None:
+    """Fold each batch norm into the convolution registered just before it, in place, except in the trained parts.
+
+    An activation within the norm stays."""
+    kept = {id(part) for name in trained for part in network.get_submodule(name).modules()}
+    for module in [module for module in network.modules() if id(module) not in kept]:
+        for (name, convolution), (after, norm) in pairwise(list(module.named_children())):
+            if not isinstance(convolution, nn.Conv2d) or not isinstance(norm, nn.BatchNorm2d):
+                continue
+            if convolution.out_channels == norm.num_features and norm.track_running_stats:
+                setattr(module, name, fuse_conv_bn_eval(convolution, norm))
+                setattr(module, after, nn.Sequential(*(child for _, child in norm.named_children())))
 
 
-def fold_children(module: nn.Module) -> None:
-    """Fold each batch norm into the convolution registered just before it; an activation within the norm stays."""
-    children = list(module.named_children())
-    for (name, convolution), (after, norm) in pairwise(children):
-        if not isinstance(convolution, nn.Conv2d) or not isinstance(norm, nn.BatchNorm2d):
-            continue
-        if convolution.out_channels == norm.num_features and norm.track_running_stats:
-            setattr(module, name, fuse_conv_bn_eval(convolution, norm))
-            setattr(module, after, nn.Sequential(*(child for _, child in norm.named_children())))
+def is_close(got: Tensor, expected: Tensor, tolerance: float) -> bool:
+    """Whether two results differ by no more than rounding: by this part of the largest."""
+    return bool((got - expected).abs().max() <= tolerance * expected.abs().max())
 
 
 def is_cut_exact(whole: nn.Module, stem: nn.Module, tail: nn.Module, size: int) -> bool:
@@ -218,10 +225,9 @@ def is_cut_exact(whole: nn.Module, stem: nn.Module, tail: nn.Module, size: int) 
         with torch.no_grad():
             maps, expected = stem(x), whole(x)
             got = tail(maps)
-    except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, AssertionError):
-        return False  # the layout is another one than its names say
-    close = got.shape == expected.shape and (got - expected).abs().max() <= 1e-5 * expected.abs().max()
-    return maps.ndim == 4 and bool(close)
+    except NETWORK_FAULTS:
+        return False
+    return maps.ndim == 4 and got.shape == expected.shape and is_close(got, expected, 1e-5)
 
 
 def make_noise(size: int) -> Tensor:

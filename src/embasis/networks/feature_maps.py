@@ -23,16 +23,23 @@ import torch
 from torch import Tensor, nn
 
 from embasis.errors import ConfigError, require
-from embasis.networks.backbone import Backbone, PixelScaling, fold_children, make_noise, stage_names
+from embasis.networks.backbone import (
+    NETWORK_FAULTS,
+    Backbone,
+    EvalMode,
+    PixelScaling,
+    fold_norms,
+    is_close,
+    make_noise,
+    stage_names,
+)
 
 PROBE_SIDE = 64
 """Pixels of the picture by which strides and widths are found."""
-NETWORK_FAULTS = (RuntimeError, TypeError, ValueError, AttributeError, IndexError, AssertionError)
-"""What a network raises that cannot compute such maps."""
 
 
-class FeatureMaps(nn.Module):
-    """Pixels → some of a backbone's maps, finest first; stays in eval mode for the reasons that `Extractor` has."""
+class FeatureMaps(EvalMode):
+    """Pixels → some of a backbone's maps, finest first."""
 
     def __init__(self, network: nn.Module, pixels: PixelScaling, chosen: Sequence[int]) -> None:
         super().__init__()
@@ -44,12 +51,6 @@ class FeatureMaps(nn.Module):
     def forward(self, x: Tensor) -> list[Tensor]:
         """The chosen maps."""
         return compute_maps(self.network, self.pixels(x).contiguous(memory_format=torch.channels_last), self.chosen)
-
-    def train(self, mode: bool = True) -> FeatureMaps:
-        """Only the flag of this wrapper; what it wraps stays in eval mode."""
-        super().train(mode)
-        self.network.eval()
-        return self
 
 
 def take_pyramid(backbone: Backbone, stages: int, finest: int) -> FeatureMaps:
@@ -96,10 +97,10 @@ def make_feature_maps(backbone: Backbone, network: nn.Module, stages: int, chose
     free = freeze_stages(network, stages)
     whole = FeatureMaps(network, copy.deepcopy(backbone.pixels), chosen)
     quick = copy.deepcopy(whole)
-    fold_frozen(quick.network, free)
+    fold_norms(quick.network, free)
+    x = make_noise(PROBE_SIDE)
     with torch.no_grad():
-        pairs = list(zip(quick(make_noise(PROBE_SIDE)), whole(make_noise(PROBE_SIDE)), strict=True))
-    alike = all(bool((got - expected).abs().max() <= 1e-4 * expected.abs().max()) for got, expected in pairs)
+        alike = all(is_close(got, expected, 1e-4) for got, expected in zip(quick(x), whole(x), strict=True))
     return quick if alike else whole
 
 
@@ -111,13 +112,6 @@ def freeze_stages(network: nn.Module, stages: int) -> list[str]:
     for name in free:
         network.get_submodule(name).requires_grad_(True)
     return free
-
-
-def fold_frozen(network: nn.Module, free: Sequence[str]) -> None:
-    """Batch norm into convolutions, in place, except in these parts."""
-    kept = {id(part) for name in free for part in network.get_submodule(name).modules()}
-    for module in [module for module in network.modules() if id(module) not in kept]:
-        fold_children(module)
 
 
 def dilate_stages(network: nn.Module, stride: int, old: int) -> None:

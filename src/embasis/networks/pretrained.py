@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import copy
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
 from embasis.errors import ConfigError, IncompatibleError, quote, require
-from embasis.networks.backbone import Backbone, Extractor, PixelScaling, wrap_network
+from embasis.networks.backbone import Backbone, PixelScaling, wrap_network
 from embasis.types import Preparation
 from embasis.weights import files as weight_files
-
-__all__ = ["Backbone", "Extractor", "custom_backbone", "efficientnet_lite0", "timm"]
 
 
 def efficientnet_lite0(*, size: int = 0, weights: str = "") -> Backbone:
@@ -123,23 +121,16 @@ def wrap_timm(name: str, network: nn.Module, size: int) -> Backbone:
     """A timm model with the size, crop, interpolation, mean and std it was trained with."""
     data = import_timm().data.resolve_model_data_config(network)
     fixed = bool(network.pretrained_cfg.get("fixed_input_size"))  # type: ignore[union-attr, operator]
-    preparation = read_preparation(name, data)
+    channels, height, side = data["input_size"]
+    rule = f"{name} takes images of {channels}×{height}×{side}; only three channels and squares are supported"
+    require(channels == 3 and height == side, rule, ConfigError)
+    interpolation = "bilinear" if data["interpolation"] == "bilinear" else "bicubic"
+    preparation = Preparation(side, float(data["crop_pct"]), interpolation)
     if size:
-        allowed = not fixed or size == preparation.size
-        side = preparation.size
+        allowed = not fixed or size == side
         require(allowed, f"{name} takes images of {side}×{side} pixels only, got size {size}", ConfigError)
         preparation = replace(preparation, size=size)
     return wrap_network(name, network, preparation, PixelScaling(data["mean"], data["std"]))
-
-
-def read_preparation(name: str, data: Mapping[str, Any]) -> Preparation:
-    """timm's description in our terms."""
-    channels, height, side = data["input_size"]
-    square = channels == 3 and height == side
-    rule = f"{name} takes images of {channels}×{height}×{side}; only three channels and squares are supported"
-    require(square, rule, ConfigError)
-    interpolation = data["interpolation"] if data["interpolation"] == "bilinear" else "bicubic"
-    return Preparation(side, float(data["crop_pct"]), interpolation)
 
 
 def move_strides(network: nn.Module, name: str) -> None:

@@ -49,9 +49,8 @@ def small_fcn(shape: tuple[int, ...], classes: int, *, width: int = 64) -> Netwo
     """A small network for pictures of 64×64 and a little more, from scratch: six convolutions, four of them dilated."""
     require(len(shape) == 3, f"small_fcn needs pictures (channels, height, width), got shape {shape}", ConfigError)
     require(shape[0] == 3, f"small_fcn needs pictures of 3 channels, got {shape[0]}", ConfigError)
-    require(
-        min(shape[1:]) >= 16, f"small_fcn needs sides of at least 16 pixels, got {shape[1]}×{shape[2]}", ConfigError
-    )
+    rule = f"small_fcn needs sides of at least 16 pixels, got {shape[1]}×{shape[2]}"
+    require(min(shape[1:]) >= 16, rule, ConfigError)
     require(width >= 16 and width % 4 == 0, f"width must be a multiple of 4, at least 16, got {width}", ConfigError)
     return Network(SmallExtractor(width), width, classes, grid=SiteGrid(4, 4))  # its norms are slow with channels last
 
@@ -95,10 +94,9 @@ class AddedMaps(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, width, h, w)."""
-        maps = [side(values) for side, values in zip(self.sides, self.taps(x), strict=True)]
-        total = maps[0]
-        for coarse in maps[1:]:
-            total = total + resize_like(coarse, total)
+        total, *coarser = [side(values) for side, values in zip(self.sides, self.taps(x), strict=True)]
+        for coarse in coarser:
+            total = total + interpolate(coarse, total.shape[-2:], mode="bilinear", align_corners=False)
         return torch.relu(self.blocks(total))
 
 
@@ -124,10 +122,8 @@ class SmallExtractor(nn.Module):
         super().__init__()
         self.pixels = PixelScaling((0.5,) * 3, (0.25,) * 3)
         sizes = (3, width // 4, width // 2, width * 3 // 4, width, width, width)
-        shapes = ((2, 1), (2, 1), (1, 1), (1, 2), (1, 3), (1, 4))
-        self.steps = nn.Sequential(
-            *(make_step(*pair, *shape) for pair, shape in zip(pairwise(sizes), shapes, strict=True))
-        )
+        shapes = zip(pairwise(sizes), (2, 2, 1, 1, 1, 1), (1, 1, 1, 2, 3, 4), strict=True)
+        self.steps = nn.Sequential(*(make_step(*pair, stride, dilation) for pair, stride, dilation in shapes))
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, width, H / 4, W / 4)."""
@@ -143,11 +139,6 @@ def make_step(before: int, after: int, stride: int, dilation: int) -> nn.Sequent
     convolution = nn.Conv2d(before, after, 3, stride, padding=dilation, dilation=dilation, bias=False)
     nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
     return nn.Sequential(convolution, nn.GroupNorm(after, after), nn.ReLU())
-
-
-def resize_like(coarse: Tensor, fine: Tensor) -> Tensor:
-    """The coarse map at the size of the fine one."""
-    return interpolate(coarse, fine.shape[-2:], mode="bilinear", align_corners=False)
 
 
 def use_channels_last(network: Network) -> Network:
