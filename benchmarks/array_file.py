@@ -20,7 +20,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from torch import Tensor
 
-from embasis.data.tables.formats import open_regular
+from embasis.data.formats import open_regular
 from embasis.errors import InputDataError, quote, require
 
 CHUNK_BYTES = 2**24

@@ -26,8 +26,8 @@ from typing import Any
 import msgspec
 
 from embasis.data import DATASETS
+from embasis.data.formats import read_text
 from embasis.data.segmentation.pairs import is_map_folder
-from embasis.data.tables.formats import read_text
 from embasis.errors import ConfigError, join_names, lookup, quote, require
 from embasis.methods import METHODS
 from embasis.methods.parts import upgrade_settings, where_it_went

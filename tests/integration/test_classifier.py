@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from embasis import EMBasisClassifier, self_train
 from embasis.config import load
-from embasis.data.tables.pair import load_pair
+from embasis.data.table_pair import load_pair
 from embasis.errors import EmbasisWarning
 from embasis.runs.parts import build
 from embasis.runs.run import TrainingRun

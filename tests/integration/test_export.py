@@ -38,8 +38,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 THREADS = """
 import os, sys
 import pyarrow.parquet  # what arrow starts when it is imported is not of interest
-from embasis.data.tables.formats import read_columns
-from embasis.data.tables.read import read_raw
+from embasis.data.formats import read_columns
+from embasis.data.tables import read_raw
 from embasis.errors import EmbasisError
 from embasis.storage import read_stored_table
 from pathlib import Path

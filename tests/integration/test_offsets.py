@@ -25,7 +25,7 @@ from embasis.data.standardise import (
     pool_spreads,
     settle_columns,
 )
-from embasis.data.tables.pair import check_pair, load_pair
+from embasis.data.table_pair import check_pair, load_pair
 from embasis.errors import EmbasisWarning
 from embasis.inputs.fingerprint import fingerprint, marks_of
 from embasis.storage import read_newest, read_stored_table

@@ -19,8 +19,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from embasis.data.images.decode import decode
-from embasis.data.images.transforms import centre_view
+from embasis.data.images.pixels import centre_view, decode
 from embasis.errors import ConfigError, CorruptError, IncompatibleError, UntrustedError
 from embasis.networks import PRETRAINED, pretrained
 from embasis.networks.backbone import Backbone, Extractor, PixelScaling

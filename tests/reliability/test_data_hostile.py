@@ -16,8 +16,8 @@ from cli_tables import embasis, refused, write_tables
 from embasis.config import load
 from embasis.data.images.scan import scan_list
 from embasis.data.segmentation.classes import read_class_file
-from embasis.data.tables.pair import load_pair
-from embasis.data.tables.read import read_raw, read_table
+from embasis.data.table_pair import load_pair
+from embasis.data.tables import read_raw, read_table
 from embasis.errors import ConfigError, EmbasisWarning, InputDataError
 from fuzz_targets import MEGABYTES, Target, try_one
 from image_trees import picture, plant

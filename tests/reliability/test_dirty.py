@@ -25,7 +25,7 @@ from embasis.data.images.files import unescape_name
 from embasis.data.images.folders import ImageOptions, load_images
 from embasis.data.images.samples import Images
 from embasis.data.images.scan import scan_folder
-from embasis.data.ledger import Account, account_for_files
+from embasis.data.problem import Account, account_for_files
 from embasis.errors import EmbasisError, InputDataError
 from embasis.storage import read_stored_table
 from folder_runs import go

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from embasis.data.images.decode import decode
 from embasis.data.images.header import Header, UnreadableImage, read_header
+from embasis.data.images.pixels import decode
 from embasis.data.images.scan import scan_folder
 from embasis.types import RejectedFile
 from paths import SUPPORT

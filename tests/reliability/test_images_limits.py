@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from embasis.data.images import decode, header
+from embasis.data.images import header, pixels
 from embasis.data.images.scan import scan_folder
 from embasis.data.segmentation.labels import BadMap, iter_numbers
 from embasis.types import RejectedFile
@@ -71,7 +71,7 @@ def test_a_header_of_millions_of_parts_takes_no_time(kind: str) -> None:
     began = time.process_time()
     try:
         read = header.read_header(data)
-        assert decode.oriented_size(read, decode.read_orientation(data, read)) == (8, 8)
+        assert pixels.oriented_size(read, pixels.read_orientation(data, read)) == (8, 8)
     except header.UnreadableImage as error:
         reason = str(error)
     assert time.process_time() - began < SECONDS

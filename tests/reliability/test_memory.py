@@ -20,7 +20,7 @@ ROWS, FEATURES = 6000, 8
 def limited(megabytes: int, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """The command in a process that may have so much address space beyond what it has after its imports."""
     code = (
-        "import resource, sys, torch, pyarrow.csv, embasis.cli, embasis.runs.run, embasis.data.tables.pair\n"
+        "import resource, sys, torch, pyarrow.csv, embasis.cli, embasis.runs.run, embasis.data.table_pair\n"
         "held = next(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith('VmSize'))\n"
         f"limit = (held + {megabytes} * 1024) * 1024\n"
         "resource.setrlimit(resource.RLIMIT_AS, (limit, limit))\n"

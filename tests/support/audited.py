@@ -270,7 +270,7 @@ def python(what: str, path: str) -> int:
 
             return ImageModel.load(path)
         if what == "table":
-            from embasis.data.tables.pair import read_table
+            from embasis.data.tables import read_table
 
             return read_table(path)
         if what == "array":
@@ -409,12 +409,12 @@ def run(chosen: Sequence[Case], folder: Path, tally: Tally) -> None:
 
 def load_pickled_arrays() -> tuple[str, str, Any]:
     """numpy's own reader for .npy files, with pickles allowed."""
-    return "embasis.data.tables.read", "read_array", load_with_pickles
+    return "embasis.data.tables", "read_array", load_with_pickles
 
 
 def load_packs_of_pickles() -> tuple[str, str, Any]:
     """The same for the arrays of an .npz file, which another module reads."""
-    return "embasis.data.tables.formats", "read_array", load_with_pickles
+    return "embasis.data.formats", "read_array", load_with_pickles
 
 
 def load_with_pickles(stream: Any, *_: object) -> Any:

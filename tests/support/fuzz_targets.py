@@ -34,11 +34,12 @@ from embasis import config
 from embasis.data.datasets.digit_sets import read_digit_pack as digit_pack
 from embasis.data.datasets.domain_sets import _parse_visda_list as visda_names
 from embasis.data.datasets.domain_sets import read_features as features
-from embasis.data.images import decode, header
+from embasis.data.images import header
+from embasis.data.images import pixels as decode
 from embasis.data.images.scan import scan_list, scan_tar
 from embasis.data.segmentation.classes import read_class_file
 from embasis.data.segmentation.labels import BadMap, count_values, decode_map, read_map_header
-from embasis.data.tables.read import read_raw
+from embasis.data.tables import read_raw
 from embasis.errors import CheckpointError, ConfigError, EmbasisWarning, InputDataError
 from embasis.inputs.load import read_corrections
 from embasis.storage import read_jsonl, read_stored_table

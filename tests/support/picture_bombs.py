@@ -163,8 +163,9 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 
 
 def picture(data: bytes) -> str:
-    from embasis.data.images import decode, header
-    from embasis.data.images.transforms import centre_view
+    from embasis.data.images import header
+    from embasis.data.images import pixels as decode
+    from embasis.data.images.pixels import centre_view
     from embasis.types import Preparation
 
     try:

@@ -31,17 +31,17 @@ class Mutant(NamedTuple):
 DATA, IMAGE = "data/", "data/images/"
 MUTANTS = (
     Mutant(
-        "texts that are not UTF-8 are not caught", DATA + "tables/formats.py",
+        "texts that are not UTF-8 are not caught", DATA + "formats.py",
         "    except UnicodeDecodeError:\n", "    except ZeroDivisionError:\n",
         "reliability/test_data_hostile.py::test_a_text_that_is_not_utf8_is_refused",
     ),
     Mutant(
         "bytes that are not UTF-8 are replaced", DATA + "class_labels.py",
         "value.decode() if", "value.decode('utf-8', 'replace') if",
-        "unit/data/tables/test_refused_tables.py::test_two_labels_of_bytes_that_are_not_utf8_do_not_become_one_class",
+        "unit/data/test_refused_tables.py::test_two_labels_of_bytes_that_are_not_utf8_do_not_become_one_class",
     ),
     Mutant(
-        "a line may have any length", DATA + "tables/formats.py",
+        "a line may have any length", DATA + "formats.py",
         "self.stream.readline(LONGEST_RECORD + 1)", "self.stream.readline()",
         "reliability/test_memory.py::test_a_csv_file_without_a_line_end_takes_no_memory",
     ),
@@ -56,7 +56,7 @@ MUTANTS = (
         "integration/test_offsets.py::test_an_offset_changes_no_label_of_fit_and_predict",
     ),
     Mutant(
-        "texts are read row by row", DATA + "tables/formats.py", "read_dictionary=texts", "read_dictionary=[]",
+        "texts are read row by row", DATA + "formats.py", "read_dictionary=texts", "read_dictionary=[]",
         "reliability/test_data_hostile.py::test_one_long_label_in_many_rows_is_in_memory_once",
     ),
     Mutant(
@@ -65,11 +65,11 @@ MUTANTS = (
         "reliability/test_data_hostile.py::test_settings_of_megabytes_and_numbers_of_thousands_of_digits_are_refused",
     ),
     Mutant(
-        "a pipe is waited for", DATA + "tables/formats.py", "os.O_RDONLY | os.O_NONBLOCK", "os.O_RDONLY",
+        "a pipe is waited for", DATA + "formats.py", "os.O_RDONLY | os.O_NONBLOCK", "os.O_RDONLY",
         "reliability/test_data_hostile.py::test_a_pipe_as_settings_or_classes_is_refused_and_never_waited_for",
     ),
     Mutant(
-        "the EXIF mark is searched for, not read", IMAGE + "decode.py",
+        "the EXIF mark is searched for, not read", IMAGE + "pixels.py",
         "    block = _jpeg_exif(data)\n",
         "    block = data[max(data.find(b'Exif'), 0) :] if b'Exif' in data[:24] else _jpeg_exif(data)\n",
         "unit/data/images/test_reference_pixels.py",
@@ -84,7 +84,7 @@ MUTANTS = (
         "reliability/test_dirty.py::test_more_vanished_files_than_the_budget_allows_end_the_run_and_what_is_saved_is_kept",
     ),
     Mutant(
-        "rows that are lost while training still count as used", DATA + "ledger.py",
+        "rows that are lost while training still count as used", DATA + "problem.py",
         "rows = len(side) - lost", "rows = len(side)",
         "reliability/test_dirty.py::test_files_that_vanish_while_training_are_written_down_and_have_no_class",
     ),
@@ -93,7 +93,7 @@ MUTANTS = (
         "unit/ground/test_resources.py",
     ),
     Mutant(
-        "memory that is short is a fault of the file", DATA + "tables/read.py",
+        "memory that is short is a fault of the file", DATA + "formats.py",
         "    except ResourceError:  # is an OSError, too, and no fault of the file\n        raise\n", "",
         "unit/ground/test_resources.py::test_a_table_that_does_not_fit_is_refused_from_its_header",
     ),
@@ -108,7 +108,7 @@ MUTANTS = (
         "reliability/test_dirty.py::test_an_account_that_is_not_even_is_an_error_in_words",
     ),
     Mutant(
-        "checksums of PNG files are not looked at", IMAGE + "decode.py", "        check_png(data)\n", "        pass\n",
+        "checksums of PNG files are not looked at", IMAGE + "pixels.py", "        check_png(data)\n", "        pass\n",
         "reliability/test_dirty.py::test_check_lists_every_damaged_file_of_twenty_kinds_with_its_reason",
     ),
     Mutant(
@@ -150,7 +150,7 @@ MUTANTS = (
         "unit/ground/test_resources.py::test_the_commands_ask_for_disk_before_long_work",
     ),
     Mutant(
-        "transparent pixels lie over black", IMAGE + "decode.py", "255 * (255 - alpha)", "0 * (255 - alpha)",
+        "transparent pixels lie over black", IMAGE + "pixels.py", "255 * (255 - alpha)", "0 * (255 - alpha)",
         "unit/data/images/test_reference_pixels.py",
     ),
 )  # fmt: skip

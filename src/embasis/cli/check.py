@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from embasis.cli.console import echo, format_count
-from embasis.data.tables.pair import Finding
+from embasis.data.problem import Finding
 from embasis.inputs.load import find_problems
 from embasis.storage import require_apart, write_output
 

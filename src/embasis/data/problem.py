@@ -1,30 +1,41 @@
-"""From arrays to a Problem: numbers checked and made float32, labels made names, names made class numbers.
+"""From arrays to a Problem: numbers checked and made float32, labels made names, names made class numbers; what is
+found wrong with the data; and the ledger of a run, in which every file that was met is accounted for, exactly:
+
+    seen = used + unselected + quarantined + refused
 
 | symbol | meaning |
 | --- | --- |
 | x (N, …) | finite numbers, 2 or more dimensions, rows first |
 | labels (N) | classes by name; "" = unknown, which is what None, NaN, an empty cell and −1 become |
 | schema | names in order: by value when all are integers, else by the alphabet |
+| used | labelled and test rows; unlabelled rows whose label is trusted in the round that is kept; pictures of maps |
+| unselected | unlabelled rows whose label is not trusted |
+| quarantined | damaged, changed or gone, found by the scan, by reading all of them, or while training |
+| refused | left out by a rule: links, pipes, files beside the class folders, classes that nobody learns |
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from embasis.data.class_labels import NO_LABEL, label_names, quote_names, sort_names
+from embasis.data.class_labels import NO_LABEL, describe_alike, label_names, quote_names, sort_names
 from embasis.data.standardise import all_columns, find_fine_columns, settle_columns
-from embasis.errors import EmbasisWarning, InputDataError, require
-from embasis.types import Arrays, Fine, LabelSchema, Problem
+from embasis.errors import EmbasisError, EmbasisWarning, InputDataError, quote, require
+from embasis.types import Arrays, Fine, LabelSchema, Problem, RejectedFile
 
+SIDE_NAMES = LABELLED, UNLABELLED, TEST = "labelled", "unlabelled", "test"
+LEVELS = ("error", "warning", "note")
 Values = ArrayLike | Tensor
 MASK_CURES = {
     "y": "rows without a label are marked −1 for fit and left out of score",
@@ -46,16 +57,117 @@ class Side:
     """Columns of x that float32 may lose."""
 
     def __post_init__(self) -> None:
-        rows = len(self.x)
-        require(
-            self.labels is None or len(self.labels) == rows,
-            f"{self.name}: {rows} rows but {len(self.labels or [])} labels",
-        )
+        labels, rows = self.labels, len(self.x)
+        require(labels is None or len(labels) == rows, f"{self.name}: {rows} rows but {len(labels or [])} labels")
 
     @property
     def classes(self) -> set[str]:
         """The classes that occur."""
         return set(self.labels or []) - {NO_LABEL}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a check of data met: an error stops training, a warning may spoil it, a note is good to know."""
+
+    level: Literal["error", "warning", "note"]
+    text: str
+    rejected: tuple[RejectedFile, ...] = field(default=(), compare=False)
+    """The files it counts that cannot be used, all of them, where it counts files."""
+
+
+@contextmanager
+def collect_errors(findings: list[Finding]) -> Iterator[None]:
+    """What is refused in this block becomes a finding."""
+    try:
+        yield
+    except InputDataError as error:
+        findings.append(Finding("error", str(error)))
+
+
+@dataclass(eq=False)
+class ErrorLog:
+    """The errors of each step of a pass over data: collected where all are to be listed, else the first is raised."""
+
+    collects: bool
+    errors: dict[str, list[Finding]] = field(default_factory=lambda: defaultdict(list))
+
+    def step(self, name: str) -> AbstractContextManager[None]:
+        """Errors inside are those of this step, or raised."""
+        return collect_errors(self.errors[name]) if self.collects else nullcontext()
+
+    def gather(self, *steps: str) -> list[Finding]:
+        """The errors of these steps, in this order."""
+        return [error for step in steps for error in self.errors[step]]
+
+
+def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
+    """Errors first, then warnings, then notes."""
+    return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
+
+
+def report_classes(name: str, labels: Iterable[str], unit: str, number: str = "") -> list[Finding]:
+    """How many rows or images each class has (`number`: the format of a count), and which look the same."""
+    counts = Counter(label for label in labels if label)
+    text = ", ".join(f"{quote(label)} {counts[label]:{number}}" for label in sort_names(counts))
+    findings = [Finding("note", f"{name}: {len(counts)} classes: {text}")]
+    if few := [label for label in counts if counts[label] < 2]:
+        findings.append(Finding("warning", f"{name}: classes with under 2 {unit}: {quote_names(few)}"))
+    if text := describe_alike(name, counts):
+        findings.append(Finding("warning", text))
+    return findings
+
+
+def warn_of_leak(leak: str, unit: str, forbid: bool) -> None:
+    """A warning, or an error, if rows to score on are labelled ones, as `leak` says."""
+    require(not (leak and forbid), f"{leak}; remove them from one side (data.forbid_leakage=true)")
+    if leak:
+        text = f"{leak}: scores on the test {unit} are too good"
+        warnings.warn(EmbasisWarning(text), stacklevel=4)  # the caller of whoever loads
+
+
+@dataclass(frozen=True)
+class Account:
+    """What became of the files of one side."""
+
+    seen: int
+    used: int
+    unselected: int
+    quarantined: int
+    refused: int
+
+    def __str__(self) -> str:
+        parts = asdict(self)
+        seen = parts.pop("seen")
+        return f"{seen:,} seen = " + " + ".join(f"{count:,} {name}" for name, count in parts.items())
+
+    @property
+    def is_even(self) -> bool:
+        """Whether every file is accounted for."""
+        return self.seen == self.used + self.unselected + self.quarantined + self.refused
+
+
+def account_for_files(
+    problem: Problem, late: Mapping[str, Sequence[RejectedFile]], trusted: int | None
+) -> dict[str, Account]:
+    """The account of each side; `late`: rows that were lost while training; `trusted`: None where all rows are used."""
+    accounts = {}
+    for name, side in zip(SIDE_NAMES, (problem.labelled, problem.unlabelled, problem.test), strict=True):
+        if side is None:
+            continue
+        kinds = Counter(item.kind for item in problem.rejected if item.side == name)
+        lost = len({item.name for item in late.get(name, ())})
+        rows = len(side) - lost
+        used = min(trusted, rows) if name == UNLABELLED and trusted is not None else rows
+        # A table has seen its rows; files were counted, before a person's labels moved some to the other side.
+        seen = len(side) + kinds["quarantined"] + kinds["refused"]
+        if problem.files_seen is not None and name in problem.files_seen:
+            moved = {LABELLED: problem.corrected, UNLABELLED: -problem.corrected}
+            seen = problem.files_seen[name] + moved.get(name, 0)
+        account = Account(seen, used, rows - used, kinds["quarantined"] + lost, kinds["refused"])
+        require(account.is_even, f"the ledger of the {name} side does not add up: {account}", EmbasisError)
+        accounts[name] = account
+    return accounts
 
 
 def from_arrays(
@@ -138,14 +250,8 @@ def require_labels(side: Side) -> None:
 
 def require_classes(side: Side) -> None:
     """A labelled side with at least two classes."""
-    require(
-        len(side.classes) >= 2,
-        f"{side.name}: at least 2 classes are needed, got {_class_count(side.classes)}",
-    )
-
-
-def _class_count(classes: set[str]) -> str:
-    return f"1 class: {quote_names(classes)}" if classes else "none"
+    got = f"1 class: {quote_names(side.classes)}" if side.classes else "none"
+    require(len(side.classes) >= 2, f"{side.name}: at least 2 classes are needed, got {got}")
 
 
 def require_shape(labelled: Side, side: Side) -> None:

@@ -25,11 +25,10 @@ from torch import Tensor, nn
 from embasis import config as settings
 from embasis.config import Config
 from embasis.data.class_labels import quote_names
-from embasis.data.images.decode import convert_picture
 from embasis.data.images.files import ImageFile
 from embasis.data.images.folders import require_budget
+from embasis.data.images.pixels import centre_view, convert_picture
 from embasis.data.images.samples import Images
-from embasis.data.images.transforms import centre_view
 from embasis.data.workers.reader import Reader
 from embasis.engine.features import CHUNK_ROWS, fill_up
 from embasis.errors import (

@@ -34,14 +34,15 @@ from embasis.config import IMAGE_DATA, Config
 from embasis.data.class_labels import decode_text, label_names, quote_names
 from embasis.data.corrections import with_corrections
 from embasis.data.datasets.domain_sets import find_data_folder
+from embasis.data.formats import LARGEST_TABLE, read_column_names, read_columns, read_csv_rows
 from embasis.data.images.files import printable_path
 from embasis.data.images.folders import ImageOptions, check_images, load_images, strip_folders
-from embasis.data.images.samples import SIDE_NAMES, Images
+from embasis.data.images.samples import Images
+from embasis.data.problem import SIDE_NAMES, Finding
 from embasis.data.segmentation.folders import MapFolders, are_map_folders, check_maps, load_maps
 from embasis.data.segmentation.samples import MapArrays, MapFiles
-from embasis.data.tables.formats import LARGEST_TABLE, read_column_names, read_columns, read_csv_rows
-from embasis.data.tables.pair import Finding, check_pair, load_pair
-from embasis.data.tables.read import require_different
+from embasis.data.table_pair import check_pair, load_pair
+from embasis.data.tables import require_different
 from embasis.data.workers.reader import Reader
 from embasis.errors import ConfigError, InputDataError, ResourceError, join_names, quote, require
 from embasis.inputs import IMAGE_KIND, MAP_KIND, Inputs, kind_of_run

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from embasis import config as settings
 from embasis.config import OF_BACKBONE, Config
-from embasis.data.images.decode import convert_picture
+from embasis.data.images.pixels import convert_picture
 from embasis.data.segmentation.classes import choose_colours
 from embasis.data.segmentation.pairs import MapFile
 from embasis.data.segmentation.samples import MapArrays, MapFiles

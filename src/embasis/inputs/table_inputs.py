@@ -13,8 +13,7 @@ from torch import nn
 from embasis import config as settings
 from embasis.config import Config
 from embasis.data.standardise import MODES
-from embasis.data.tables.pair import order_columns
-from embasis.data.tables.read import read_exact, read_table
+from embasis.data.tables import order_columns, read_exact, read_table
 from embasis.errors import ConfigError, join_names, quote, require
 from embasis.inputs import (
     NO_MAPS,

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from embasis.config import Config, upgrade_config
 from embasis.data.images.folders import DEFAULT_OPTIONS, require_budget, tolerated_count
-from embasis.data.ledger import Account, account_for_files
+from embasis.data.problem import Account, account_for_files
 from embasis.engine.batch import device_of
 from embasis.engine.holdout import split_holdout
 from embasis.engine.labels import MapLabels, RowLabels

@@ -18,7 +18,7 @@ from cli_tables import embasis, write_tables
 from embasis.data.corrections import replace_taken_ids, with_corrections
 from embasis.data.images.folders import load_images
 from embasis.data.problem import from_arrays
-from embasis.data.tables.pair import load_pair
+from embasis.data.table_pair import load_pair
 from embasis.errors import InputDataError
 from embasis.inputs.load import corrected_problem, read_corrections
 from embasis.report.summary import input_summary

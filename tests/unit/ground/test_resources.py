@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from cli_tables import embasis, write_tables
-from embasis.data.tables.read import read_table
+from embasis.data.tables import read_table
 from embasis.errors import ResourceError
 from embasis.resources import (
     explain_memory_errors,

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from embasis.data.datasets.domain_sets import find_data_folder
-from embasis.data.tables.formats import open_pack
+from embasis.data.formats import open_pack
 from embasis.errors import ConfigError, InputDataError, require
 from embasis.randomness import generator, permutation, uniforms
 from embasis.types import Arrays, LabelSchema, PathLike, Problem

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from embasis.data.class_labels import quote_names
-from embasis.data.images.decode import oriented_size, read_orientation
 from embasis.data.images.header import SUFFIXES, UnreadableImage, read_header
+from embasis.data.images.pixels import oriented_size, read_orientation
 from embasis.errors import require
 from embasis.types import PathLike, RejectedFile
 

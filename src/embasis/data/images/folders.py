@@ -8,20 +8,30 @@ from __future__ import annotations
 import math
 import os
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from embasis.data.class_labels import NO_LABEL, describe_alike, group_alike, quote_names, sort_names
 from embasis.data.images.files import SMALL_SIDE, ImageFile, describe_first, printable_path
-from embasis.data.images.samples import SIDE_NAMES, ImageSide, build_image_problem
+from embasis.data.images.samples import ImageSide, build_image_problem
 from embasis.data.images.scan import scan_folder, scan_list
-from embasis.data.problem import require_classes, require_known, require_labels
-from embasis.data.tables.pair import Finding, collect_errors
+from embasis.data.problem import (
+    LABELLED,
+    SIDE_NAMES,
+    TEST,
+    UNLABELLED,
+    ErrorLog,
+    Finding,
+    report_classes,
+    require_classes,
+    require_known,
+    require_labels,
+    sort_findings,
+    warn_of_leak,
+)
 from embasis.data.workers.reader import Reader
-from embasis.errors import ConfigError, EmbasisWarning, quote, require
+from embasis.errors import ConfigError, quote, require
 from embasis.types import PathLike, Preparation, Problem, RejectedFile
 
 ALWAYS_TOLERATED = 10
@@ -54,47 +64,23 @@ class ImageOptions:
 DEFAULT_OPTIONS = ImageOptions()
 
 
-@dataclass(eq=False)
-class _Inspection:
-    """The sides of a problem, scanned once, and the errors of each step.
-
-    With a reader every image is decoded and errors are collected; without one the first error is raised.
-    """
-
-    options: ImageOptions
-    reader: Reader | None
-    sides: dict[str, ImageSide] = field(default_factory=dict)
-    errors: dict[str, list[Finding]] = field(default_factory=dict)
-    empty_classes: tuple[str, ...] = ()
-    """A note on class folders without an image, where they are allowed."""
-
-    def step(self, name: str) -> AbstractContextManager[None]:
-        """Errors inside are findings of this step, or raised."""
-        return nullcontext() if self.reader is None else collect_errors(self.errors.setdefault(name, []))
-
-    @property
-    def both(self) -> tuple[ImageSide, ImageSide] | None:
-        """The labelled and the unlabelled side, if both could be scanned."""
-        return (self.sides["labelled"], self.sides["unlabelled"]) if {*SIDE_NAMES[:2]} <= {*self.sides} else None
-
-
 def check_images(
     labelled: PathLike, unlabelled: PathLike, *, label: str = "label", options: ImageOptions, reader: Reader
 ) -> list[Finding]:
     """All that is wrong, doubtful or good to know about two sides of images, errors first; every image is decoded."""
-    inspection = _inspect(labelled, unlabelled, None, label, _Inspection(options, reader))
-    steps = ("labelled", "classes", "unlabelled", "budget", "known")
-    findings = [error for step in steps for error in inspection.errors.get(step, ())]
-    for role, side in inspection.sides.items():
+    log, findings = ErrorLog(collects=True), list[Finding]()
+    sides, empty = _inspect((labelled, unlabelled, None), label, options, log, reader)
+    for role, side in sides.items():
         findings += report_files(side, role)
-        if role == "labelled":
-            findings += [Finding("note", text) for text in inspection.empty_classes] + _report_classes(side)
-    if inspection.both is not None:
-        findings += _report_both(*inspection.both)
-        text = describe_common(*inspection.both)
-        findings += inspection.errors["different"] or ([Finding("warning", text)] if text else [])
-    rank = ("error", "warning", "note")
-    return sorted(findings, key=lambda finding: rank.index(finding.level))
+        if role == LABELLED:
+            findings += [Finding("note", text) for text in empty]
+            findings += report_classes(side.name, side.labels or (), "images", ",")
+            findings += [Finding("warning", text)] if (text := _describe_conflicts(side)) else []
+    if len(sides) == 2:
+        findings += _report_both(sides[LABELLED], sides[UNLABELLED])
+        text = describe_common(sides[LABELLED], sides[UNLABELLED])
+        findings += log.errors["different"] or ([Finding("warning", text)] if text else [])
+    return sort_findings(log.gather(LABELLED, "classes", UNLABELLED, "budget", "known") + findings)
 
 
 def load_images(
@@ -106,12 +92,10 @@ def load_images(
     options: ImageOptions = DEFAULT_OPTIONS,
 ) -> Problem:
     """A problem from two folders or lists of images (and a third to score on); nothing is decoded yet."""
-    inspection = _inspect(labelled, unlabelled, test, label, _Inspection(options, None))
-    first, second, third = (inspection.sides.get(name) for name in SIDE_NAMES)
-    assert first is not None
-    assert second is not None
+    sides, empty = _inspect((labelled, unlabelled, test), label, options, ErrorLog(collects=False))
+    first, second, third = sides[LABELLED], sides[UNLABELLED], sides.get(TEST)
     names = sort_names(first.named.classes)
-    notes = [*inspection.empty_classes, *describe_hidden(second, set(names))]
+    notes = [*empty, *describe_hidden(second, set(names))]
     notes += [describe_repeats(first), _describe_conflicts(first), describe_repeats(second)]
     notes.append(describe_common(first, second))
     if third is not None:
@@ -121,36 +105,45 @@ def load_images(
 
 
 def _inspect(
-    labelled: PathLike, unlabelled: PathLike, test: PathLike | None, label: str, inspection: _Inspection
-) -> _Inspection:
-    """Scan the labelled, the unlabelled and perhaps the test side, and apply the rules for each and for both."""
-    options, sides = inspection.options, inspection.sides
-    with inspection.step("different"):
-        require_other_place(labelled, unlabelled)
-    for name, path in zip(SIDE_NAMES, (labelled, unlabelled, test), strict=True):
+    paths: tuple[PathLike, PathLike, PathLike | None],
+    label: str,
+    options: ImageOptions,
+    log: ErrorLog,
+    reader: Reader | None = None,
+) -> tuple[dict[str, ImageSide], tuple[str, ...]]:
+    """Scan the labelled, the unlabelled and perhaps the test side, and apply the rules for each and for both.
+
+    The sides that can be scanned, and a note on class folders without an image where they are allowed; with a reader
+    every image is decoded."""
+    sides: dict[str, ImageSide] = {}
+    empty: tuple[str, ...] = ()
+    with log.step("different"):
+        require_other_place(paths[0], paths[1])
+    for name, path in zip(SIDE_NAMES, paths, strict=True):
         if path is not None:
-            with inspection.step(name):
-                side = (_scan_side if name == "unlabelled" else _scan_labelled)(path, label, options)
-                sides[name] = side if inspection.reader is None else drop_undecodable(side, inspection.reader)
-    with inspection.step("budget"):
+            with log.step(name):
+                side = (_scan_side if name == UNLABELLED else _scan_labelled)(path, label, options)
+                sides[name] = side if reader is None else drop_undecodable(side, reader)
+    with log.step("budget"):
         rejected = [item for side in sides.values() for item in side.scan.rejected]
         require_budget(rejected, sum(side.seen for side in sides.values()), options.budget)
-    if inspection.both is not None and not inspection.errors.get("different"):
-        with inspection.step("different"):
-            require_other_files(*inspection.both)
-    if "labelled" in sides:
-        with inspection.step("classes"):
-            inspection.empty_classes = _require_filled(sides["labelled"], options)
+    first, second = sides.get(LABELLED), sides.get(UNLABELLED)
+    if first is not None and second is not None and not log.errors["different"]:
+        with log.step("different"):
+            require_other_files(first, second)
+    if first is not None:
+        with log.step("classes"):
+            empty = _require_filled(first, options)
         for rule in (require_labels, require_classes):
-            with inspection.step("classes"):
-                rule(sides["labelled"].named)
-    if inspection.both is not None:
-        names = sides["labelled"].named.classes
-        second = sides["unlabelled"] = _with_hidden_labels(sides["unlabelled"], names)
-        with inspection.step("known"):
+            with log.step("classes"):
+                rule(first.named)
+    if first is not None and second is not None:
+        names = first.named.classes
+        second = sides[UNLABELLED] = _with_hidden_labels(second, names)
+        with log.step("known"):
             if not second.is_folder and not options.allow_missing_class:
                 require_known(second.named, sort_names(names))
-    return inspection
+    return sides, empty
 
 
 def _scan_side(path: PathLike, label: str, options: ImageOptions) -> ImageSide:
@@ -326,9 +319,7 @@ def _match_test(side: ImageSide, names: list[str], options: ImageOptions) -> tup
 def check_test_leaks(first: ImageSide, second: ImageSide, third: ImageSide, options: ImageOptions) -> list[str]:
     """Notes on test files that training sees; a warning, or an error, for those with labels."""
     leak = describe_common(first, third)
-    require(not (leak and options.forbid_leakage), f"{leak}; remove them from one side (data.forbid_leakage=true)")
-    if leak:
-        warnings.warn(EmbasisWarning(f"{leak}: scores on the test images are too good"), stacklevel=3)
+    warn_of_leak(leak, "images", options.forbid_leakage)
     return [text for text in (describe_repeats(third), leak, describe_common(second, third)) if text]
 
 
@@ -352,17 +343,6 @@ def report_files(side: ImageSide, role: str, more: Sequence[RejectedFile] = ()) 
     if text := describe_repeats(side):
         findings.append(Finding("note", text))
     return findings
-
-
-def _report_classes(side: ImageSide) -> list[Finding]:
-    """How many images each class has, and which have hardly any, look the same or share files."""
-    counts = Counter(label for label in side.labels or () if label)
-    text = ", ".join(f"{quote(name)} {counts[name]:,}" for name in sort_names(counts))
-    findings = [Finding("note", f"{side.name}: {len(counts)} classes: {text}")]
-    if few := [name for name in counts if counts[name] < 2]:
-        findings.append(Finding("warning", f"{side.name}: classes with under 2 images: {quote_names(few)}"))
-    texts = (describe_alike(side.name, counts), _describe_conflicts(side))
-    return findings + [Finding("warning", text) for text in texts if text]
 
 
 def _report_both(first: ImageSide, second: ImageSide) -> list[Finding]:

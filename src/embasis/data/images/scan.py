@@ -4,7 +4,7 @@
 | --- | --- |
 | hidden or system name, file with another ending | ignored, counted in a note |
 | link | rejected; with `follow_links` its target is used once |
-| FIFO, socket, device | rejected, never open_parquet |
+| FIFO, socket, device | rejected, never opened |
 | file with an image's ending | read once: hash and header; rejected with the reason when it is none |
 
 A list is a .csv or .parquet file with a column `path` and maybe one of labels. Paths are relative to the folder of the
@@ -21,6 +21,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from embasis.data.class_labels import decode_text, label_names, quote_names
+from embasis.data.formats import (
+    open_parquet,
+    read_column_names,
+    read_columns,
+    read_csv_header,
+    read_csv_rows,
+    refuse_unreadable,
+)
 from embasis.data.images.files import (
     IS_LINK,
     LEADS_NOWHERE,
@@ -33,15 +41,8 @@ from embasis.data.images.files import (
     printable_path,
     unescape_name,
 )
-from embasis.data.tables.formats import (
-    open_parquet,
-    read_column_names,
-    read_columns,
-    read_csv_header,
-    read_csv_rows,
-)
-from embasis.data.tables.read import require_different
-from embasis.errors import InputDataError, ResourceError, require
+from embasis.data.tables import require_different
+from embasis.errors import InputDataError, require
 from embasis.types import PathLike
 
 NO_SUCH_FILE = "no such file"
@@ -220,18 +221,12 @@ def is_list(path: PathLike) -> bool:
 def scan_list(path: PathLike, *, label: str = "label", follow_links: bool = False) -> tuple[Scan, list[str] | None]:
     """The images that a list names, and their labels in the order of `Scan.files`, if it has a column of labels."""
     path = Path(path)
-    try:
+    with refuse_unreadable(path):
         require(path.stat().st_size > 0, f"{path}: the file is empty")
         columns = _list_columns(path)
         require(PATH_COLUMN in columns, f"{path}: no column {PATH_COLUMN!r}; columns: {quote_names(columns)}")
         require_different(columns, path)
         collector, labels = _collect_listed(path, label, follow_links)
-    except ResourceError:  # is an OSError, too
-        raise
-    except FileNotFoundError as error:
-        raise InputDataError(f"{path}: no such file") from error
-    except OSError as error:
-        raise InputDataError(f"{path}: cannot be read: {error.strerror or error}") from error
     scan = collector.scan()
     if label not in columns:
         return scan, None

@@ -18,6 +18,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
+from embasis.data.problem import Finding
 from embasis.data.segmentation.labels import BadMap, MapContents, ValueCounts, WrongKind, describe_unknown
 from embasis.data.segmentation.pairs import (
     CLASS_FILE,
@@ -29,7 +30,6 @@ from embasis.data.segmentation.pairs import (
     stem,
     turned_map_size,
 )
-from embasis.data.tables.pair import Finding
 from embasis.errors import quote
 from embasis.types import ClassTable, RejectedFile
 

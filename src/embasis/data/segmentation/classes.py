@@ -31,12 +31,12 @@ import msgspec
 import numpy as np
 
 from embasis.data.class_labels import quote_names
+from embasis.data.formats import read_text
 from embasis.data.images.files import printable_path
 from embasis.data.segmentation import labels
 from embasis.data.segmentation.labels import BadMap, MapContents
 from embasis.data.segmentation.pairs import CLASS_FILE, MapSide
 from embasis.data.segmentation.png import PALETTE, RGB, RGBA, Png, read_png_palette
-from embasis.data.tables.formats import read_text
 from embasis.errors import InputDataError, quote, require
 from embasis.types import ClassTable, PathLike
 

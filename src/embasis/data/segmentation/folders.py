@@ -29,7 +29,8 @@ from embasis.data.images.folders import (
     require_other_files,
     require_other_place,
 )
-from embasis.data.images.samples import SIDE_NAMES, ImageSide
+from embasis.data.images.samples import ImageSide
+from embasis.data.problem import SIDE_NAMES, Finding, collect_errors, sort_findings
 from embasis.data.segmentation.audit import FOR_SCORES, Audit, audit_side
 from embasis.data.segmentation.classes import (
     SideClasses,
@@ -47,12 +48,10 @@ from embasis.data.segmentation.pairs import (
     is_map_folder,
 )
 from embasis.data.segmentation.samples import MapFiles
-from embasis.data.tables.pair import Finding, collect_errors
 from embasis.data.workers.reader import Reader
 from embasis.errors import InputDataError, require
 from embasis.types import ClassTable, LabelSchema, PathLike, Problem, RejectedFile
 
-LEVELS = ("error", "warning", "note")
 UNUSABLE = "no label map that can be used has a labelled pixel"
 
 
@@ -124,7 +123,7 @@ def check_maps(folders: MapFolders, options: ImageOptions, reader: Reader) -> li
         require_map_budget(sides.values(), audits, options)
     if "labelled" in sides and "unlabelled" in sides:
         findings += _report_shared_files(sides["labelled"].pictures, sides["unlabelled"].pictures, folders)
-    return sorted(dict.fromkeys(findings), key=lambda finding: LEVELS.index(finding.level))
+    return sort_findings(dict.fromkeys(findings))
 
 
 def load_maps(folders: MapFolders, options: ImageOptions = DEFAULT_OPTIONS, reader: Reader | None = None) -> Problem:

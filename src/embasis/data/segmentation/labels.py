@@ -23,9 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embasis.data.images.decode import iter_boxes
 from embasis.data.images.files import ImageFile, describe_os_error
 from embasis.data.images.header import UnreadableImage
+from embasis.data.images.pixels import iter_boxes
 from embasis.data.segmentation import png
 from embasis.data.segmentation.png import IntArray, Png
 from embasis.data.workers.process import read_checked, request_for

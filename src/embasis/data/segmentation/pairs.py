@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from embasis.data.class_labels import quote_names
-from embasis.data.images.decode import is_swapped
 from embasis.data.images.files import (
     ImageFile,
     Scan,
@@ -33,6 +32,7 @@ from embasis.data.images.files import (
 )
 from embasis.data.images.folders import ImageOptions
 from embasis.data.images.header import SUFFIXES, UnreadableImage, read_header
+from embasis.data.images.pixels import is_swapped
 from embasis.data.images.samples import ImageSide
 from embasis.data.images.scan import scan_folder
 from embasis.data.segmentation.labels import (

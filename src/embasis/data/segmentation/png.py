@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from embasis.data.images.decode import iter_boxes
 from embasis.data.images.header import Header, UnreadableImage, check_png, check_size, detect_format
+from embasis.data.images.pixels import iter_boxes
 
 if TYPE_CHECKING:
     from PIL import Image

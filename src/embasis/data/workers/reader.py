@@ -37,9 +37,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embasis.data.images.decode import decode
 from embasis.data.images.files import ImageFile
-from embasis.data.images.transforms import STRENGTHS, centre_view, random_view
+from embasis.data.images.pixels import STRENGTHS, centre_view, decode, random_view
 from embasis.data.segmentation.views import map_loader
 from embasis.data.workers.process import (
     CLOSED,

@@ -1,4 +1,4 @@
-"""Images of every kind become the pixels that the table in data/images/decode.py says, or are refused with a reason."""
+"""Images of every kind become the pixels that the table in data/images/pixels.py says, or are refused with a reason."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from embasis.data.images import decode as module
 from embasis.data.images import header as header_module
-from embasis.data.images.decode import decode
+from embasis.data.images import pixels as module
 from embasis.data.images.header import Header, UnreadableImage, read_header
-from embasis.data.images.transforms import CROP_RATIO, centre_view, crop_box, random_view
+from embasis.data.images.pixels import CROP_RATIO, centre_view, crop_box, decode, random_view
 from embasis.errors import ConfigError
 from embasis.types import Preparation
 from image_bombs import GREY, PIXELS, blocks, bombs, png, saved
@@ -252,7 +251,7 @@ def test_bombs_take_no_memory() -> None:
     code = (
         "import sys, resource; sys.path.insert(0, 'tests/support')\n"
         "from image_bombs import bombs, saved, PIXELS\n"
-        "from embasis.data.images.decode import decode\n"
+        "from embasis.data.images.pixels import decode\n"
         "from embasis.data.images.header import read_header, UnreadableImage\n"
         "decode(saved(PIXELS, 'PNG')); decode(saved(PIXELS, 'JPEG'))\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"

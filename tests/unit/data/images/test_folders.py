@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from embasis.data.images.folders import ImageOptions, check_images, load_images, require_budget
-from embasis.data.tables.pair import Finding
+from embasis.data.problem import Finding
 from embasis.data.workers.reader import Reader
 from embasis.errors import ConfigError, EmbasisWarning
 from embasis.types import Preparation, RejectedFile

@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from embasis.data.images.decode import decode
+from embasis.data.images.pixels import decode
 from fuzz_targets import CORPUS
 
 GOLDEN = {

@@ -14,7 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from embasis.data.tables.pair import Finding, check_pair, load_pair, read_table
+from embasis.data.problem import Finding
+from embasis.data.table_pair import check_pair, load_pair
+from embasis.data.tables import read_table
 from embasis.errors import EmbasisWarning, InputDataError
 
 CSV = "w,h,label\n1,2,cat\n3,4,dog\n5,6.5,cat\n"

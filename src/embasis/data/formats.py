@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embasis.data.class_labels import WRITE_UTF8, quote_names
-from embasis.errors import InputDataError, quote, require, shorten
+from embasis.errors import InputDataError, ResourceError, quote, require, shorten
 from embasis.resources import require_memory
 
 LARGEST_TEXT = 2**20
@@ -48,6 +48,19 @@ LONGEST_RECORD = 2**23
 """Characters of one record of a .csv file: some hundred thousand columns of numbers."""
 LONGEST_NPY_HEADER = 10_000
 READABLE = "numbers and text are read"
+
+
+@contextmanager
+def refuse_unreadable(path: Path) -> Iterator[None]:
+    """What the system refuses of a file becomes an InputDataError."""
+    try:
+        yield
+    except ResourceError:  # is an OSError, too, and no fault of the file
+        raise
+    except FileNotFoundError as error:
+        raise InputDataError(f"{path}: no such file") from error
+    except OSError as error:
+        raise InputDataError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def open_regular(path: str | os.PathLike[str]) -> BufferedReader:

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from cli_tables import embasis, refused, write_tables
+from embasis.data import formats
 from embasis.data.class_labels import label_names
 from embasis.data.datasets.digit_sets import read_digit_pack as digit_pack
+from embasis.data.formats import read_csv_rows
 from embasis.data.images.scan import scan_list
-from embasis.data.tables import formats
-from embasis.data.tables.formats import read_csv_rows
-from embasis.data.tables.read import read_raw
+from embasis.data.tables import read_raw
 from embasis.errors import ConfigError, InputDataError, join_names, quote, shorten
 from embasis.inputs.load import read_corrections
 

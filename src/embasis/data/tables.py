@@ -13,18 +13,16 @@ import itertools
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from embasis.data.class_labels import label_names, quote_names
-from embasis.data.problem import check_numbers, to_float32
-from embasis.data.standardise import find_fine_columns
-from embasis.data.tables.formats import (
+from embasis.data.formats import (
     LARGEST_TABLE,
     ArrayPack,
     list_values,
@@ -34,11 +32,15 @@ from embasis.data.tables.formats import (
     read_array,
     read_csv_header,
     read_csv_rows,
+    refuse_unreadable,
 )
-from embasis.errors import InputDataError, ResourceError, quote, require, shorten
+from embasis.data.problem import check_numbers, to_float32
+from embasis.data.standardise import find_fine_columns
+from embasis.errors import InputDataError, quote, require, shorten
 from embasis.types import Fine, PathLike
 
 FEATURE_KEYS, LABEL_KEYS, ID_KEYS = ("x", "X", "features", "data"), ("y", "label", "labels"), ("id", "ids")
+EXPECTED_TABLE = "a table is expected: .csv, .npy, .npz or .parquet"
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,34 +80,25 @@ def read_raw(path: PathLike, label: str = "label", id: str | None = None, *, lar
     """A table whose features are as the file has them: maybe NaN, maybe too large for float32."""
     path = Path(path)
     kind = path.suffix.lower()
-    try:
-        require(stat.S_ISREG(mode := path.stat().st_mode), f"{path}: {_file_kind(mode)}; {EXPECTED_TABLE}")
-        require(kind in TABLE_READERS, f"{path}: unknown kind of file {quote(kind)}; {EXPECTED_TABLE}")
+    readers = {".csv": _read_csv, ".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet}
+    with refuse_unreadable(path):
+        mode = path.stat().st_mode
+        other = "is a folder" if stat.S_ISDIR(mode) else "is not a regular file"
+        require(stat.S_ISREG(mode), f"{path}: {other}; {EXPECTED_TABLE}")
+        require(kind in readers, f"{path}: unknown kind of file {quote(kind)}; {EXPECTED_TABLE}")
         require(path.stat().st_size > 0, f"{path}: the file is empty")
-        table = TABLE_READERS[kind](path, label, id, largest)
-    except ResourceError:  # is an OSError, too, and no fault of the file
-        raise
-    except FileNotFoundError as error:
-        raise InputDataError(f"{path}: no such file") from error
-    except OSError as error:
-        raise InputDataError(f"{path}: cannot be read: {error.strerror or error}") from error
+        table = readers[kind](path, label, id, largest)
     require(table.x.ndim > 0, f"{path}: 2 or more dimensions (rows, features) are needed, got shape ()")
-    rows, ids = len(table.x), table.ids
+    rows = len(table.x)
     require(rows > 0, f"{path}: no rows")
-    require(
-        table.labels is None or len(table.labels) == rows, f"{path}: {rows} rows but {len(table.labels or [])} labels"
-    )
-    if ids is not None:
-        require(len(ids) == rows, f"{path}: {rows} rows but {len(ids)} ids")
-        values, counts = np.unique(ids, return_counts=True)
-        require(
-            len(values) == rows, f"{path}: ids must be unique, {values[counts.argmax()]} appears {counts.max()} times"
-        )
+    for name, column in (("labels", table.labels), ("ids", table.ids)):
+        if column is not None:
+            require(len(column) == rows, f"{path}: {rows} rows but {len(column)} {name}")
+    if table.ids is not None:
+        values, counts = np.unique(table.ids, return_counts=True)
+        twice = f"{values[counts.argmax()]} appears {counts.max()} times"
+        require(len(values) == rows, f"{path}: ids must be unique, {twice}")
     return table
-
-
-def _file_kind(mode: int) -> str:
-    return "is a folder" if stat.S_ISDIR(mode) else "is not a regular file"
 
 
 def _read_npy(path: Path, label: str, id: str | None, largest: int) -> TableData:
@@ -132,63 +125,23 @@ def _read_one_of(pack: ArrayPack, keys: Sequence[str], what: str, needed: bool) 
     return pack.read(names[0]) if names else None
 
 
-def _read_csv(path: Path, label: str, id: str | None, largest: int) -> TableData:
-    import pyarrow as pa
-    import pyarrow.csv as arrow_csv
+class _Roles(NamedTuple):
+    """Which columns are features, which one holds labels and which one ids, if there are such."""
 
-    size = path.stat().st_size
-    require(size <= largest, f"{path}: has {size} bytes, at most {largest} are read")
-    names = read_csv_header(path)
-    features, has_label, id_column = _column_roles(path, names, label, id)
-    types = {name: pa.float64() for name in features} | {label: pa.string()}
-    if id_column is not None:
-        types[id_column] = pa.int64()
-    try:
-        table = arrow_csv.read_csv(
-            path,
-            read_options=arrow_csv.ReadOptions(use_threads=False),
-            parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
-            convert_options=arrow_csv.ConvertOptions(column_types=types),
-        )
-        require(
-            table.column_names == names, f"{path}: header cannot be read; columns: {quote_names(table.column_names)}"
-        )
-    except (pa.ArrowException, UnicodeDecodeError) as error:
-        _raise_bad_record(path, names, features, id_column, set(arrow_csv.ConvertOptions().null_values))
-        raise InputDataError(f"{path}: not a readable .csv file: {shorten(str(error))}") from error
-    return _from_arrow(path, table, features, label if has_label else None, id_column)
+    features: list[str]
+    label: str | None
+    id: str | None
 
 
-def _raise_bad_record(
-    path: Path, names: list[str], features: list[str], id_column: str | None, empty: set[str]
-) -> None:
-    """Raise for the first record that does not fit, with its line."""
-    rows = list(itertools.islice(read_csv_rows(path), 2))
-    require(len(rows) == 2, f"{path}: no rows")
-    for line, cells in itertools.islice(read_csv_rows(path), 1, None):
-        require(len(cells) == len(names), f"{path}: line {line} has {len(cells)} fields, the header has {len(names)}")
-        for name, cell in zip(names, cells, strict=True):
-            kind = int if name == id_column else float if name in features else str
-            try:
-                kind(0 if cell in empty else cell)
-            except ValueError as error:
-                rule = "an integer" if kind is int else "a number"
-                raise InputDataError(
-                    f"{path}: line {line}, column {quote(name)}: {quote(cell)} is not {rule}"
-                ) from error
-
-
-def _read_parquet(path: Path, label: str, id: str | None, largest: int) -> TableData:
-    with open_parquet(path, largest) as file:
-        features, has_label, id_column = _column_roles(path, file.names, label, id)
-        for name in features:
-            require(name in file.numeric, f"{path}: column {quote(name)} must be numbers, got {file.types[name]}")
-        if has_label:
-            require(label in file.flat, f"{path}: labels must be text or integers, got {file.types[label]}")
-        if id_column is not None:
-            rule = f"{path}: ids must be one column of int64 values without gaps"
-            require(id_column in file.whole, f"{rule}, got {file.types[id_column]}")
-        return _from_arrow(path, file.read(), features, label if has_label else None, id_column)
+def _column_roles(path: Path, names: list[str], label: str, id: str | None) -> _Roles:
+    require_different(names, path)
+    nameless = next((name for name in names if not name.strip() or name.startswith("__index_level_")), None)
+    require(nameless is None, f"{path}: column {quote(nameless)} looks like a row index; write the table without it")
+    require(id is None or id in names, f"{path}: no id column {quote(id)}; columns: {quote_names(names)}")
+    id = "id" if id is None and "id" in names else id
+    features = [name for name in names if name not in (label, id)]
+    require(features, f"{path}: no feature columns; columns: {quote_names(names)}")
+    return _Roles(features, label if label in names else None, id)
 
 
 def require_different(names: Sequence[str], path: Path) -> None:
@@ -197,25 +150,68 @@ def require_different(names: Sequence[str], path: Path) -> None:
     require(not twice, f"{path}: columns must have different names, twice or more: {quote_names(twice)}")
 
 
-def _column_roles(path: Path, names: list[str], label: str, id: str | None) -> tuple[list[str], bool, str | None]:
-    """The feature columns, whether there is a label column, and the id column."""
-    require_different(names, path)
-    nameless = next((name for name in names if not name.strip() or name.startswith("__index_level_")), None)
-    require(nameless is None, f"{path}: column {quote(nameless)} looks like a row index; write the table without it")
-    require(id is None or id in names, f"{path}: no id column {quote(id)}; columns: {quote_names(names)}")
-    id = "id" if id is None and "id" in names else id
-    features = [name for name in names if name not in (label, id)]
-    require(features, f"{path}: no feature columns; columns: {quote_names(names)}")
-    return features, label in names, id
+def _read_csv(path: Path, label: str, id: str | None, largest: int) -> TableData:
+    import pyarrow as pa
+    import pyarrow.csv as arrow_csv
+
+    size = path.stat().st_size
+    require(size <= largest, f"{path}: has {size} bytes, at most {largest} are read")
+    names = read_csv_header(path)
+    roles = _column_roles(path, names, label, id)
+    types = {name: pa.float64() for name in roles.features} | {label: pa.string()}
+    if roles.id is not None:
+        types[roles.id] = pa.int64()
+    options = arrow_csv.ConvertOptions(column_types=types)
+    try:
+        table = arrow_csv.read_csv(
+            path,
+            read_options=arrow_csv.ReadOptions(use_threads=False),
+            parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+            convert_options=options,
+        )
+        require(
+            table.column_names == names, f"{path}: header cannot be read; columns: {quote_names(table.column_names)}"
+        )
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        _raise_bad_record(path, names, roles, set(options.null_values))
+        raise InputDataError(f"{path}: not a readable .csv file: {shorten(str(error))}") from error
+    return _from_arrow(path, table, roles)
 
 
-def _from_arrow(path: Path, table: Any, features: list[str], label: str | None, id: str | None) -> TableData:
-    x = np.empty((table.num_rows, len(features)), dtype=np.float64)
-    for number, name in enumerate(features):
+def _raise_bad_record(path: Path, names: list[str], roles: _Roles, empty: set[str]) -> None:
+    """Raise for the first record that does not fit, with its line."""
+    require(len([*itertools.islice(read_csv_rows(path), 2)]) == 2, f"{path}: no rows")
+    for line, cells in itertools.islice(read_csv_rows(path), 1, None):
+        require(len(cells) == len(names), f"{path}: line {line} has {len(cells)} fields, the header has {len(names)}")
+        for name, cell in zip(names, cells, strict=True):
+            kind = int if name == roles.id else float if name in roles.features else str
+            try:
+                kind(0 if cell in empty else cell)
+            except ValueError as error:
+                what = f"{quote(cell)} is not {'an integer' if kind is int else 'a number'}"
+                raise InputDataError(f"{path}: line {line}, column {quote(name)}: {what}") from error
+
+
+def _read_parquet(path: Path, label: str, id: str | None, largest: int) -> TableData:
+    with open_parquet(path, largest) as file:
+        roles = _column_roles(path, file.names, label, id)
+        for name in roles.features:
+            require(name in file.numeric, f"{path}: column {quote(name)} must be numbers, got {file.types[name]}")
+        if roles.label is not None:
+            require(label in file.flat, f"{path}: labels must be text or integers, got {file.types[label]}")
+        if roles.id is not None:
+            rule = f"{path}: ids must be one column of int64 values without gaps"
+            require(roles.id in file.whole, f"{rule}, got {file.types[roles.id]}")
+        return _from_arrow(path, file.read(), roles)
+
+
+def _from_arrow(path: Path, table: Any, roles: _Roles) -> TableData:
+    x = np.empty((table.num_rows, len(roles.features)), dtype=np.float64)
+    for number, name in enumerate(roles.features):
         x[:, number] = table.column(name).to_numpy()
-    labels = None if label is None else label_names(list_values(table.column(label)), str(path))
-    ids = None if id is None else _id_numbers(table.column(id).to_numpy(), path)
-    return TableData(path, x, tuple(features), labels, ids)
+    labels = None if roles.label is None else label_names(list_values(table.column(roles.label)), str(path))
+    ids = None if roles.id is None else _id_numbers(table.column(roles.id).to_numpy(), path)
+    return TableData(path, x, tuple(roles.features), labels, ids)
 
 
 def _id_numbers(values: NDArray[Any], path: Path) -> NDArray[np.int64]:
@@ -224,10 +220,31 @@ def _id_numbers(values: NDArray[Any], path: Path) -> NDArray[np.int64]:
     return values.astype(np.int64)
 
 
-TABLE_READERS: dict[str, Callable[[Path, str, str | None, int], TableData]] = {
-    ".csv": _read_csv,
-    ".npy": _read_npy,
-    ".npz": _read_npz,
-    ".parquet": _read_parquet,
-}
-EXPECTED_TABLE = "a table is expected: .csv, .npy, .npz or .parquet"
+def require_label_column(table: TableData, label: str) -> None:
+    """A table with labels; else where they should be."""
+    if table.path.suffix.lower() == ".npy":
+        hint = "a .npy file holds no labels; put x and y into one .npz file"
+    elif table.columns is None:
+        hint = "no labels; store them as array y, label or labels"
+    else:
+        hint = f"no label column {quote(label)}; columns: {quote_names(table.columns)}"
+    require(table.labels is not None, f"{table.path}: {hint}")
+
+
+def order_columns(table: TableData, columns: Sequence[str] | None, reference: PathLike) -> NDArray[Any]:
+    """The features of a table in the order of `columns`, which are those of `reference`."""
+    places = find_columns(table, columns, reference)
+    ordered: NDArray[Any] = table.x if places is None else table.x[:, places]
+    return ordered
+
+
+def find_columns(table: TableData, columns: Sequence[str] | None, reference: PathLike) -> list[int] | None:
+    """Where the table has each of `columns`; None where it has them in this order."""
+    if table.columns is None or columns is None or table.columns == tuple(columns):
+        return None
+    here, there = set(table.columns), set(columns)
+    missing = f"; only in {reference}: {quote_names(there - here)}" if there - here else ""
+    extra = f"; only in {table.path}: {quote_names(here - there)}" if here - there else ""
+    require(here == there, f"feature columns differ{missing}{extra}")
+    position = {name: number for number, name in enumerate(table.columns)}
+    return [position[name] for name in columns]

@@ -1,0 +1,238 @@
+"""Two tables as a problem, and everything that could go wrong with them, before hours of training.
+
+Columns are matched by name, classes by name, rows by id. Tables without names (.npz, .npy) are matched by position.
+Both are one pass: checking goes on after an error, loading stops at the first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from embasis.data.class_labels import describe_alike, quote_names, sort_names
+from embasis.data.problem import (
+    ErrorLog,
+    Finding,
+    Side,
+    join_sides,
+    report_classes,
+    require_classes,
+    require_known,
+    require_labels,
+    require_shape,
+    sort_findings,
+    warn_of_leak,
+)
+from embasis.data.standardise import NOISE, NOISE_NARROW, all_columns, is_coarse, is_constant, measure_columns
+from embasis.data.tables import TableData, find_columns, narrow_table, order_columns, read_raw, require_label_column
+from embasis.types import Fine, PathLike, Problem
+
+SCALES_APART = 100.0
+"""`check_pair` warns when the size of a feature differs by more than this factor between the sides."""
+MOST_COLUMNS = 10
+
+
+@dataclass(eq=False)
+class _Pair:
+    """Two tables by role: as their files have them, with checked features, and with columns in one order.
+
+    What cannot be had is not there; sides are there for both or for none."""
+
+    raw: dict[str, TableData] = field(default_factory=dict)
+    checked: dict[str, TableData] = field(default_factory=dict)
+    sides: dict[str, Side] = field(default_factory=dict)
+
+
+def _read_pair(labelled: PathLike, unlabelled: PathLike, label: str, id: str | None, log: ErrorLog) -> _Pair:
+    """Read each table once."""
+    pair = _Pair()
+    for role, path in (("labelled", labelled), ("unlabelled", unlabelled)):
+        with log.step(role):
+            pair.raw[role] = read_raw(path, label, id)
+            pair.checked[role] = narrow_table(pair.raw[role])
+        if role == "labelled" and role in pair.raw:
+            with log.step("label"):
+                require_label_column(pair.raw[role], label)
+    if len(pair.raw) == 2:
+        with log.step("columns"):
+            first = pair.raw["labelled"]
+            find_columns(pair.raw["unlabelled"], first.columns, first.path)
+            if len(pair.checked) == 2:
+                pair.sides = {role: _table_side(table, first) for role, table in pair.checked.items()}
+    return pair
+
+
+def load_pair(
+    labelled: PathLike,
+    unlabelled: PathLike,
+    *,
+    test: PathLike | None = None,
+    label: str = "label",
+    id: str | None = None,
+    forbid_leakage: bool = False,
+) -> Problem:
+    """A problem from two tables (and a third to score on); labels in the unlabelled one become hidden.
+
+    A labelled row among those to score on is a warning, or an error with `forbid_leakage`."""
+    pair = _read_pair(labelled, unlabelled, label, id, ErrorLog(collects=False))
+    first, one, two = pair.raw["labelled"], pair.sides["labelled"], pair.sides["unlabelled"]
+    if test is None:
+        return replace(join_sides(one, two), columns=first.columns)
+    table = read_raw(test, label, id)
+    require_label_column(table, label)
+    # Rows to score on are centred like the unlabelled ones, so the same columns must be fine.
+    places, fine = find_columns(table, first.columns, first.path), all_columns((one.fine, two.fine))
+    last = _table_side(narrow_table(table, fine if places is None else [places[column] for column in fine]), first)
+    problem = join_sides(one, two, test=last)
+    leak = _describe_shared_rows(one, last)
+    warn_of_leak(leak, "rows", forbid_leakage)
+    notes = filter(None, (leak, _describe_shared_rows(two, last)))
+    return replace(problem, columns=first.columns, notes=(*problem.notes, *notes))
+
+
+def check_pair(
+    labelled: PathLike, unlabelled: PathLike, *, label: str = "label", id: str | None = None
+) -> list[Finding]:
+    """All that is wrong, doubtful or good to know about two tables, errors first; never only the first problem."""
+    log = ErrorLog(collects=True)
+    pair = _read_pair(labelled, unlabelled, label, id, log)
+    findings = [finding for role, table in pair.raw.items() for finding in _report_table(table, pair.checked.get(role))]
+    first, second = (_labels_only(pair.raw.get(role)) for role in ("labelled", "unlabelled"))
+    if first is not None:
+        for rule in (require_labels, require_classes):
+            with log.step("classes"):
+                rule(first)
+        findings += report_classes(first.name, first.labels or [], "rows")
+    if first is not None and second is not None:
+        with log.step("known"):
+            require_known(second, sort_names(first.classes))
+        findings += _report_hidden(first, second)
+    if pair.sides:
+        with log.step("columns"):
+            one, two = pair.sides.values()
+            require_shape(one, two)
+            findings += _compare_sides(one, two, pair.raw["labelled"].columns)
+    return sort_findings(log.gather("labelled", "unlabelled", "label", "classes", "known", "columns") + findings)
+
+
+def _labels_only(table: TableData | None) -> Side | None:
+    """The labels of a table without its features, if it has any."""
+    if table is None or table.labels is None:
+        return None
+    return Side(str(table.path), torch.empty(len(table.x), 0), table.labels)
+
+
+def _table_side(table: TableData, like: TableData) -> Side:
+    """A checked table with its columns in the order of `like`."""
+    ids = None if table.ids is None else torch.from_numpy(table.ids)
+    places, fine = find_columns(table, like.columns, like.path), table.fine
+    if fine is not None and places is not None:
+        moved = torch.tensor([places.index(column) for column in fine.columns.tolist()])
+        order = torch.argsort(moved)
+        fine = Fine(moved[order], fine.values[:, order])
+    x = torch.from_numpy(order_columns(table, like.columns, like.path))
+    return Side(str(table.path), x, table.labels, ids, fine)
+
+
+def _report_table(raw: TableData, checked: TableData | None) -> list[Finding]:
+    """The size of a table; where its features are numbers, its constant columns, repeated rows and small spreads."""
+    shape = " × ".join(str(length) for length in raw.x.shape[1:])
+    findings = [Finding("note", f"{raw.path}: {_count_units(len(raw.x), 'row')} of {shape or 'no'} features")]
+    if checked is None:
+        return findings
+    flat, fine = checked.x.reshape(len(checked.x), -1), checked.fine
+    same = (flat == flat[0]).all(0)
+    if fine is not None:
+        values = fine.values.numpy()
+        same[fine.columns.numpy()] = (values == values[0]).all(0)
+    constant = np.flatnonzero(same)
+    if len(constant) and len(flat) > 1:
+        which = f"one value only: {_column_names(constant, raw.columns)}"
+        text = f"{raw.path}: {_count_units(len(constant), 'column', 'has', 'have')} {which}"
+        findings.append(Finding("warning", text))
+    if repeated := len(flat) - len(set(_hash_rows(flat, fine, all_columns([fine])))):
+        text = f"{raw.path}: {_count_units(repeated, 'row', 'repeats', 'repeat')} an earlier row"
+        findings.append(Finding("warning", text))
+    return findings + _report_spreads(raw)
+
+
+def _report_spreads(table: TableData) -> list[Finding]:
+    """Columns of a raw table whose spread is small beside their size."""
+    flat = table.x.reshape(len(table.x), -1)
+    centre, spread, exact = measure_columns(flat)
+    constant = is_constant(centre, spread, np.where(exact, NOISE_NARROW, NOISE))
+    numbers = np.flatnonzero(is_coarse(centre, spread) & ~constant)
+    if not len(numbers):
+        return []
+    names = [f"{_column_names([n], table.columns)} ({centre[n]:.3g} ± {spread[n]:.2g})" for n in numbers[:MOST_COLUMNS]]
+    rest = f" and {len(numbers) - MOST_COLUMNS} more" if len(numbers) > MOST_COLUMNS else ""
+    stored = "the file has float32 numbers, which may have lost it: write them as float64"
+    kept = "it is kept in float64 until it is centred; with standardise=none subtract a number near the size first"
+    what = stored if np.can_cast(flat.dtype, np.float32) else kept
+    text = f"{_count_units(len(numbers), 'column', 'has', 'have')} a spread that is small beside the size"
+    return [Finding("note", f"{table.path}: {text}: {', '.join(names)}{rest}; {what}")]
+
+
+def _report_hidden(labelled: Side, hidden: Side) -> list[Finding]:
+    """Labels on the unlabelled side, and classes that do not occur there."""
+    known = sum(bool(name) for name in hidden.labels or [])
+    if not known:
+        return []
+    rows = f"{known} of {len(hidden.x)} rows have labels, used for evaluation only"
+    findings = [Finding("note", f"{hidden.name}: {rows}")]
+    if absent := labelled.classes - hidden.classes:
+        findings.append(Finding("note", f"{hidden.name}: classes without a row: {quote_names(absent)}"))
+    if text := describe_alike(f"{labelled.name} and {hidden.name}", labelled.classes, hidden.classes):
+        findings.append(Finding("warning", text))
+    return findings
+
+
+def _compare_sides(one: Side, two: Side, columns: Sequence[str] | None) -> list[Finding]:
+    """Rows on both sides, and features whose size differs hugely."""
+    text = _describe_shared_rows(one, two)
+    findings = [Finding("warning", text)] if text else []
+    a, b = (side.x.numpy().reshape(len(side.x), -1).astype(np.float64) for side in (one, two))
+    sizes = np.sqrt(np.mean(a**2, 0)), np.sqrt(np.mean(b**2, 0))
+    low, high = np.minimum(*sizes), np.maximum(*sizes)
+    apart = np.flatnonzero((low > 0) & (high > SCALES_APART * low))
+    if len(apart):
+        text = f"{_count_units(len(apart), 'column', 'differs', 'differ')} in size by more than {SCALES_APART:g} times"
+        where = f"between {one.name} and {two.name}: {_column_names(apart, columns)}"
+        findings.append(Finding("warning", f"{text} {where}"))
+    return findings
+
+
+def _describe_shared_rows(one: Side, two: Side) -> str:
+    """A sentence about rows that are on both sides, or nothing; columns that are fine on both are compared so."""
+    both = set(all_columns([one.fine])) & set(all_columns([two.fine]))
+    known = set(_hash_rows(one.x.numpy(), one.fine, both))
+    leaked = sum(digest in known for digest in _hash_rows(two.x.numpy(), two.fine, both))
+    verb = "is" if leaked == 1 else "are"
+    return f"{_count_units(leaked, 'row')} of {two.name} {verb} in {one.name} too" if leaked else ""
+
+
+def _count_units(number: int, unit: str, one: str = "", more: str = "") -> str:
+    """A number with its unit and verb: 1 row repeats, 2 rows repeat."""
+    return f"{number} {unit} {one}".strip() if number == 1 else f"{number} {unit}s {more}".strip()
+
+
+def _column_names(numbers: Iterable[int], columns: Sequence[str] | None) -> str:
+    return quote_names(str(number) if columns is None else columns[number] for number in numbers)
+
+
+def _hash_rows(x: NDArray[Any], fine: Fine | None, columns: Collection[int]) -> list[bytes]:
+    """One digest for each row, and for what `fine` has of these columns; −0 and 0 are the same."""
+    rows = np.ascontiguousarray(x, dtype=np.float32).reshape(len(x), -1) + np.float32(0)
+    more = [b""] * len(rows)
+    if fine is not None and columns:
+        kept = [column in columns for column in fine.columns.tolist()]
+        more = [row.tobytes() for row in fine.values.numpy()[:, kept] + 0.0]
+    return [
+        hashlib.blake2b(row.tobytes() + rest, digest_size=16).digest() for row, rest in zip(rows, more, strict=True)
+    ]
