@@ -16,8 +16,8 @@ from PIL import Image
 import cli_tables
 from cli_tables import copied, embasis
 from coco_cases import slow_box, slow_mask
+from embasis.data.reader import Reader
 from embasis.data.segmentation.folders import MapFolders, load_maps
-from embasis.data.workers.reader import Reader
 from embasis.report.summary import input_summary
 from embasis.runs.checkpoint import read_run_view
 from embasis.runs.export import Finished, labelled_pictures

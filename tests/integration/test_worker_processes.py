@@ -21,8 +21,8 @@ from PIL import Image
 
 from embasis.data.images.files import ImageFile
 from embasis.data.images.samples import Images
-from embasis.data.workers.process import WORKER, WorkerProcess
-from embasis.data.workers.reader import Reader
+from embasis.data.reader import Reader
+from embasis.data.worker_process import WORKER, WorkerProcess
 from embasis.errors import ConfigError, InputDataError, ResourceError
 from embasis.types import Preparation, RejectedFile
 
@@ -75,7 +75,7 @@ def read(self):
         os.write(1, b"more noise")
     return real(self)
 ImageFile.read = read
-from embasis.data.workers.worker import serve_requests
+from embasis.data.worker import serve_requests
 serve_requests()
 """
 
@@ -355,7 +355,7 @@ def test_a_worker_that_does_not_start_says_why(files: list[ImageFile]) -> None:
 
 PARENT = """
 import sys, time
-from embasis.data.workers.reader import Reader
+from embasis.data.reader import Reader
 from embasis.data.images.files import ImageFile
 from embasis.types import Preparation
 path, digest, command, mode = sys.argv[1], bytes.fromhex(sys.argv[2]), sys.argv[3], sys.argv[4]
@@ -389,7 +389,7 @@ def test_no_worker_outlives_its_parent(tmp_path: Path, mode: str) -> None:
 
 IMPORTING = """
 import os, sys, threading, time
-import embasis.data.workers.process as link
+import embasis.data.worker_process as link
 sys.path.insert(0, sys.argv[1])  # the worker finds another torch there
 link.WORKER = sys.argv[2]
 threading.Thread(target=link.WorkerProcess(0, None).start, daemon=True).start()

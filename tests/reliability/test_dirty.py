@@ -75,7 +75,7 @@ def test_files_of_the_same_bytes_are_decoded_once_and_all_are_named(
     tree: dict[str, list[Line]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded = []
-    monkeypatch.setattr("embasis.data.workers.reader.request_for", lambda file: decoded.append(file) or usual(file))
+    monkeypatch.setattr("embasis.data.reader.request_for", lambda file: decoded.append(file) or usual(file))
     found = checked("--workers", "0")
     assert found == wanted(tree)
     assert len(decoded) == 40 + 2 * 4  # the payloads of both sides, and the four kinds that only decoding finds

@@ -35,7 +35,7 @@ READ_BY = {
     "weights/torch_import.py": ("foreign",),
     "weights/sandbox.py": (),  # how much memory this process has
     "weights/files.py": ("weights",),
-    "data/workers/worker.py": (),  # the pipe to our own process: test_loading.py sends nonsense through it
+    "data/worker.py": (),  # the pipe to our own process: test_loading.py sends nonsense through it
     "storage": ("head", "manifest", "facts", "tensors", "lines", "labels"),
 }
 """Which targets reach the files that each module opens."""

@@ -19,10 +19,10 @@ from benchmarks.array_file import ArrayFile
 from cli_tables import embasis
 from embasis.data.images.files import read_part
 from embasis.data.images.folders import ImageOptions
+from embasis.data.reader import Reader
 from embasis.data.segmentation import folders as map_folders
 from embasis.data.segmentation.folders import MapFolders, load_maps
 from embasis.data.segmentation.samples import MapTruth
-from embasis.data.workers.reader import Reader
 from embasis.errors import InputDataError
 from embasis.inputs.image_rows import pixel_reader
 from embasis.storage.class_folder import ExportedImage, write_class_folder

@@ -15,7 +15,7 @@ import pytest
 
 from cli_tables import ENVIRONMENT, PROGRAM, embasis, write_tables
 from embasis import resources
-from embasis.data.workers.reader import Pool
+from embasis.data.reader import Pool
 from embasis.errors import ResourceError
 
 NOBODY = 54321

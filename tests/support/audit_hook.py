@@ -15,7 +15,7 @@ NEVER = (
     "socket.", "ftplib.", "smtplib.", "telnetlib.", "http.client.", "urllib.", "webbrowser.", "code.__new__",
 )  # fmt: skip
 CHANGES = ("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod")
-OUR_PROGRAMS = ("embasis/data/workers/worker.py", "embasis.weights.torch_import_worker")
+OUR_PROGRAMS = ("embasis/data/worker.py", "embasis.weights.torch_import_worker")
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOTS = tuple({sys.prefix, sys.base_prefix, os.path.realpath(sys.base_prefix)})
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from embasis.config import Config, load
 from embasis.data.images.folders import ImageOptions, load_images
-from embasis.data.workers.reader import Reader
+from embasis.data.reader import Reader
 from embasis.inputs.image_inputs import ImageInputs, open_image_inputs
 from embasis.runs.parts import resolve_for_problem
 from embasis.runs.run import TrainingRun

@@ -26,7 +26,7 @@ import image_runs
 import map_folder_runs
 from cli_tables import write_tables
 from embasis.cli import main
-from embasis.data.workers.reader import Reader
+from embasis.data.reader import Reader
 from embasis.errors import CheckpointError, EmbasisWarning
 from embasis.runs.checkpoint import read_run, read_run_view
 from embasis.runs.export import finished_run, label_table, labelled_pictures

@@ -126,7 +126,7 @@ MUTANTS = (
         "reliability/test_dirty.py::test_a_link_that_is_followed_is_noticed",
     ),
     Mutant(
-        "any number of workers may die", "data/workers/reader.py",
+        "any number of workers may die", "data/reader.py",
         "if len(job.deaths) > 1:", "if len(job.deaths) > 99:",
         "integration/test_worker_processes.py::test_the_second_worker_lost_in_one_pass_ends_it",
     ),

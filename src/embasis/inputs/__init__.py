@@ -28,8 +28,8 @@ from torch import Tensor, nn
 from embasis.config import Config
 from embasis.data.images.files import ImageFile
 from embasis.data.images.samples import Images
+from embasis.data.reader import Reader
 from embasis.data.segmentation.samples import MapArrays, MapFiles
-from embasis.data.workers.reader import Reader
 from embasis.errors import ConfigError, InputDataError, require
 from embasis.storage import RunFolder
 from embasis.types import Labeller, LabelStore, Plan, Problem, RejectedFile

@@ -29,7 +29,7 @@ from embasis.data.images.files import ImageFile
 from embasis.data.images.folders import require_budget
 from embasis.data.images.pixels import centre_view, convert_picture
 from embasis.data.images.samples import Images
-from embasis.data.workers.reader import Reader
+from embasis.data.reader import Reader
 from embasis.engine.features import CHUNK_ROWS, fill_up
 from embasis.errors import (
     ConfigError,

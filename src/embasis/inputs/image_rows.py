@@ -20,7 +20,7 @@ from embasis.data.images.files import ImageFile, Scan, escape_name
 from embasis.data.images.header import UnreadableImage
 from embasis.data.images.pixels import decode
 from embasis.data.images.scan import is_list, scan_file, scan_folder, scan_list
-from embasis.data.workers.process import read_checked, request_for
+from embasis.data.worker_process import read_checked, request_for
 from embasis.errors import InputDataError, ResourceError, require
 from embasis.networks.backbone import Backbone
 from embasis.report.collect import PixelReader

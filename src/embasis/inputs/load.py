@@ -39,11 +39,11 @@ from embasis.data.images.files import printable_path
 from embasis.data.images.folders import ImageOptions, check_images, load_images, strip_folders
 from embasis.data.images.samples import Images
 from embasis.data.problem import SIDE_NAMES, Finding
+from embasis.data.reader import Reader
 from embasis.data.segmentation.folders import MapFolders, are_map_folders, check_maps, load_maps
 from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.data.table_pair import check_pair, load_pair
 from embasis.data.tables import require_different
-from embasis.data.workers.reader import Reader
 from embasis.errors import ConfigError, InputDataError, ResourceError, join_names, quote, require
 from embasis.inputs import IMAGE_KIND, MAP_KIND, Inputs, kind_of_run
 from embasis.inputs.image_inputs import open_image_inputs, stored_image_inputs

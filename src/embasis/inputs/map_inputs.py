@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from embasis import config as settings
 from embasis.config import OF_BACKBONE, Config
 from embasis.data.images.pixels import convert_picture
+from embasis.data.reader import Reader
 from embasis.data.segmentation.classes import choose_colours
 from embasis.data.segmentation.pairs import MapFile
 from embasis.data.segmentation.samples import MapArrays, MapFiles
-from embasis.data.workers.reader import Reader
 from embasis.errors import ConfigError, CorruptError, InputDataError, join_names, quote, require
 from embasis.inputs import (
     MAP_KIND,

@@ -9,9 +9,9 @@ import pytest
 from embasis.data.class_labels import describe_alike, group_alike
 from embasis.data.images.folders import ImageOptions, check_images
 from embasis.data.problem import Finding
+from embasis.data.reader import Reader
 from embasis.data.segmentation.folders import MapFolders, check_maps
 from embasis.data.table_pair import check_pair
-from embasis.data.workers.reader import Reader
 from image_trees import pictures, plant
 from map_trees import folder, scenes
 

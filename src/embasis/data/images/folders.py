@@ -30,7 +30,7 @@ from embasis.data.problem import (
     sort_findings,
     warn_of_leak,
 )
-from embasis.data.workers.reader import Reader
+from embasis.data.reader import Reader
 from embasis.errors import ConfigError, quote, require
 from embasis.types import PathLike, Preparation, Problem, RejectedFile
 

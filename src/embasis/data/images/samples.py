@@ -14,7 +14,7 @@ from torch import Tensor
 
 from embasis.data.images.files import ImageFile, Scan, printable_path
 from embasis.data.problem import SIDE_NAMES, Side
-from embasis.data.workers.reader import Reader
+from embasis.data.reader import Reader
 from embasis.errors import require
 from embasis.randomness import derive
 from embasis.types import AugmentKey, CropTarget, LabelSchema, Preparation, Problem, RejectedFile, RowSamples, View

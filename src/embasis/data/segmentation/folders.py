@@ -31,6 +31,7 @@ from embasis.data.images.folders import (
 )
 from embasis.data.images.samples import ImageSide
 from embasis.data.problem import SIDE_NAMES, Finding, collect_errors, sort_findings
+from embasis.data.reader import Reader
 from embasis.data.segmentation.audit import FOR_SCORES, Audit, audit_side
 from embasis.data.segmentation.classes import (
     SideClasses,
@@ -48,7 +49,6 @@ from embasis.data.segmentation.pairs import (
     is_map_folder,
 )
 from embasis.data.segmentation.samples import MapFiles
-from embasis.data.workers.reader import Reader
 from embasis.errors import InputDataError, require
 from embasis.types import ClassTable, LabelSchema, PathLike, Problem, RejectedFile
 

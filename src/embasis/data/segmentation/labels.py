@@ -28,7 +28,7 @@ from embasis.data.images.header import UnreadableImage
 from embasis.data.images.pixels import iter_boxes
 from embasis.data.segmentation import png
 from embasis.data.segmentation.png import IntArray, Png
-from embasis.data.workers.process import read_checked, request_for
+from embasis.data.worker_process import read_checked, request_for
 from embasis.types import ClassTable
 
 IGNORED = 255

@@ -22,12 +22,12 @@ from torch import Tensor
 
 from embasis.data.images.header import LARGEST_PIXELS
 from embasis.data.images.samples import order_by_id, record_rejected
+from embasis.data.reader import BatchRequest, OutputSpec, Reader, load_one
 from embasis.data.segmentation import views
 from embasis.data.segmentation.labels import IGNORED
 from embasis.data.segmentation.pairs import MapFile
 from embasis.data.segmentation.views import Place, crop_shape, to_signed, whole_shape
-from embasis.data.workers.process import request_for
-from embasis.data.workers.reader import BatchRequest, OutputSpec, Reader, load_one
+from embasis.data.worker_process import request_for
 from embasis.errors import require
 from embasis.randomness import derive
 from embasis.types import AugmentKey, ClassTable, CropTarget, GroundTruth, MapPreparation, RejectedFile, View

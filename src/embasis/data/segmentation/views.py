@@ -33,7 +33,7 @@ from torch.nn import functional as F  # noqa: N812 — its usual name
 from embasis.data.images.header import UnreadableImage
 from embasis.data.images.pixels import change_colours, decode, orient
 from embasis.data.segmentation.labels import IGNORED, BadMap, decode_classes
-from embasis.data.workers.process import Json, describe_failure, read_checked, request_for
+from embasis.data.worker_process import Json, describe_failure, read_checked, request_for
 from embasis.types import ClassTable, MapPlan, MapPreparation
 
 if TYPE_CHECKING:

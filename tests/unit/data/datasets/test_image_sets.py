@@ -9,7 +9,7 @@ import torch
 
 from embasis.data import DATASETS
 from embasis.data.datasets.domain_sets import OFFICE31, PAIRS, TABLE_METRIC, office31, office_caltech10, pacs, visda17
-from embasis.data.workers.reader import Reader
+from embasis.data.reader import Reader
 from embasis.errors import ConfigError
 from embasis.functional.metrics import LABEL_METRICS
 from embasis.types import Preparation, RejectedFile

@@ -9,7 +9,7 @@ import torch
 
 from embasis.data.images.folders import ImageOptions, check_images, load_images, require_budget
 from embasis.data.problem import Finding
-from embasis.data.workers.reader import Reader
+from embasis.data.reader import Reader
 from embasis.errors import ConfigError, EmbasisWarning
 from embasis.types import Preparation, RejectedFile
 from image_trees import picture, pictures, plant, refusal

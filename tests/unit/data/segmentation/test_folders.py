@@ -14,6 +14,7 @@ from PIL import Image
 from embasis.data.images.folders import ImageOptions
 from embasis.data.images.scan import scan_folder
 from embasis.data.problem import Finding
+from embasis.data.reader import Reader
 from embasis.data.segmentation.folders import (
     MapFolders,
     PairedSide,
@@ -23,7 +24,6 @@ from embasis.data.segmentation.folders import (
     make_map_problem,
 )
 from embasis.data.segmentation.pairs import MapFile, is_map_folder
-from embasis.data.workers.reader import Reader
 from embasis.errors import EmbasisWarning
 from embasis.types import ClassTable, RejectedFile
 from image_trees import picture, pictures, plant, refusal

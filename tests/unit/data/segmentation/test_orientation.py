@@ -11,8 +11,8 @@ import torch
 from PIL import Image, ImageOps
 
 from embasis.data.images.folders import ImageOptions
+from embasis.data.reader import Reader
 from embasis.data.segmentation.folders import MapFolders, check_maps, load_maps
-from embasis.data.workers.reader import Reader
 from embasis.errors import InputDataError
 from embasis.types import MapPlan, MapPreparation
 from image_trees import plant

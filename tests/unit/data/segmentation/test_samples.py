@@ -14,9 +14,9 @@ from PIL import Image
 from torch import Tensor
 
 from embasis.data.images.files import ImageFile
+from embasis.data.reader import Reader
 from embasis.data.segmentation.pairs import MapFile
 from embasis.data.segmentation.samples import MapArrays, MapFiles
-from embasis.data.workers.reader import Reader
 from embasis.errors import InputDataError
 from embasis.types import ClassTable, CropTarget, MapPlan, MapPreparation, RejectedFile, Samples, View
 

@@ -40,7 +40,7 @@ from torch import Tensor
 from embasis.data.images.files import ImageFile
 from embasis.data.images.pixels import STRENGTHS, centre_view, decode, random_view
 from embasis.data.segmentation.views import map_loader
-from embasis.data.workers.process import (
+from embasis.data.worker_process import (
     CLOSED,
     Json,
     ReadJob,

@@ -1,4 +1,4 @@
-"""A process that reads images for another: `python worker.py`; what is on the pipes is in `process.py`.
+"""A process that reads images for another: `python worker.py`; what is on the pipes is in `worker_process.py`.
 
 It never outlives the process that started it: where the kernel can, it is killed with it; a thread waits for its
 standard input to close, even while a decoder works; and a timer of processor time ends a decoder that never lets go.
@@ -29,7 +29,7 @@ def serve_requests() -> None:
     # Both take seconds, in which the parent may end: what watches for that stands before them.
     import torch
 
-    from embasis.data.workers.reader import load_one, make_loader
+    from embasis.data.reader import load_one, make_loader
 
     def answer(request: dict[str, Any]) -> None:
         load = make_loader(request)
