@@ -37,8 +37,9 @@ from embasis.data.datasets.domain_sets import read_features as features
 from embasis.data.images import header
 from embasis.data.images import pixels as decode
 from embasis.data.images.scan import scan_list, scan_tar
+from embasis.data.segmentation.audit import count_values
 from embasis.data.segmentation.classes import read_class_file
-from embasis.data.segmentation.labels import BadMap, count_values, decode_map, read_map_header
+from embasis.data.segmentation.labels import BadMap, decode_map, read_map_header
 from embasis.data.tables import read_raw
 from embasis.errors import CheckpointError, ConfigError, EmbasisWarning, InputDataError
 from embasis.inputs.load import read_corrections

@@ -183,7 +183,8 @@ def label_map(coded: str) -> Callable[[bytes], str]:
     """Reads a map twice, as a run does: for its numbers, and for its classes."""
 
     def read(data: bytes) -> str:
-        from embasis.data.segmentation.labels import BadMap, count_values, decode_classes
+        from embasis.data.segmentation.audit import count_values
+        from embasis.data.segmentation.labels import BadMap, decode_classes
         from embasis.types import ClassTable
 
         table = ClassTable(("a", "b"), ((0,), (1,)), ((0, 0, 0), (3, 4, 5)), coded=coded)

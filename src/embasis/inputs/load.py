@@ -40,7 +40,8 @@ from embasis.data.images.folders import ImageOptions, check_images, load_images,
 from embasis.data.images.samples import Images
 from embasis.data.problem import SIDE_NAMES, Finding
 from embasis.data.reader import Reader
-from embasis.data.segmentation.folders import MapFolders, are_map_folders, check_maps, load_maps
+from embasis.data.segmentation.folders import MapFolders, check_maps, load_maps
+from embasis.data.segmentation.pairs import are_map_folders
 from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.data.table_pair import check_pair, load_pair
 from embasis.data.tables import require_different

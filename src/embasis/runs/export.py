@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from embasis.data.class_labels import quote_names
 from embasis.data.images.files import describe_os_error, printable_path, unescape_name
-from embasis.data.images.header import UnreadableImage
 from embasis.data.images.scan import is_list, resolve_list
-from embasis.data.segmentation.png import read_png_numbers
+from embasis.data.segmentation.labels import BadMap, read_png_numbers
 from embasis.errors import ConfigError, CorruptError, InputDataError, UntrustedError, quote, require
 from embasis.inputs import IMAGE_KIND, MAP_KIND, TABLE_KIND, InputKind, count_pictures, kind_of_run
 from embasis.report.collect import kept_round, labels_name
@@ -250,7 +249,7 @@ def _read_plane(maps: StoredMaps, kind: str, name: str, size: tuple[Any, Any]) -
     path = maps.home / kind / name
     try:
         numbers = read_png_numbers(maps.map(kind, name))
-    except UnreadableImage as error:
+    except BadMap as error:
         raise CorruptError(f"{path}: {error}") from error
     require(numbers.shape == size, f"{path}: has another size than maps.parquet says", CorruptError)
     return numbers

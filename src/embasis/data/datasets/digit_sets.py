@@ -44,7 +44,7 @@ RESIZE_ROWS = 4096
 
 def digits(seed: int = 0, count: int = 5000) -> Problem:
     """Virtual digits drawn from strokes -> the 1,797 handwritten digits that scikit-learn ships; 10 classes, 8×8."""
-    require(count >= 10, f"digits: count must be at least 10, got {count}", ConfigError)
+    require_at_least("digits", count=(count, 10))
     from sklearn.datasets import load_digits
 
     real = load_digits()
@@ -124,7 +124,7 @@ def blobs(
     seed: int = 0, classes: int = 3, features: int = 8, count: int = 150, shift: float = 1.0, separation: float = 4.0
 ) -> Problem:
     """Gaussian classes; the unlabelled side is moved by `shift` in a random direction. `count` rows a side."""
-    _require_at_least("blobs", classes=(classes, 2), features=(features, 1), count=(count, classes))
+    require_at_least("blobs", classes=(classes, 2), features=(features, 1), count=(count, classes))
     centres = torch.randn(classes, features, generator=generator(seed, "blobs", 0))
     centres = separation * centres / centres.norm(dim=1, keepdim=True)
     direction = torch.randn(features, generator=generator(seed, "blobs", 1))
@@ -135,7 +135,7 @@ def blobs(
 
 def moons(seed: int = 0, count: int = 200, rotate: float = 30.0) -> Problem:
     """Two half moons; the unlabelled side is turned by `rotate` degrees. `count` rows a side."""
-    _require_at_least("moons", count=(count, 2))
+    require_at_least("moons", count=(count, 2))
     y = torch.arange(count) % 2
     sides = []
     for side in (0, 1):
@@ -149,7 +149,8 @@ def moons(seed: int = 0, count: int = 200, rotate: float = 30.0) -> Problem:
     return _toy_problem(sides[0], sides[1] @ rotation, y, 2)
 
 
-def _require_at_least(name: str, **values: tuple[int, int]) -> None:
+def require_at_least(name: str, **values: tuple[int, int]) -> None:
+    """Each setting has a value that is at least the number beside it."""
     for setting, (value, least) in values.items():
         require(value >= least, f"{name}: {setting} must be at least {least}, got {value}", ConfigError)
 
@@ -175,7 +176,7 @@ DIGIT_POSE = {
 def render(ids: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     """Virtual digits x (N, 1, 8, 8) in [0, 1] and their classes; each row depends on its id and the seed alone."""
     y = ids % 10
-    pose = {name: _draw_pose(ids, seed, name, *span) for name, span in DIGIT_POSE.items()}
+    pose = draw_pose(ids, seed, "virtual digits", DIGIT_POSE)
     x = np.zeros((len(ids), BITMAP_SIDE // PIXEL_BLOCK, BITMAP_SIDE // PIXEL_BLOCK), dtype=np.float32)
     for rows, nearest in draw_strokes(y.numpy(), uniforms(ids, seed, "virtual digits: style").numpy(), pose):
         ink = nearest <= (pose["stroke width"][rows, None, None] / 2) ** 2
@@ -199,8 +200,12 @@ def draw_strokes(
                 yield part, _stroke_distances(strokes, {name: values[part] for name, values in pose.items()}, side)
 
 
-def _draw_pose(ids: Tensor, seed: int, name: str, low: float, high: float) -> Floats:
-    return (low + (high - low) * uniforms(ids, seed, f"virtual digits: {name}").numpy()).astype(np.float32)
+def draw_pose(ids: Tensor, seed: int, purpose: str, spans: dict[str, Point]) -> dict[str, Floats]:
+    """A number for each row and each part of a pose, drawn evenly between low and high."""
+    return {
+        name: (low + (high - low) * uniforms(ids, seed, f"{purpose}: {name}").numpy()).astype(np.float32)
+        for name, (low, high) in spans.items()
+    }
 
 
 def _stroke_distances(strokes: Sequence[Stroke], pose: dict[str, Floats], side: int) -> Floats:

@@ -13,7 +13,6 @@ Pixels are whole numbers all the way, so that they are the same on every machine
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -21,9 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from embasis.data.datasets.digit_sets import draw_strokes
+from embasis.data.datasets.digit_sets import draw_pose, draw_strokes, require_at_least
 from embasis.data.segmentation.samples import MapArrays
-from embasis.errors import ConfigError, lookup, require
+from embasis.errors import lookup
 from embasis.randomness import generator, uniforms
 from embasis.types import LabelSchema, Problem
 
@@ -36,14 +35,14 @@ FEWEST_DIGITS, MOST_DIGITS = 2, 4
 BORDER, EDGE = 2, (24, 24, 40)
 """Pixels of a digit's dark border, which is a part of it, and its colour."""
 GRAIN = 6
+"""Noise of a camera: up to ± so much a pixel."""
 SCENE_CLASSES = ("background", *(str(digit) for digit in range(10)))
 
 
 def scenes(seed: int = 0, labelled_rows: int = 400, unlabelled_rows: int = 400, test_rows: int = 200) -> Problem:
     """Rendered digits in drawn scenes -> handwritten digits before photographs; 11 classes, label maps, 64×96."""
-    sizes = {"labelled_rows": labelled_rows, "unlabelled_rows": unlabelled_rows, "test_rows": test_rows}
-    for setting, value in sizes.items():
-        require(value >= 1, f"scenes: {setting} must be at least 1, got {value}", ConfigError)
+    rows = {"labelled_rows": (labelled_rows, 1), "unlabelled_rows": (unlabelled_rows, 1), "test_rows": (test_rows, 1)}
+    require_at_least("scenes", **rows)
     pictures, maps = draw_scenes("real", unlabelled_rows, seed)
     return Problem(
         labelled=MapArrays.of(*draw_scenes("virtual", labelled_rows, seed)),
@@ -62,21 +61,15 @@ def draw_scenes(kind: str, rows: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """
     lookup({"virtual": 0, "real": 0, "test": 0}, kind, "kind of scene")
     pictures, maps = np.zeros((rows, 3, HEIGHT, WIDTH), np.uint8), np.zeros((rows, HEIGHT, WIDTH), np.uint8)
-    digits = _virtual_digits(rows, seed) if kind == "virtual" else _real_digits(rows, seed, kind)
+    glyphs, y = _virtual_digits(rows, seed) if kind == "virtual" else _real_digits(rows, seed, kind)
     for row in range(rows):
         draw = generator(seed, f"scenes: {kind}", row)
         canvas = _draw_backdrop(draw) if kind == "virtual" else _cut_photograph(draw, kind)
-        _compose(canvas, maps[row], digits, MOST_DIGITS * row, draw)
-        pictures[row] = _add_grain(canvas, draw).transpose(2, 0, 1)
+        mine = slice(MOST_DIGITS * row, MOST_DIGITS * (row + 1))
+        _compose(canvas, maps[row], glyphs[mine], y[mine], draw)
+        grain = torch.randint(-GRAIN, GRAIN + 1, canvas.shape, generator=draw).numpy()
+        pictures[row] = np.clip(canvas + grain, 0, 255).transpose(2, 0, 1)
     return torch.from_numpy(pictures), torch.from_numpy(maps)
-
-
-@dataclass(frozen=True, eq=False)
-class Digits:
-    """MOST digits for each of N scenes, painted or not: glyphs (N·MOST, 48, 48) in 256ths, y (N·MOST)."""
-
-    glyphs: Ints
-    y: Ints
 
 
 # Pose of a rendered digit, as in `digit_sets.DIGIT_POSE`: (low, high), drawn evenly.
@@ -91,31 +84,31 @@ SCENE_POSE = {
 }
 
 
-def _virtual_digits(rows: int, seed: int) -> Digits:
-    """Digits drawn from strokes; the edge of a stroke is one pixel wide."""
+def _virtual_digits(rows: int, seed: int) -> tuple[Ints, Ints]:
+    """Four digits for each scene, painted or not: glyphs (4·N, 48, 48) of strokes with soft edges, and y (4·N)."""
     ids = torch.arange(MOST_DIGITS * rows)
-    pose = {name: _draw_between(ids, seed, name, *span).astype(np.float32) for name, span in SCENE_POSE.items()}
+    pose = draw_pose(ids, seed, "scenes", SCENE_POSE)
     y = _draw_between(ids, seed, "digit", 0, 10).astype(np.int64)
     glyphs = np.zeros((len(ids), GLYPH_SIDE, GLYPH_SIDE), np.int64)
     for part, nearest in draw_strokes(y, _draw_between(ids, seed, "style", 0, 1), pose, GLYPH_SIDE):
         cover = pose["stroke width"][part, None, None] / 2 + np.float32(0.5) - np.sqrt(nearest)
         glyphs[part] = _round_to_int(FULL * np.clip(cover, 0, 1))
-    return Digits(glyphs, y)
+    return glyphs, y
 
 
 # Handwriting: pixels of its height, and the share of full ink at which a pixel begins to be and wholly is the digit's.
 SIZE, FAINT, SOLID = (28.0, 36.0), 0.35, 0.55
 
 
-def _real_digits(rows: int, seed: int, kind: str) -> Digits:
-    """Handwritten digits of 8×8, enlarged smoothly; every third of them is for the test."""
+def _real_digits(rows: int, seed: int, kind: str) -> tuple[Ints, Ints]:
+    """The same of handwritten digits of 8×8, enlarged smoothly; every third of them is for the test."""
     images, labels = load_handwriting(kind)
     ids = torch.arange(MOST_DIGITS * rows)
     chosen = _draw_between(ids, seed, f"{kind} digit", 0, len(labels)).astype(np.int64)
     across = _spline(_draw_between(ids, seed, f"{kind} width", *SIZE))
     down = _spline(_draw_between(ids, seed, f"{kind} height", *SIZE))
     share = down @ images[chosen] @ across.transpose(0, 2, 1) / (16 * FULL**2)
-    return Digits(_round_to_int(FULL * np.clip((share - FAINT) / (SOLID - FAINT), 0, 1)), labels[chosen])
+    return _round_to_int(FULL * np.clip((share - FAINT) / (SOLID - FAINT), 0, 1)), labels[chosen]
 
 
 def load_handwriting(kind: str) -> tuple[Ints, Ints]:
@@ -151,18 +144,17 @@ def _draw_shares(draw: torch.Generator, *shape: int) -> Shares:
     return shares
 
 
-def _compose(canvas: Ints, classes: NDArray[np.uint8], digits: Digits, first: int, draw: torch.Generator) -> None:
+def _compose(canvas: Ints, classes: NDArray[np.uint8], glyphs: Ints, y: Ints, draw: torch.Generator) -> None:
     """Paint 2 to 4 digits, each where it is farthest from the others of eight places, so that few overlap."""
     count = FEWEST_DIGITS + int(_draw_shares(draw, 1)[0] * (MOST_DIGITS - FEWEST_DIGITS + 1))
-    spots = np.floor(
-        _draw_shares(draw, MOST_DIGITS, 8, 2) * (HEIGHT - GLYPH_SIDE + 13, WIDTH - GLYPH_SIDE + 13) - 6
-    ).astype(np.int64)
+    room = (HEIGHT - GLYPH_SIDE + 13, WIDTH - GLYPH_SIDE + 13)
+    spots = np.floor(_draw_shares(draw, MOST_DIGITS, 8, 2) * room - 6).astype(np.int64)
     tints = make_colours(_draw_shares(draw, MOST_DIGITS, 3), (0.1, 0.8), (0.85, 1.0))
     placed: list[Ints] = []
     for number in range(count):
         gaps = [min((np.abs(spot - other).max() for other in placed), default=0) for spot in spots[number]]
         placed.append(spots[number, int(np.argmax(gaps))])
-        paint(canvas, classes, digits.glyphs[first + number], placed[-1], tints[number], digits.y[first + number] + 1)
+        paint(canvas, classes, glyphs[number], placed[-1], tints[number], y[number] + 1)
 
 
 def paint(canvas: Ints, classes: NDArray[np.uint8], glyph: Ints, spot: Ints, tint: Ints, label: int) -> None:
@@ -282,10 +274,3 @@ def load_photographs(kind: str) -> tuple[Ints, ...]:
     whole = load_sample_images().images
     half = whole[0].shape[1] // 2
     return tuple((image[:, half:] if kind == "test" else image[:, :half]).astype(np.int64) for image in whole)
-
-
-def _add_grain(canvas: Ints, draw: torch.Generator) -> Ints:
-    """With the noise of a camera: up to ±GRAIN a pixel."""
-    grain = torch.randint(-GRAIN, GRAIN + 1, canvas.shape, generator=draw).numpy()
-    grainy: Ints = np.clip(canvas + grain, 0, 255)
-    return grainy

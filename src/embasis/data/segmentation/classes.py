@@ -33,10 +33,9 @@ import numpy as np
 from embasis.data.class_labels import quote_names
 from embasis.data.formats import read_text
 from embasis.data.images.files import printable_path
-from embasis.data.segmentation import labels
-from embasis.data.segmentation.labels import BadMap, MapContents
+from embasis.data.segmentation.audit import MapContents, count_side_values, sum_values
+from embasis.data.segmentation.labels import PALETTE, BadMap, Png, format_ranges, read_map_header, read_png_palette
 from embasis.data.segmentation.pairs import CLASS_FILE, MapSide
-from embasis.data.segmentation.png import PALETTE, RGB, RGBA, Png, read_png_palette
 from embasis.errors import InputDataError, quote, require
 from embasis.types import ClassTable, PathLike
 
@@ -91,8 +90,7 @@ class ClassFile:
     def _coded(self, head: Png | None) -> str:
         if head is None:
             return "ids" if all(self.ids) else "colours"
-        coloured = head.kind in (RGB, RGBA) and head.depth == 8
-        return "colours" if coloured or (head.kind == PALETTE and not any(self.ids)) else "ids"
+        return "colours" if head.is_coloured or (head.kind == PALETTE and not any(self.ids)) else "ids"
 
     def _require_all(self, values: Sequence[object], what: str, how: str, write: str) -> None:
         lacking = [name for name, value in zip(self.names, values, strict=True) if value in (None, ())]
@@ -191,7 +189,7 @@ def unpack_colour(number: int) -> Colour:
 
 
 def _format_colour(colour: Colour) -> str:
-    return labels.format_value(pack_colour(colour), "colours")
+    return f"#{pack_colour(colour):06x}"
 
 
 def table_from_numbers(numbers: Iterable[int], where: str, palette: Sequence[Colour] | None = None) -> ClassTable:
@@ -259,28 +257,27 @@ def resolve_labelled_classes(side: MapSide, given: PathLike | None = None) -> Si
     file, head = find_class_file(side.root, given), read_first_header(side)
     if file is not None:
         table = file.table(head)
-        return SideClasses(table, side.count_values(table.coded), file)
-    coded = "colours" if head is not None and head.kind in (RGB, RGBA) and head.depth == 8 else "ids"
-    contents = side.count_values(coded)
-    numbers = labels.sum_values(contents)
+        return SideClasses(table, count_side_values(side, table.coded), file)
+    coded = "colours" if head is not None and head.is_coloured else "ids"
+    contents = count_side_values(side, coded)
+    numbers = sum_values(contents)
     if coded == "colours" and numbers:
         raise unnamed_colours_error(numbers, side.name)
     table = table_from_numbers(numbers, side.name, _read_first_palette(side))
-    span = labels.format_ranges(sorted(map(int, table.names)), "ids")
+    span = format_ranges(sorted(map(int, table.names)), "ids")
     named = f"the {len(table.names)} classes are called by their numbers {span}; 255 is ignored"
     return SideClasses(table, contents, note=f"{side.name}: no {CLASS_FILE}; {named}")
 
 
 def resolve_other_classes(side: MapSide, like: SideClasses) -> SideClasses:
     """The table of another side, with the classes of the labelled side in its order."""
-    own, head = find_class_file(side.root), read_first_header(side)
-    file = own or like.file
-    if file is not None:
-        table = file.table(head)
-        return match_classes(like.table, SideClasses(table, side.count_values(table.coded), file))
-    contents = side.count_values(like.table.coded)
-    numbers = set(labels.sum_values(contents)) | {number for numbers in like.table.ids for number in numbers}
-    return match_classes(like.table, SideClasses(table_from_numbers(numbers, side.name), contents))
+    file = find_class_file(side.root) or like.file
+    table = None if file is None else file.table(read_first_header(side))
+    contents = count_side_values(side, (table or like.table).coded)
+    if table is None:
+        numbers = {*sum_values(contents), *(number for numbers in like.table.ids for number in numbers)}
+        table = table_from_numbers(numbers, side.name)
+    return match_classes(like.table, SideClasses(table, contents, file))
 
 
 def match_classes(table: ClassTable, own: SideClasses) -> SideClasses:
@@ -313,7 +310,7 @@ def read_first_header(side: MapSide) -> Png | None:
     """The header of the first map that can be read; all maps of a side are coded alike, or it is refused."""
     for file in side.labels:
         try:
-            return labels.read_map_header(file.read())
+            return read_map_header(file.read())
         except (OSError, BadMap):
             continue
     return None
@@ -321,11 +318,10 @@ def read_first_header(side: MapSide) -> Png | None:
 
 def _read_first_palette(side: MapSide) -> list[Colour] | None:
     """The colours of the first map, if it has a palette and can be read."""
-    for file in side.labels[:1]:
-        try:
-            data = file.read()
-            if labels.read_map_header(data).kind == PALETTE:
-                return [(red, green, blue) for red, green, blue in read_png_palette(data)[0].tolist()]
-        except (OSError, ValueError):
-            return None
+    try:
+        data = side.labels[0].read()
+        if read_map_header(data).kind == PALETTE:
+            return [(red, green, blue) for red, green, blue in read_png_palette(data)[0].tolist()]
+    except (IndexError, OSError, ValueError):
+        pass
     return None

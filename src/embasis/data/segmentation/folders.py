@@ -8,48 +8,26 @@ not given, or could not be read, is not there.
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
+from embasis.data import corrections
 from embasis.data.class_labels import describe_alike, quote_names
-from embasis.data.corrections import describe_move
-from embasis.data.images.files import Scan, printable_path
-from embasis.data.images.folders import (
-    DEFAULT_OPTIONS,
-    MOST_LINES,
-    ImageOptions,
-    check_test_leaks,
-    describe_common,
-    describe_repeats,
-    drop_undecodable,
-    report_files,
-    require_budget,
-    require_other_files,
-    require_other_place,
-)
+from embasis.data.images import folders as image_folders
+from embasis.data.images.files import ImageFile, Scan, describe_first, printable_path
+from embasis.data.images.folders import DEFAULT_OPTIONS, ImageOptions, describe_common, describe_repeats
 from embasis.data.images.samples import ImageSide
+from embasis.data.images.scan import scan_folder
 from embasis.data.problem import SIDE_NAMES, Finding, collect_errors, sort_findings
 from embasis.data.reader import Reader
-from embasis.data.segmentation.audit import FOR_SCORES, Audit, audit_side
-from embasis.data.segmentation.classes import (
-    SideClasses,
-    describe_difference,
-    resolve_labelled_classes,
-    resolve_other_classes,
-)
-from embasis.data.segmentation.corrections import add_corrected, audit_corrected, split_corrected
-from embasis.data.segmentation.pairs import (
-    CLASS_FILE,
-    MapFile,
-    MapSide,
-    describe_mispairing,
-    gather_maps,
-    is_map_folder,
-)
+from embasis.data.segmentation import classes as map_classes
+from embasis.data.segmentation.audit import FOR_SCORES, Audit, audit_side, count_side_values
+from embasis.data.segmentation.pairs import CLASS_FILE, LABELS, MapFile, MapSide, gather_maps, orient_maps, stem
 from embasis.data.segmentation.samples import MapFiles
-from embasis.errors import InputDataError, require
+from embasis.errors import InputDataError, quote, require
 from embasis.types import ClassTable, LabelSchema, PathLike, Problem, RejectedFile
 
 UNUSABLE = "no label map that can be used has a labelled pixel"
@@ -78,35 +56,6 @@ class PairedSide:
     notes: tuple[str, ...] = ()
 
 
-def are_map_folders(labelled: PathLike, unlabelled: PathLike, test: PathLike | None = None) -> bool:
-    """Whether the sides are folders with label maps; refused when one is and another is not."""
-    maps = is_map_folder(labelled)
-    inside = (
-        f"{printable_path(unlabelled)}: lies in {printable_path(labelled)}; give the folder of the unlabelled pictures"
-    )
-    require(not maps or not _is_below(unlabelled, labelled), inside)
-    where = printable_path(labelled)
-    for path in (labelled,) if test is None else (labelled, test):
-        text = describe_mispairing(path)
-        require(not text, text)
-    if maps and test is not None:
-        kind = "has label maps in labels/, so the test side needs images/ and labels/, too"
-        require(
-            is_map_folder(test), f"{printable_path(test)}: no label maps of the pictures in images/; {where} {kind}"
-        )
-    if not maps:
-        for path in (unlabelled,) if test is None else (unlabelled, test):
-            kind = f"{where} has none: a folder with label maps cannot be used with one of class folders; swapped?"
-            text = f"{printable_path(path)}: has pictures in images/ and label maps in labels/, but {kind}"
-            require(not is_map_folder(path), text)
-    return maps
-
-
-def _is_below(path: PathLike, folder: PathLike) -> bool:
-    one, two = os.path.realpath(path), os.path.realpath(folder)
-    return one != two and os.path.commonpath([one, two]) == two
-
-
 def check_maps(folders: MapFolders, options: ImageOptions, reader: Reader) -> list[Finding]:
     """All that is wrong, doubtful or good to know, errors first; every picture and every map is decoded."""
     findings: list[Finding] = []
@@ -122,7 +71,12 @@ def check_maps(folders: MapFolders, options: ImageOptions, reader: Reader) -> li
     with collect_errors(findings):
         require_map_budget(sides.values(), audits, options)
     if "labelled" in sides and "unlabelled" in sides:
-        findings += _report_shared_files(sides["labelled"].pictures, sides["unlabelled"].pictures, folders)
+        first, second, errors = sides["labelled"].pictures, sides["unlabelled"].pictures, list[Finding]()
+        with collect_errors(errors):
+            image_folders.require_other_place(folders.labelled, folders.unlabelled)
+            image_folders.require_other_files(first, second)
+        text = describe_common(first, second)
+        findings += errors or ([Finding("warning", text)] if text else [])
     return sort_findings(dict.fromkeys(findings))
 
 
@@ -131,28 +85,27 @@ def load_maps(folders: MapFolders, options: ImageOptions = DEFAULT_OPTIONS, read
 
     What cannot be read is left out and named in the ledger.
     """
-    require_other_place(folders.labelled, folders.unlabelled)
+    image_folders.require_other_place(folders.labelled, folders.unlabelled)
     findings: list[Finding] = []
     sides = gather_sides(folders, options, findings)
     _raise_first_error(findings)
     if folders.corrections is not None:  # what is wrong with their names is raised before minutes of reading
-        stay, moved = split_corrected(sides["unlabelled"], folders.corrections, options)
-        sides = {**sides, "unlabelled": stay, "corrections": moved}
+        stay, corrected = split_corrected(sides["unlabelled"], folders.corrections, options)
+        sides = {**sides, "unlabelled": stay, "corrections": corrected}
     if reader is not None:
         sides = {role: drop_undecodable_maps(side, reader) for role, side in sides.items()}
-    corrections = sides.pop("corrections", None)
-    require_other_files(sides["labelled"].pictures, sides["unlabelled"].pictures)
+    moved = sides.pop("corrections", None)
+    image_folders.require_other_files(sides["labelled"].pictures, sides["unlabelled"].pictures)
     audits = audit_sides(sides, options, findings, folders.classes)
     require_map_budget(sides.values(), audits, options)
     _raise_first_error(findings)
-    if corrections is not None:
-        corrected = audit_corrected(corrections, audits["labelled"].table)
-        audits["labelled"] = add_corrected(audits["labelled"], corrected)
+    if moved is not None:
+        audits["labelled"] = add_corrected(audits["labelled"], audit_corrected(moved, audits["labelled"].table))
         sides["labelled"] = audits["labelled"].side
-        text = describe_move(len(corrections.files), "picture", corrections.name, sides["unlabelled"].name)
+        text = corrections.describe_move(len(moved.files), "picture", moved.name, sides["unlabelled"].name)
         findings.append(Finding("note", text))
     notes = [*dict.fromkeys(finding.text for finding in findings), *_describe_leaks(sides, options)]
-    return replace(_assemble_problem(audits, notes), corrected=0 if corrections is None else len(corrections.files))
+    return replace(_assemble_problem(audits, notes), corrected=0 if moved is None else len(moved.files))
 
 
 def gather_sides(folders: MapFolders, options: ImageOptions, findings: list[Finding]) -> dict[str, MapSide]:
@@ -168,9 +121,7 @@ def gather_sides(folders: MapFolders, options: ImageOptions, findings: list[Find
 
 def drop_undecodable_maps(side: MapSide, reader: Reader) -> MapSide:
     """The side without the pictures that cannot be decoded completely."""
-    pictures = drop_undecodable(side.pictures, reader)
-    names = {file.name for file in pictures.scan.files}
-    return replace(side, pictures=pictures, files=tuple(file for file in side.files if file.name in names))
+    return side.with_pictures(image_folders.drop_undecodable(side.pictures, reader))
 
 
 def audit_sides(
@@ -181,7 +132,7 @@ def audit_sides(
     like = None
     with collect_errors(findings):
         if (first := sides.get("labelled")) is not None:
-            like = resolve_labelled_classes(first, classes)
+            like = map_classes.resolve_labelled_classes(first, classes)
             findings += [Finding("warning", text)] if (text := describe_alike(first.name, like.table.names)) else []
             findings += [Finding("note", like.note)] if like.note else []
             audits["labelled"] = audit_side(first, like.contents, like.table, required=True)
@@ -212,13 +163,13 @@ def _check_labelled_classes(audit: Audit, options: ImageOptions, findings: list[
     return [Finding("note", f"{text}; their scores are n/a")] if lacking and options.allow_missing_class else []
 
 
-def _audit_unlabelled(side: MapSide, like: SideClasses, findings: list[Finding]) -> Audit | None:
+def _audit_unlabelled(side: MapSide, like: map_classes.SideClasses, findings: list[Finding]) -> Audit | None:
     """The side whose maps, if it has any, are for scores only."""
     if not side.labels:
         return audit_side(side, [None] * len(side.files), like.table, required=False)
     findings.append(Finding("note", f"{side.name}: has labels/; used for scores only"))
     try:
-        own = resolve_other_classes(side, like)
+        own = map_classes.resolve_other_classes(side, like)
     except InputDataError as error:
         findings.append(Finding("error", f"{error}{FOR_SCORES}"))
         return None
@@ -234,13 +185,13 @@ def _audit_unlabelled(side: MapSide, like: SideClasses, findings: list[Finding])
     return audit
 
 
-def _audit_test(side: MapSide, like: SideClasses, options: ImageOptions, findings: list[Finding]) -> Audit:
+def _audit_test(side: MapSide, like: map_classes.SideClasses, options: ImageOptions, findings: list[Finding]) -> Audit:
     """The side to score on, which must know the classes of the labelled side and no others."""
-    own = resolve_other_classes(side, like)
+    own = map_classes.resolve_other_classes(side, like)
     audit = audit_side(side, own.contents, own.table, required=True)
     findings += audit.findings
     if own.extra:
-        text = f"{side.name}: {describe_difference(own.extra, own.lacking)}"
+        text = f"{side.name}: {map_classes.describe_difference(own.extra, own.lacking)}"
         hint = "data.allow_missing_class=true leaves their pixels out"
         allowed = options.allow_missing_class
         findings.append(Finding("warning", f"{text}; left out") if allowed else Finding("error", f"{text}; {hint}"))
@@ -251,32 +202,91 @@ def _audit_test(side: MapSide, like: SideClasses, options: ImageOptions, finding
     return audit
 
 
+def split_corrected(side: MapSide, place: PathLike, options: ImageOptions) -> tuple[MapSide, MapSide]:
+    """The unlabelled side without the pictures that have a corrected map in the folder `place`, and those with it.
+
+    A map has the path of its picture but for the ending, a/1.png for a/1.jpg, or its whole path and an ending of its
+    own, a/1.jpg.png. It is coded as those of the labelled side.
+    """
+    where = printable_path(place)
+    rule = f"{where}: a folder of label maps is expected, a PNG with the name of each corrected picture"
+    require(os.path.isdir(place), rule)
+    below = os.path.join(place, LABELS)
+    maps = scan_folder(below if os.path.isdir(below) else place, follow_links=options.follow_links)
+    require(not maps.rejected, f"{where}: a label map cannot be read: {describe_first(maps.rejected)}")
+    pairs = _match_maps(side, maps, where)
+    files, _, _ = orient_maps([replace(file, label=pairs[file.name]) for file in side.files if file.name in pairs])
+    corrections.require_rest(len(files), len(side.files), where, side.name)
+    stay = replace(side.without(pairs), missing=tuple(name for name in side.missing if name not in pairs))
+    return stay, MapSide(os.fspath(place), ImageSide(Scan(os.fspath(place), tuple(f.image for f in files))), files)
+
+
+def _match_maps(side: MapSide, maps: Scan, where: str) -> dict[str, ImageFile]:
+    """The map of each picture that has one."""
+    stems = defaultdict[str, list[str]](list)
+    for file in side.files:
+        stems[stem(file.name)].append(file.name)
+    names, pairs, strays = {file.name for file in side.files}, dict[str, ImageFile](), list[str]()
+    for map_ in maps.files:
+        mark = stem(map_.name)
+        meant = [mark] if mark in names else stems.get(mark, [])
+        whole = f"give it the whole name, as {''.join(meant[:1])}.png"
+        require(len(meant) < 2, f"{where}: {map_.name} may belong to {quote_names(meant)}; {whole}")
+        if not meant:
+            strays.append(map_.name)
+            continue
+        first = pairs.setdefault(meant[0], map_)
+        require(first is map_, f"{where}: two label maps of one picture: {quote(first.name)} and {quote(map_.name)}")
+    corrections.require_known_ids(strays, where, side.name)
+    return pairs
+
+
+def audit_corrected(moved: MapSide, table: ClassTable) -> Audit:
+    """The moved pictures with the pixels of each class; one that cannot be used, or its map, is an error here."""
+    lost = moved.pictures.scan.rejected
+    require(not lost, f"{moved.name}: a corrected picture cannot be read: {describe_first(lost)}")
+    own = map_classes.find_class_file(moved.root)
+    rule = f"{moved.name}: its {CLASS_FILE} differs from that of the labelled side; corrections are coded as that says"
+    require(own is None or own.table(map_classes.read_first_header(moved)) == table, rule)
+    audit = audit_side(moved, count_side_values(moved, table.coded), table, required=True)
+    errors = [finding.text for finding in audit.findings if finding.level == "error"]
+    require(not errors, "".join(errors[:1]))
+    rejected = audit.side.pictures.scan.rejected
+    require(not rejected, f"{moved.name}: a label map cannot be read: {describe_first(rejected)}")
+    empty = [item.name for item in audit.side.unlabelled]
+    require(not empty, f"{moved.name}: label maps without a labelled pixel: {quote_names(empty)}")
+    return audit
+
+
+def add_corrected(first: Audit, moved: Audit) -> Audit:
+    """The labelled side with the moved pictures."""
+    scan = first.side.pictures.scan
+    images = corrections.rename_taken([file.image for file in moved.side.files], [file.name for file in scan.files])
+    files = [replace(file, image=image) for file, image in zip(moved.side.files, images, strict=True)]
+    pictures = replace(first.side.pictures, scan=replace(scan, files=(*scan.files, *images)))
+    side = replace(first.side, pictures=pictures, files=(*first.side.files, *files))
+    return replace(first, side=side, counts=torch.cat([first.counts, moved.counts]))
+
+
 def require_map_budget(sides: Iterable[MapSide], audits: Mapping[str, Audit], options: ImageOptions) -> None:
     """Not too many unreadable pictures and maps in all."""
     sides, last = list(sides), [audit.side for audit in audits.values()]
     roots = {side.root for side in last}
     last += [side for side in sides if side.root not in roots]
     rejected = [item for side in last for item in side.all_rejected]
-    require_budget(rejected, sum(side.pictures.seen for side in sides), options.budget)
+    image_folders.require_budget(rejected, sum(side.pictures.seen for side in sides), options.budget)
 
 
 def _report_map_files(side: MapSide, role: str) -> list[Finding]:
     """Counts and refusals of the pictures, and of the maps whose pictures can be used."""
-    lost = [Finding("warning", f"{side.name}: {item.name}: {item.reason}") for item in side.rejected[:MOST_LINES]]
-    if len(side.rejected) > MOST_LINES:
-        more = len(side.rejected) - MOST_LINES
+    lost = [
+        Finding("warning", f"{side.name}: {item.name}: {item.reason}")
+        for item in side.rejected[: image_folders.MOST_LINES]
+    ]
+    if len(side.rejected) > image_folders.MOST_LINES:
+        more = len(side.rejected) - image_folders.MOST_LINES
         lost.append(Finding("warning", f"{side.name}: and {more:,} more unreadable label maps"))
-    return report_files(side.pictures, role, (*side.rejected, *side.unlabelled)) + lost
-
-
-def _report_shared_files(first: ImageSide, second: ImageSide, folders: MapFolders) -> list[Finding]:
-    """Pictures on both sides."""
-    errors: list[Finding] = []
-    with collect_errors(errors):
-        require_other_place(folders.labelled, folders.unlabelled)
-        require_other_files(first, second)
-    text = describe_common(first, second)
-    return errors or ([Finding("warning", text)] if text else [])
+    return image_folders.report_files(side.pictures, role, (*side.rejected, *side.unlabelled)) + lost
 
 
 def _raise_first_error(findings: Iterable[Finding]) -> None:
@@ -289,8 +299,10 @@ def _raise_first_error(findings: Iterable[Finding]) -> None:
 def _describe_leaks(sides: Mapping[str, MapSide], options: ImageOptions) -> list[str]:
     """Notes on pictures that are twice on a side, or on two sides."""
     one, two = sides["labelled"].pictures, sides["unlabelled"].pictures
-    texts = [text for text in (describe_repeats(one), describe_repeats(two), describe_common(one, two)) if text]
-    return texts + check_test_leaks(one, two, sides["test"].pictures, options) if "test" in sides else texts
+    texts = [describe_repeats(one), describe_repeats(two), describe_common(one, two)]
+    if "test" in sides:
+        texts += image_folders.check_test_leaks(one, two, sides["test"].pictures, options)
+    return [text for text in texts if text]
 
 
 def make_map_problem(labelled: PairedSide, unlabelled: PairedSide, test: PairedSide | None = None) -> Problem:
@@ -322,7 +334,7 @@ def _audit_paired(role: str, paired: PairedSide, *, decode: bool) -> Audit:
     side = MapSide(role, ImageSide(Scan(role, tuple(file.image for file in files))), files, missing=missing)
     if not decode:
         return Audit(side, paired.table, torch.zeros(len(files), len(paired.table.names), dtype=torch.int64), ())
-    audit = audit_side(side, side.count_values(paired.table.coded), paired.table, required=True)
+    audit = audit_side(side, count_side_values(side, paired.table.coded), paired.table, required=True)
     _raise_first_error(audit.findings)
     require(audit.counts.any(), f"{role}: {UNUSABLE}")
     return audit

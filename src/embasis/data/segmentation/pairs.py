@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -35,23 +35,12 @@ from embasis.data.images.header import SUFFIXES, UnreadableImage, read_header
 from embasis.data.images.pixels import is_swapped
 from embasis.data.images.samples import ImageSide
 from embasis.data.images.scan import scan_folder
-from embasis.data.segmentation.labels import (
-    BadMap,
-    MapContents,
-    WrongKind,
-    count_all_values,
-    iter_numbers,
-    read_map_header,
-)
-from embasis.data.segmentation.png import RGB, RGBA
+from embasis.data.segmentation.labels import RGB, RGBA, BadMap, WrongKind, iter_numbers, read_map_header
 from embasis.errors import require
 from embasis.types import PathLike, RejectedFile
 
 IMAGES, LABELS, CLASS_FILE = "images", "labels", "classes.toml"
 """The folders of pictures and of label maps, and the file that names the classes."""
-ORIENTATION_CURE = (
-    "save these pictures upright, without the orientation, or give each map the orientation of its picture"
-)
 MOST_COLOURS = 256
 """A picture with more colours is a photo, not a label map."""
 _TRIED = 3  # files that are read to find out what a folder has
@@ -83,21 +72,23 @@ def orient_maps(files: Sequence[MapFile]) -> tuple[tuple[MapFile, ...], tuple[st
     """The files with their maps turned; the names of those that fit both ways; and how those are taken, if they are."""
     turns = {file.name: infer_turn(file.image, file.label) for file in files if file.label is not None}
     ways = {turns[file.name] == file.image.turn for file in files if _tells_orientation(file, turns.get(file.name))}
-    ambiguous = [file.name for file in files if turns.get(file.name, 1) is None]
-    if len(ways) != 1:
-        return _apply_turns(files, turns), tuple(ambiguous), ""
+    ambiguous = tuple(name for name, turn in turns.items() if turn is None)
     as_stored = ways == {True}
-    turns |= {file.name: file.image.turn if as_stored else 1 for file in files if turns.get(file.name, 1) is None}
+    turned = tuple(
+        file if file.label is None else replace(file, turn=turns[file.name] or (file.image.turn if as_stored else 1))
+        for file in files
+    )
+    if len(ways) != 1:
+        return turned, ambiguous, ""
     taken_as = "turned like their pictures" if as_stored else "upright"
-    return _apply_turns(files, turns), (), taken_as if ambiguous else ""
+    return turned, (), taken_as if ambiguous else ""
 
 
 def infer_turn(picture: ImageFile, label: ImageFile) -> int | None:
     """How a map is turned to fit its picture; None where its size does not tell."""
     if label.turn != 1 or picture.turn == 1:
         return label.turn
-    height, width = picture.size
-    stored = (width, height) if is_swapped(picture.turn) else (height, width)
+    stored = turned_map_size(picture.size, picture.turn)
     if label.size != stored:
         return 1  # upright, or of another size, which is an error that others find
     return None if stored == picture.size else picture.turn
@@ -108,10 +99,6 @@ def _tells_orientation(file: MapFile, turn: int | None) -> bool:
     if file.label is None or turn is None or file.image.turn == 1 or file.label.turn != 1:
         return False
     return file.label.size in (file.image.size, file.image.size[::-1])
-
-
-def _apply_turns(files: Sequence[MapFile], turns: dict[str, int | None]) -> tuple[MapFile, ...]:
-    return tuple(replace(file, turn=turns[file.name] or 1) if file.name in turns else file for file in files)
 
 
 def turned_map_size(size: tuple[int, int], turn: int) -> tuple[int, int]:
@@ -155,21 +142,21 @@ class MapSide:
         """Pictures and maps that cannot be read, the pictures first."""
         return [*self.pictures.scan.rejected, *self.rejected]
 
-    def count_values(self, coded: str) -> MapContents:
-        """The numbers in the map of each file, for which every map is decoded."""
-        return count_all_values([file.label for file in self.files], coded)
+    def with_pictures(self, pictures: ImageSide) -> MapSide:
+        """The side with these of its pictures alone, each with its map."""
+        names = {file.name for file in pictures.scan.files}
+        return replace(self, pictures=pictures, files=tuple(file for file in self.files if file.name in names))
 
     def without_maps(self, reasons: dict[str, str], phase: str) -> MapSide:
         """The side when the pictures are refused whose maps cannot be used for these reasons."""
-        pictures = self.pictures.without({name: f"its label map: {text}" for name, text in reasons.items()}, phase)
-        return replace(self, pictures=pictures, files=tuple(file for file in self.files if file.name not in reasons))
+        texts = {name: f"its label map: {text}" for name, text in reasons.items()}
+        return self.with_pictures(self.pictures.without(texts, phase))
 
-    def select(self, is_kept: Callable[[str], bool]) -> MapSide:
-        """The side with those pictures alone whose names are kept; the others are not refused."""
+    def without(self, names: Collection[str]) -> MapSide:
+        """The side without these pictures, which are not refused."""
         scan = self.pictures.scan
-        kept = replace(scan, files=tuple(file for file in scan.files if is_kept(file.name)))
-        files = tuple(file for file in self.files if is_kept(file.name))
-        return replace(self, pictures=replace(self.pictures, scan=kept), files=files)
+        kept = tuple(file for file in scan.files if file.name not in names)
+        return self.with_pictures(replace(self.pictures, scan=replace(scan, files=kept)))
 
 
 def gather_maps(root: PathLike, options: ImageOptions, *, labelled: bool) -> MapSide:
@@ -178,9 +165,8 @@ def gather_maps(root: PathLike, options: ImageOptions, *, labelled: bool) -> Map
     if labelled:
         lacking = [f"{name}/" for name in (IMAGES, LABELS) if not os.path.isdir(os.path.join(top, name))]
         require(os.path.isdir(top), f"{printable_path(top)}: no such folder")
-        require(
-            not lacking, f"{printable_path(top)}: no folder {' and '.join(lacking)}; expected are images/ and labels/"
-        )
+        text = f"no folder {' and '.join(lacking)}; expected are images/ and labels/"
+        require(not lacking, f"{printable_path(top)}: {text}")
     elif not os.path.isdir(images):
         return _side_without_maps(top, scan_folder(top, follow_links=options.follow_links))
     pictures = scan_folder(images, follow_links=options.follow_links)
@@ -235,14 +221,37 @@ def stem(name: str) -> str:
 
 def _describe_unread(top: str) -> list[str]:
     """A note on what lies beside images/ and labels/ and is not read."""
-    with os.scandir(top) as entries:
-        names = [
-            f"{entry.name}/" if is_folder(entry) else entry.name
-            for entry in entries
-            if not is_hidden(entry.name) and (is_folder(entry) or lower_suffix(entry.name) in SUFFIXES)
-        ]
+    names = [
+        f"{entry.name}/" if is_folder(entry) else entry.name
+        for entry in _list_entries(top)
+        if is_folder(entry) or lower_suffix(entry.name) in SUFFIXES
+    ]
     others = [printable_path(name) for name in names if name not in (f"{IMAGES}/", f"{LABELS}/")]
     return [f"{printable_path(top)}: beside images/ and labels/, not read: {quote_names(others)}"] if others else []
+
+
+def are_map_folders(labelled: PathLike, unlabelled: PathLike, test: PathLike | None = None) -> bool:
+    """Whether the sides are folders with label maps; refused when one is and another is not."""
+    maps, where = is_map_folder(labelled), printable_path(labelled)
+    inside = f"{printable_path(unlabelled)}: lies in {where}; give the folder of the unlabelled pictures"
+    require(not (maps and _is_below(unlabelled, labelled)), inside)
+    for path in (labelled,) if test is None else (labelled, test):
+        text = describe_mispairing(path)
+        require(not text, text)
+    if maps and test is not None:
+        kind = "has label maps in labels/, so the test side needs images/ and labels/, too"
+        lacking = f"{printable_path(test)}: no label maps of the pictures in images/; {where} {kind}"
+        require(is_map_folder(test), lacking)
+    for path in () if maps else (unlabelled,) if test is None else (unlabelled, test):
+        kind = f"{where} has none: a folder with label maps cannot be used with one of class folders; swapped?"
+        text = f"{printable_path(path)}: has pictures in images/ and label maps in labels/, but {kind}"
+        require(not is_map_folder(path), text)
+    return maps
+
+
+def _is_below(path: PathLike, folder: PathLike) -> bool:
+    one, two = os.path.realpath(path), os.path.realpath(folder)
+    return one != two and os.path.commonpath([one, two]) == two
 
 
 def is_map_folder(path: PathLike) -> bool:
@@ -251,11 +260,9 @@ def is_map_folder(path: PathLike) -> bool:
     Classes that happen to be called so are no such folder: a file that pairs up must have the form of a label map.
     """
     pairs = _iter_pairs(path)
-    return (
-        any(True for _ in pairs)
-        if os.path.isfile(os.path.join(path, CLASS_FILE))
-        else any(map(_is_pair, islice(pairs, _TRIED)))
-    )
+    if os.path.isfile(os.path.join(path, CLASS_FILE)):
+        return any(True for _ in pairs)
+    return any(_is_map(label, picture) for picture, label in islice(pairs, _TRIED))
 
 
 def describe_mispairing(path: PathLike) -> str:
@@ -340,19 +347,8 @@ def _list_entries(folder: PathLike) -> list[os.DirEntry[str]]:
         return []
 
 
-def _is_pair(pair: tuple[str, str]) -> bool:
-    """Whether the second file may be the label map of the first: a JPEG only if it has the picture's size."""
-    try:
-        read_map_header(read_part(pair[1]))
-        return _is_map(pair[1])
-    except WrongKind:
-        return _read_size(pair[0]) == _read_size(pair[1]) is not None
-    except (OSError, BadMap):
-        return False
-
-
-def _is_map(path: str) -> bool:
-    """Whether a file looks like a label map: numbers, a palette, or few colours."""
+def _is_map(path: str, picture: str | None = None) -> bool:
+    """Whether a file looks like a label map: numbers, a palette, few colours; a JPEG if it has its picture's size."""
     try:
         data = read_part(path)
         head = read_map_header(data)
@@ -363,6 +359,8 @@ def _is_map(path: str) -> bool:
             colours.update(part.reshape(-1)[-seen % step :: step].tolist())
             seen += part.size
         return len(colours) <= MOST_COLOURS
+    except WrongKind:
+        return picture is not None and _read_size(picture) == _read_size(path) is not None
     except (OSError, BadMap):
         return False
 

@@ -57,6 +57,8 @@ class MapSamples(ABC):
     ids: Tensor
     pixel_counts: Tensor
     preparation: MapPreparation | None
+    has_mixed_shapes: bool
+    """Whether pictures may differ in size, so that whole ones are read one at a time."""
 
     @abstractmethod
     def read_class_map(self, row: int) -> Tensor:
@@ -77,8 +79,12 @@ class MapSamples(ABC):
 
     @property
     def labels(self) -> Tensor:
-        """(N) int64: the commonest class of each row, −1 where there is none."""
-        return find_commonest(self.pixel_counts)
+        """(N) int64: the commonest class of each row, the first of equals, −1 where there is none."""
+        if not self.pixel_counts.numel():
+            return torch.full((len(self),), -1, dtype=torch.int64)
+        most = self.pixel_counts.amax(1, keepdim=True)
+        first = (self.pixel_counts == most).int().argmax(1)
+        return torch.where(most[:, 0] > 0, first, -1)
 
     @property
     def truth(self) -> GroundTruth:
@@ -108,15 +114,6 @@ class MapSamples(ABC):
         require(self.preparation is not None, "pictures must be prepared for a network before they are read")
         assert self.preparation is not None
         return self.preparation
-
-
-def find_commonest(pixel_counts: Tensor) -> Tensor:
-    """(N) int64: the class with most pixels in each row of (N, C), the first of equals, −1 where there is none."""
-    if not pixel_counts.numel():
-        return torch.full((len(pixel_counts),), -1, dtype=torch.int64)
-    most = pixel_counts.amax(1, keepdim=True)
-    first = (pixel_counts == most).int().argmax(1)
-    return torch.where(most[:, 0] > 0, first, -1)
 
 
 def _count_pixels(class_maps: Iterator[Tensor], classes: int) -> Tensor:
@@ -160,6 +157,7 @@ class MapArrays(MapSamples):
     maps: Tensor | None
     ids: Tensor
     preparation: MapPreparation | None = None
+    has_mixed_shapes = False
 
     def __post_init__(self) -> None:
         count, shape = len(self.pictures), tuple(self.pictures.shape)
@@ -190,11 +188,6 @@ class MapArrays(MapSamples):
     def sizes(self) -> Tensor:
         """(N, 2) int64: height and width of the pictures."""
         return torch.tensor(self.pictures.shape[2:], dtype=torch.int64).repeat(len(self), 1)
-
-    @property
-    def has_mixed_shapes(self) -> bool:
-        """All pictures have one size."""
-        return False
 
     @cached_property
     def pixel_counts(self) -> Tensor:  # type: ignore[override] # never written, as rows are frozen
@@ -229,12 +222,11 @@ class MapArrays(MapSamples):
         shape = whole_shape(size, preparation) if draw is None else crop_shape(preparation)
         for number, rows in enumerate(batches):
             tensors = [spec.empty(len(rows)) for spec in _output_specs(shape, preparation)]
-            wanted = _places_to_show(aim, number, len(rows))
-            for at, row in enumerate(rows.tolist()):
+            places = _places_to_show(aim, number, len(rows))
+            for at, (row, place) in enumerate(zip(rows.tolist(), places, strict=True)):
                 class_map = None if self.maps is None else self.maps[row]
                 seed = _derive_seed(draw, int(self.ids[row]))
-                picture, place = self.pictures[row], wanted[at]
-                view = views.make_view(picture, class_map, preparation, seed, place, _classes_to_show(aim))
+                view = views.make_view(self.pictures[row], class_map, preparation, seed, place, _classes_to_show(aim))
                 for tensor, part in zip(tensors, view, strict=True):
                     tensor[at] = part
             yield tensors
@@ -252,6 +244,7 @@ class MapFiles(MapSamples):
     reader: Reader = field(default_factory=lambda: Reader(0))
     rejected: list[RejectedFile] = field(default_factory=list)
     """Rows that could not be read when they were needed, each once."""
+    has_mixed_shapes = True
 
     @classmethod
     def of(
@@ -284,11 +277,6 @@ class MapFiles(MapSamples):
     def sizes(self) -> Tensor:
         """(N, 2) int64: height and width of the pictures."""
         return torch.tensor([file.size for file in self.files], dtype=torch.int64).reshape(-1, 2)
-
-    @property
-    def has_mixed_shapes(self) -> bool:
-        """Pictures may differ in size, so whole ones are read one at a time."""
-        return True
 
     def mark_maps(self) -> bytes:
         """Which row has which map, as the scan found them."""

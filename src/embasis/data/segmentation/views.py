@@ -25,6 +25,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor
@@ -34,7 +35,7 @@ from embasis.data.images.header import UnreadableImage
 from embasis.data.images.pixels import change_colours, decode, orient
 from embasis.data.segmentation.labels import IGNORED, BadMap, decode_classes
 from embasis.data.worker_process import Json, describe_failure, read_checked, request_for
-from embasis.types import ClassTable, MapPlan, MapPreparation
+from embasis.types import ClassTable, MapPreparation
 
 if TYPE_CHECKING:
     from embasis.data.segmentation.pairs import MapFile
@@ -178,7 +179,11 @@ def draw_view(
     view = blur(view, 1 + int(3 * u[11])) if u[10] < plan.blur else view
     shape = crop_shape(preparation)
     view = _pad_to_crop(view, shape, rows, columns)
-    places = _place_crop_sites(shape, size, preparation.stride, rows, columns)
+    v, w = (
+        _site_coordinates(side // preparation.stride, preparation.stride, whole, span)
+        for side, whole, span in zip(shape, size, (rows, columns), strict=True)
+    )
+    places = _cross_places(v, w)
     if plan.flip and u[6] < 0.5:
         view, places = view.flip(2), places.flip(1)
     return view.contiguous(), sample_classes(class_map, places), places
@@ -205,9 +210,8 @@ def draw_spans(
     size: tuple[int, int], preparation: MapPreparation, factor: float, place: Place | None, *u: float
 ) -> tuple[Span, Span]:
     """Rows and columns of a crop out of the whole view enlarged by `factor`; it contains the place, if one is given."""
-    enlarged = whole_shape(size, preparation)
+    sides = [max(1, round(side * factor)) for side in whole_shape(size, preparation)]
     shape = crop_shape(preparation)
-    sides = [max(1, round(side * factor)) for side in enlarged]
     rows, columns = (
         _draw_span(size[axis], sides[axis], shape[axis], place[axis] if place else None, u[axis]) for axis in (0, 1)
     )
@@ -235,12 +239,6 @@ def _pad_to_crop(view: Tensor, shape: tuple[int, int], rows: Span, columns: Span
     frame = torch.full((3, *shape), PADDING, dtype=torch.uint8)
     frame[:, rows.low : rows.high, columns.low : columns.high] = view
     return frame
-
-
-def _place_crop_sites(shape: tuple[int, int], size: tuple[int, int], stride: int, rows: Span, columns: Span) -> Tensor:
-    spans = enumerate((rows, columns))
-    v, u = (_site_coordinates(shape[axis] // stride, stride, size[axis], span) for axis, span in spans)
-    return _cross_places(v, u)
 
 
 def _site_coordinates(count: int, stride: int, side: int, span: Span) -> Tensor:
@@ -295,8 +293,8 @@ def label_request(file: MapFile) -> Json:
 
 def map_loader(common: Json) -> Callable[[Json], tuple[Tensor, ...]]:
     """The function that makes input, classes and places of a row's request, with what is common to all rows."""
-    preparation = MapPreparation(MapPlan(**common["plan"]), common["stride"], common["multiple"])
-    table = parse_class_table(common["table"])
+    preparation = msgspec.convert(common, MapPreparation)
+    table = msgspec.convert(common["table"], ClassTable)
     classes = None if common["classes"] is None else torch.tensor(common["classes"], dtype=torch.float64)
 
     def load(row: Json) -> tuple[Tensor, ...]:
@@ -306,15 +304,6 @@ def map_loader(common: Json) -> Callable[[Json], tuple[Tensor, ...]]:
         return make_view(picture, class_map, preparation, row["draw"], wanted, classes)
 
     return load
-
-
-def parse_class_table(content: Json) -> ClassTable:
-    """The class table of a request."""
-    ids = tuple(tuple(numbers) for numbers in content["ids"])
-    colours = tuple((r, g, b) for r, g, b in content["colours"])
-    return ClassTable(
-        tuple(content["names"]), ids, colours, tuple(content["ignore"]), content["others"], content["coded"]
-    )
 
 
 def read_picture(request: Json) -> Tensor:

@@ -18,12 +18,11 @@ from embasis.data.reader import Reader
 from embasis.data.segmentation.folders import (
     MapFolders,
     PairedSide,
-    are_map_folders,
     check_maps,
     load_maps,
     make_map_problem,
 )
-from embasis.data.segmentation.pairs import MapFile, is_map_folder
+from embasis.data.segmentation.pairs import MapFile, are_map_folders, is_map_folder
 from embasis.errors import EmbasisWarning
 from embasis.types import ClassTable, RejectedFile
 from image_trees import picture, pictures, plant, refusal

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from embasis.data.images.header import LARGEST_PIXELS
+from embasis.data.segmentation.audit import count_values
 from embasis.data.segmentation.classes import (
     choose_colours,
     find_class_file,
@@ -19,15 +20,18 @@ from embasis.data.segmentation.classes import (
     unnamed_colours_error,
 )
 from embasis.data.segmentation.labels import (
+    GREY,
+    PALETTE,
+    RGB,
+    RGBA,
     BadMap,
     WrongKind,
-    count_values,
     decode_classes,
     decode_map,
     iter_numbers,
     read_map_header,
+    read_png_numbers,
 )
-from embasis.data.segmentation.png import GREY, PALETTE, RGB, RGBA, read_png_header, read_png_numbers
 from embasis.types import ClassTable
 from image_trees import refusal
 from map_trees import chunk, filtered, ids, png_bytes, saved
@@ -94,7 +98,7 @@ def test_interlaced_files_are_read():
 def test_a_header_is_enough_for_the_size():
     head = read_map_header(saved(ids("0 1 1"))[:40])
     assert (head.height, head.width) == (1, 3)
-    assert read_png_header(saved(ids("0 1 1"))).name == "8-bit grey"
+    assert read_map_header(saved(ids("0 1 1"))).name == "8-bit grey"
 
 
 def test_other_formats_are_refused():
@@ -184,7 +188,7 @@ def test_the_first_channel_of_16_bit_colours_is_the_class():
 def test_numbers_that_are_not_allowed_are_said_with_their_pixels():
     data = saved(ids("0 7 7", "1 255 9"))
     assert reason(lambda: decode_classes(data, IDS)) == "ids {7: 2 px, 9: 1 px}; allowed 0–1, 4, ignore 255"
-    assert decode_map(data, IDS).unknown_values == {7: 2, 9: 1}
+    assert decode_map(data, IDS)[1] == {7: 2, 9: 1}
     assert decode_classes(data, ClassTable(IDS.names, IDS.ids, others=True)).tolist() == [[0, 255, 255], [1, 255, 255]]
     colours = saved(np.array([[[255, 0, 0], [1, 2, 3]]], np.uint8))
     assert reason(lambda: decode_classes(colours, COLOURS)) == (
@@ -195,7 +199,7 @@ def test_numbers_that_are_not_allowed_are_said_with_their_pixels():
 def test_254_classes_are_told_apart():
     table = table_from_numbers(range(254), "x")
     data = saved(np.arange(256, dtype=np.uint8)[None])
-    assert decode_map(data, table).unknown_values == {254: 1}
+    assert decode_map(data, table)[1] == {254: 1}
     assert decode_classes(saved(np.arange(254, dtype=np.uint8)[None]), table).tolist() == [list(range(254))]
 
 
@@ -206,11 +210,11 @@ def test_a_tally_counts_as_the_map_does():
     again = ClassTable(IDS.names, IDS.ids, others=True)
     expected = torch.bincount(decode_classes(data, again).reshape(-1).long(), minlength=256)[:2]
     assert torch.equal(seen.counts(again), expected)
-    assert seen.unknown_values(IDS) == decode_map(data, IDS).unknown_values
+    assert seen.unknown_values(IDS) == decode_map(data, IDS)[1]
     colours = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 0], [5, 5, 5]], np.uint8)[draw.integers(0, 4, (30, 20))]
     seen = count_values(saved(colours), "colours")
     assert seen.size == (30, 20)
-    assert seen.unknown_values(COLOURS) == decode_map(saved(colours), COLOURS).unknown_values
+    assert seen.unknown_values(COLOURS) == decode_map(saved(colours), COLOURS)[1]
     assert seen.counts(COLOURS)[0] == (colours == [255, 0, 0]).all(-1).sum()
 
 
@@ -249,7 +253,7 @@ def test_a_classes_file_is_a_table(tmp_path):
 def test_how_maps_are_coded_is_seen_from_the_maps_or_said(tmp_path):
     file = read_class_file(written(tmp_path / "c.toml", TWO))
     colours, grey, palette = (
-        read_png_header(data)
+        read_map_header(data)
         for data in (saved(np.zeros((1, 1, 3), np.uint8)), saved(ids("0")), saved(ids("0"), palette=[0] * 768))
     )
     assert [file.table(head).coded for head in (colours, grey, palette)] == ["colours", "ids", "ids"]
@@ -317,12 +321,12 @@ def test_a_classes_file_that_makes_no_sense_is_refused(tmp_path, text, sentence)
 
 def test_a_class_that_the_maps_need_a_colour_or_an_id_of_is_named(tmp_path):
     path = written(tmp_path / "classes.toml", TWO + entry("sky", "id = 2"))
-    head = read_png_header(saved(np.zeros((1, 1, 3), np.uint8)))
+    head = read_map_header(saved(np.zeros((1, 1, 3), np.uint8)))
     assert refusal(lambda: read_class_file(path).table(head)) == (
         f"{path}: class 'sky' has no colour, but the label maps are coded by colours; write colour = \"#rrggbb\""
     )
     written(path, entry("a", 'colour = "#000001"') + entry("b", 'colour = "#000002"'))
-    assert refusal(lambda: read_class_file(path).table(read_png_header(saved(ids("0"))))) == (
+    assert refusal(lambda: read_class_file(path).table(read_map_header(saved(ids("0"))))) == (
         f"{path}: 2 classes have no id, but the label maps are coded by numbers; write id = 0; they are 'a', 'b'"
     )
 
