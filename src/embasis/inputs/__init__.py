@@ -32,7 +32,7 @@ from embasis.data.reader import Reader
 from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.errors import ConfigError, InputDataError, require
 from embasis.storage import RunFolder
-from embasis.types import Labeller, LabelStore, Plan, Problem, RejectedFile
+from embasis.types import Labeller, LabelStore, Plan, Problem, RejectedFile, Samples
 
 if TYPE_CHECKING:
     from embasis.inputs.map_inputs import MapInputs
@@ -258,5 +258,11 @@ def refuse_settings(table: str, given: Mapping[str, Any], purpose: str) -> None:
 
 def rejected_while_training(problem: Problem) -> dict[str, list[RejectedFile]]:
     """The files of each side that could not be read when training came to them."""
+    sides = sides_of(problem).items()
+    return {name: side.rejected for name, side in sides if isinstance(side, Images | MapFiles)}
+
+
+def sides_of(problem: Problem) -> dict[str, Samples]:
+    """The sides that there are, by name."""
     sides = {"labelled": problem.labelled, "unlabelled": problem.unlabelled, "test": problem.test}
-    return {name: side.rejected for name, side in sides.items() if isinstance(side, Images | MapFiles)}
+    return {name: side for name, side in sides.items() if side is not None}

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from embasis.data.images.samples import Images
 from embasis.data.segmentation.samples import MapArrays, MapFiles, MapTruth
+from embasis.inputs import sides_of
 from embasis.inputs.image_rows import CachedFeatures
 from embasis.types import GroundTruth, Problem, Samples, fine_of
 
@@ -26,12 +26,9 @@ HASHED_ROWS = 4096
 def fingerprint(problem: Problem) -> dict[str, str]:
     """sha256 of each side of the data: a run goes on only with what it began with."""
     hashes = {name: side_hash(side) for name, side in sides_of(problem).items()}
-    names = "\x1f".join(problem.schema.names).encode()
+    names = "\x1f".join(problem.schema.names).encode() + b"\x1e"
     coded = repr(problem.labelled.table).encode() if isinstance(problem.labelled, MapFiles) else b""
-    return {
-        **hashes,
-        "labels": hashlib.sha256(names + b"\x1e" + hidden_bytes(problem.hidden_labels) + coded).hexdigest(),
-    }
+    return {**hashes, "labels": hashlib.sha256(names + hidden_bytes(problem.hidden_labels) + coded).hexdigest()}
 
 
 def hidden_bytes(truth: GroundTruth | None) -> bytes:
@@ -44,38 +41,26 @@ def hidden_bytes(truth: GroundTruth | None) -> bytes:
 def side_hash(samples: Samples) -> str:
     """sha256 over inputs, labels and ids."""
     digest = hashlib.sha256(f"{len(samples)}".encode())
-    if isinstance(samples, Images | CachedFeatures):
-        digests = samples.digests if isinstance(samples, CachedFeatures) else [file.digest for file in samples.files]
-        digest.update(b"".join(digests))
-    elif isinstance(samples, MapFiles | MapArrays):
-        for block in map_bytes(samples):
-            digest.update(block)
-    else:
-        for rows in torch.arange(len(samples)).split(HASHED_ROWS):
-            digest.update(samples.inputs(rows).contiguous().numpy().tobytes() + fine_bytes(samples, rows))
+    for block in side_bytes(samples):
+        digest.update(block)
     digest.update(samples.labels.numpy().tobytes() + samples.ids.numpy().tobytes())
     return digest.hexdigest()
 
 
-def fine_bytes(samples: Samples, rows: Tensor) -> bytes:
-    """What float32 loses of these rows; nothing for most data, so that their hashes are those of older releases."""
-    fine = fine_of(samples)
-    return b"" if fine is None else bytes(fine.values[rows].contiguous().numpy().tobytes())
+def side_bytes(samples: Samples) -> Iterator[bytes]:
+    """What a side's inputs are made of: the hashes of its files, or all bytes of pictures, maps and rows in memory.
 
-
-def map_bytes(samples: MapFiles | MapArrays) -> Iterator[bytes]:
-    """All bytes of pictures and maps in memory, or the digests of those on disk."""
-    if isinstance(samples, MapFiles):
-        yield from (part.digest for file in samples.files for part in (file.image, file.label) if part is not None)
-        return
-    yield samples.pictures.numpy().tobytes()
-    yield b"" if samples.maps is None else samples.maps.numpy().tobytes()
-
-
-def sides_of(problem: Problem) -> dict[str, Samples]:
-    """The sides that there are, by name."""
-    sides = {"labelled": problem.labelled, "unlabelled": problem.unlabelled, "test": problem.test}
-    return {name: side for name, side in sides.items() if side is not None}
+    What float32 loses of rows is nothing for most data, so that their hashes are those of older releases."""
+    if isinstance(samples, CachedFeatures | Images | MapFiles):
+        yield from row_bytes(samples)
+    elif isinstance(samples, MapArrays):
+        yield samples.pictures.numpy().tobytes()
+        yield b"" if samples.maps is None else samples.maps.numpy().tobytes()
+    else:
+        fine = fine_of(samples)
+        for rows in torch.arange(len(samples)).split(HASHED_ROWS):
+            yield samples.inputs(rows).contiguous().numpy().tobytes()
+            yield b"" if fine is None else fine.values[rows].contiguous().numpy().tobytes()
 
 
 def marks_of(problem: Problem) -> dict[str, Marks]:

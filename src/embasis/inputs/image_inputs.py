@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,14 +32,7 @@ from embasis.data.images.pixels import centre_view, convert_picture
 from embasis.data.images.samples import Images
 from embasis.data.reader import Reader
 from embasis.engine.features import CHUNK_ROWS, fill_up
-from embasis.errors import (
-    ConfigError,
-    CorruptError,
-    InputDataError,
-    NumericalError,
-    quote,
-    require,
-)
+from embasis.errors import ConfigError, CorruptError, InputDataError, NumericalError, quote, require
 from embasis.inputs import (
     FROZEN_WEIGHTS,
     IMAGE_KIND,
@@ -52,6 +46,7 @@ from embasis.inputs import (
     SourceOptions,
     Watch,
     refuse_settings,
+    sides_of,
     watch_nothing,
 )
 from embasis.inputs.image_rows import STEM_BATCH, CachedFeatures, cache_key, find_images, open_cache
@@ -143,11 +138,16 @@ class ImageInputs(Inputs):
         nn.init.zeros_(network.classifier.bias)
         return network
 
-    def iter_features(self, files: Sequence[ImageFile]) -> Iterator[tuple[Tensor, dict[int, str]]]:
-        """The network's inputs for these files, STEM_BATCH at a time, and which of them could not be read."""
+    def iter_features(
+        self, files: Sequence[ImageFile]
+    ) -> Iterator[tuple[list[ImageFile], Tensor, dict[ImageFile, str]]]:
+        """STEM_BATCH files at a time: those that can be read, the network's inputs for them, and why others cannot."""
         pieces = [range(first, min(first + STEM_BATCH, len(files))) for first in range(0, len(files), STEM_BATCH)]
-        for images, broken in self.reader.batches(files, pieces, self.backbone.preparation):
-            yield self.forward_stem(images), broken
+        read = self.reader.batches(files, pieces, self.backbone.preparation)
+        for piece, (images, broken) in zip(pieces, read, strict=True):
+            good = [at for at in range(len(piece)) if at not in broken]
+            reasons = {files[piece[at]]: reason for at, reason in broken.items()}
+            yield [files[piece[at]] for at in good], self.forward_stem(images)[good], reasons
 
     def open_rows(self, source: Any, options: SourceOptions) -> RowSource:
         """The images of a folder or list, one file, a sequence of files, or pictures in memory."""
@@ -160,13 +160,11 @@ class ImageInputs(Inputs):
     def iter_rows(self, files: Sequence[ImageFile]) -> Iterator[RowBatch]:
         """The rows of image files, about CHUNK_ROWS at a time."""
         rows, good, rejected = list[Tensor](), list[ImageFile](), dict[str, str]()
-        for number, (part, bad) in enumerate(self.iter_features(files)):
-            piece = files[number * STEM_BATCH : (number + 1) * STEM_BATCH]
-            rejected.update({piece[at].name: reason for at, reason in bad.items()})
-            kept = [at for at in range(len(piece)) if at not in bad]
-            good += [piece[at] for at in kept]
-            rows.append(part[kept])
-            if len(good) >= CHUNK_ROWS or (number + 1) * STEM_BATCH >= len(files):
+        for number, (read, part, reasons) in enumerate(self.iter_features(files), 1):
+            rejected.update({file.name: reason for file, reason in reasons.items()})
+            good += read
+            rows.append(part)
+            if len(good) >= CHUNK_ROWS or number * STEM_BATCH >= len(files):
                 ids = torch.tensor([file.id for file in good], dtype=torch.int64)
                 yield RowBatch([file.name for file in good], torch.cat(rows), ids, rejected)
                 rows, good, rejected = [], [], {}
@@ -243,26 +241,22 @@ class ImageInputs(Inputs):
         What has been computed is on disk when this is closed, so that the next call goes on from there. With full depth
         nothing is kept: each image is read once to find those that cannot be, before hours of training.
         """
-        sides = (problem.labelled, problem.unlabelled, problem.test)
-        files: dict[bytes, ImageFile] = {}
-        for side in sides:
-            files |= {file.digest: file for file in side.files} if isinstance(side, Images) else {}
+        sides = [side.files for side in sides_of(problem).values() if isinstance(side, Images)]
+        files = {file.digest: file for file in chain(*sides)}
         todo = [file for digest, file in files.items() if self.cache is None or digest not in self.cache]
         if self.cache is not None and todo:
             self.cache.require_writable()
         done, waiting = len(files) - len(todo), list[tuple[list[bytes], Tensor]]()
         yield done, len(files)
         try:
-            for number, (rows, broken) in enumerate(self.iter_features(todo)):
-                piece = todo[number * STEM_BATCH : (number + 1) * STEM_BATCH]
-                self.failed.update({piece[at].digest: reason for at, reason in broken.items()})
-                good = [at for at in range(len(piece)) if at not in broken]
+            for good, rows, reasons in self.iter_features(todo):
+                self.failed.update({file.digest: reason for file, reason in reasons.items()})
                 if self.cache is not None:
                     dtype = torch.float16 if self.trained else torch.float32
-                    waiting.append(([piece[at].digest for at in good], rows[good].to(dtype)))
+                    waiting.append(([file.digest for file in good], rows.to(dtype)))
                 if sum(len(digests) for digests, _ in waiting) >= SHARD_ROWS:
                     self._keep(waiting)
-                done += len(piece)
+                done += len(good) + len(reasons)
                 yield done, len(files)
         finally:
             self._keep(waiting)
@@ -286,15 +280,12 @@ class ImageInputs(Inputs):
         files = problem.unlabelled.files if isinstance(problem.unlabelled, Images) else ()
         self.files = tuple(files[row] for row in kept.tolist())
         test = None if problem.test is None else self._side(problem.test, "test", rejected)[0]
+        hidden = problem.hidden_labels[kept] if isinstance(problem.hidden_labels, Tensor) else None
+        row_names = None if problem.row_names is None else tuple(problem.row_names[row] for row in kept.tolist())
         return replace(
-            problem,
-            labelled=labelled,
-            unlabelled=unlabelled,
-            test=test,
-            hidden_labels=problem.hidden_labels[kept] if isinstance(problem.hidden_labels, Tensor) else None,
-            row_names=None if problem.row_names is None else tuple(problem.row_names[row] for row in kept.tolist()),
+            problem, labelled=labelled, unlabelled=unlabelled, test=test, hidden_labels=hidden, row_names=row_names,
             rejected=tuple(rejected),
-        )
+        )  # fmt: skip
 
     def _side(
         self, side: Any, name: str, rejected: list[RejectedFile]

@@ -103,7 +103,7 @@ def load_problem(config: Config, kind: str | None = None) -> tuple[Problem, Conf
         ConfigError,
     )
     paths = (*SIDE_NAMES, "classes", "corrections")
-    plain = {key: last_part(str(value)) if key in paths else value for key, value in data.items()}
+    plain = {**data, **{key: os.path.basename(os.path.realpath(str(data[key]))) or "/" for key in paths if key in data}}
     sides = {key: str(data[key]) for key in SIDE_NAMES if key in data}
     kind = kind or kind_of_sides(sides)
     problem = strip_folders(load_sides(kind, data, sides, config), *sides.values(), data.get("corrections"))
@@ -170,11 +170,6 @@ def image_options(data: Mapping[str, Any]) -> ImageOptions:
     """The image options among the settings of [data]."""
     given = {name: value for name, value in data.items() if name in IMAGE_DATA}
     return ImageOptions(**settings.bind_settings("data", ImageOptions, given, IMAGE_DATA))
-
-
-def last_part(path: str) -> str:
-    """A path as a run folder may show it: its last part."""
-    return os.path.basename(os.path.realpath(path)) or "/"
 
 
 def load_dataset(dataset: str, seed: int, root: str | None, given: Mapping[str, Any]) -> tuple[str, Problem]:

@@ -34,6 +34,7 @@ from embasis.inputs import (
     RowSource,
     SourceOptions,
     refuse_settings,
+    sides_of,
 )
 from embasis.inputs.image_inputs import backbone_settings, make_backbone
 from embasis.inputs.image_rows import find_images
@@ -102,10 +103,8 @@ class MapInputs(Inputs):
 
     def refuse_plan(self, plan: Plan, shape: tuple[int, ...]) -> None:
         """Views of pictures are drawn by settings of their own."""
-        warped = (
-            f"plan.augment = {plan.augment} is for pictures in arrays; pictures with label maps have views of their own"
-        )
-        require(not plan.augment, warped, ConfigError)
+        rule = f"plan.augment = {plan.augment} is for pictures in arrays"
+        require(not plan.augment, f"{rule}; pictures with label maps have views of their own", ConfigError)
 
     def make_network(self, config: Config, shape: tuple[int, ...], classes: int) -> Network:
         """The network by its name, with its window; its backbone's identity is noted here."""
@@ -124,22 +123,14 @@ class MapInputs(Inputs):
 
     def prepare(self, problem: Problem, network: nn.Module) -> Problem:
         """The problem with its sides at the size, and cut into the views, that the network is trained on."""
-        return replace(
-            problem,
-            labelled=self.prepare_side(problem.labelled, network),
-            unlabelled=self.prepare_side(problem.unlabelled, network),
-            test=None if problem.test is None else self.prepare_side(problem.test, network),
-        )
+        at, sides = self.preparation(network), sides_of(problem)
+        prepared: dict[str, Any] = {name: self.prepare_at(pictures_of(side), at) for name, side in sides.items()}
+        return replace(problem, **prepared)
 
     def preparation(self, network: nn.Module) -> MapPreparation:
         """How pictures are shown to this network."""
         assert isinstance(network, Network)
         return MapPreparation(self.plan, network.stride, network.multiple)
-
-    def prepare_side(self, samples: Samples, network: nn.Module) -> Samples:
-        """One side as the network sees it."""
-        assert isinstance(samples, MapFiles | MapArrays)
-        return self.prepare_at(samples, self.preparation(network))
 
     def prepare_at(self, samples: MapFiles | MapArrays, preparation: MapPreparation) -> MapFiles | MapArrays:
         """Pictures at this size."""
@@ -214,8 +205,7 @@ def plain_table(schema: LabelSchema) -> ClassTable:
 def open_map_inputs(problem: Problem, config: Config) -> MapInputs:
     """The inputs that [maps] describes. Pictures in memory are small and may be of signs, so they are not resized or
     turned over unless the config says so."""
-    labelled = problem.labelled
-    assert isinstance(labelled, MapFiles | MapArrays)
+    labelled = pictures_of(problem.labelled)
     in_memory = isinstance(labelled, MapArrays)
     shape = (3, *(int(size) for size in labelled.sizes[0]))
     usual = {"size": 0, "crop_height": shape[1], "crop_width": shape[2], "flip": False} if in_memory else {}

@@ -180,6 +180,9 @@ def pack_state(
     """Tensors and facts of a generation: everything that is needed to go on, or to label other rows.
 
     `kept` are the facts that the run itself keeps: timings, changes, refused, environment."""
+    count = len(problem.rejected)
+    files = "1 file is" if count == 1 else f"{count:,} files are"
+    refused = [f"{files} not used; quarantine.jsonl names each with its reason"] if count else []
     tensors = progress.tensors()
     if parts.standardiser is not None:
         tensors |= {"input/centre": parts.standardiser.centre, "input/scale": parts.standardiser.scale}
@@ -189,7 +192,7 @@ def pack_state(
         "columns": None if problem.columns is None else list(problem.columns),
         "config": parts.resolved,
         "data": data,
-        "notes": [*problem.notes, *refused_note(problem), *kept.get("changes", ())],
+        "notes": [*problem.notes, *refused, *kept.get("changes", ())],
         "corrected": problem.corrected,
         "backbone": parts.inputs.identity,
         "maps": parts.inputs.metadata(problem),
@@ -216,13 +219,6 @@ def rows_name(data: Mapping[str, str]) -> str:
     """The table of the rows that have these hashes."""
     known = "".join(f"{name} {data[name]}\n" for name in sorted(data))
     return f"rows/{hashlib.sha256(known.encode()).hexdigest()[:16]}.parquet"
-
-
-def refused_note(problem: Problem) -> list[str]:
-    """One sentence about files that are not used."""
-    count = len(problem.rejected)
-    what = "1 file is" if count == 1 else f"{count:,} files are"
-    return [f"{what} not used; quarantine.jsonl names each with its reason"] if count else []
 
 
 def begin_folder(

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -32,7 +32,7 @@ from embasis.inputs.map_inputs import MapInputs
 from embasis.runs.model import TrainedModel
 from embasis.storage.label_map_folder import LabelMapFolder, make_map_names
 from embasis.storage.picture_formats import quantise_confidence, quantise_variance
-from embasis.types import AugmentKey, GroundTruth, LabelDistribution, LabelSchema, MapPreparation, Samples, View
+from embasis.types import AugmentKey, LabelDistribution, LabelSchema, MapPreparation, Samples, View
 
 T = TypeVar("T")
 THREADS = 2
@@ -41,33 +41,12 @@ THREADS = 2
 
 @dataclass(frozen=True, eq=False)
 class FlippedSamples:
-    """Samples whose whole views are turned over, left for right."""
+    """Samples whose whole views are turned over, left for right; all else is as theirs."""
 
     samples: Samples
 
-    @property
-    def ids(self) -> Tensor:
-        """Those of the samples."""
-        return self.samples.ids
-
-    @property
-    def labels(self) -> Tensor:
-        """Those of the samples."""
-        return self.samples.labels
-
-    @property
-    def truth(self) -> GroundTruth:
-        """As it was given, not turned."""
-        return self.samples.truth
-
-    @property
-    def has_mixed_shapes(self) -> bool:
-        """As the samples."""
-        return self.samples.has_mixed_shapes
-
-    def counts(self, classes: int, rows: Tensor | None = None) -> Tensor:
-        """Those of the samples."""
-        return self.samples.counts(classes, rows)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.samples, name)
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -92,7 +71,7 @@ def label_at_scales(
     views: list[tuple[Samples, bool]] = []
     for scale in scales:
         prepared = inputs.prepare_at(samples, scaled(inputs.preparation(network), samples, scale))
-        views += [(prepared, False), *([(FlippedSamples(prepared), True)] if flip else [])]
+        views += [(prepared, False), *([(cast("Samples", FlippedSamples(prepared)), True)] if flip else [])]
     streams = [labelled_parts(side, model.method, model.plan, progress, progress.model_round) for side, _ in views]
     for parts in zip(*streams, strict=True):
         yield parts[0] if len(parts) == 1 else mix_views(parts, [is_flipped for _, is_flipped in views])

@@ -131,11 +131,14 @@ def make_method_and_plan(
     """The method and the plan, and the settings that they were made from."""
     name = str(config.method.get("name", "em_basis"))
     method_settings = settings.bind_entry("method", name, config.method)
-    plan_keys = [key for key in Plan.__dataclass_fields__ if key != "seed"]
-    plan_settings = settings.bind_settings("plan", Plan, {**PLANS[plan_name], **config.plan}, plan_keys)
+    plan_settings = settings.bind_settings(
+        "plan", Plan, {**PLANS[plan_name], **config.plan}, settings.PLAN_KEYS["plan"]
+    )
     plan = Plan(**plan_settings, seed=config.seed)
     recipe = settings.find_entry("method", name)(classes, **method_settings)
-    parts = parts_for(recipe, config.parts, same_domain)
+    parts = dict(config.parts)
+    if same_domain and CENTRING_PART not in parts and part_of(recipe, CENTRING_PART) == "domain":
+        parts[CENTRING_PART] = "joint"  # two sides of one domain are centred together
     method = replace_parts(recipe, parts)
     refuse_unheld(method, plan)
     return method, plan, {
@@ -148,12 +151,6 @@ def make_method_and_plan(
         "plan": plan_settings,
         **({"parts": parts} if parts else {}),
     }  # fmt: skip
-
-
-def parts_for(method: Method, given: Mapping[str, Any], same_domain: bool) -> dict[str, Any]:
-    """The parts of the recipe that are changed: those that are given; two sides of one domain are centred together."""
-    together = same_domain and CENTRING_PART not in given and part_of(method, CENTRING_PART) == "domain"
-    return {**given, **({CENTRING_PART: "joint"} if together else {})}
 
 
 def device_for(plan: Plan, deep: bool) -> torch.device:

@@ -33,45 +33,12 @@ from embasis.inputs import Inputs, rejected_while_training
 from embasis.inputs.fingerprint import Marks, fingerprint, marks_of, rows_of
 from embasis.inputs.image_rows import pixel_reader
 from embasis.inputs.map_inputs import pictures_of, table_of_maps, unread_pictures
-from embasis.report.collect import (
-    basis_name,
-    kept_round,
-    labels_name,
-    make_row_gallery,
-    map_gallery_files,
-    name_rows,
-    pack_basis,
-    read_components,
-    read_label_columns,
-    row_gallery_name,
-    shown_round,
-)
+from embasis.report import collect
 from embasis.report.page import run_page
-from embasis.runs.checkpoint import (
-    begin_folder,
-    check_facts,
-    describe_environment,
-    pack_state,
-    read_environment,
-    read_run,
-    read_run_view,
-    rows_name,
-    unpack_state,
-)
+from embasis.runs import checkpoint, resume
 from embasis.runs.label_maps import write_maps
 from embasis.runs.model import TrainedModel, label_columns, model_of_run
 from embasis.runs.parts import RunParts, build
-from embasis.runs.resume import (
-    adopt_rows,
-    diff_rows,
-    extend_rounds,
-    known_rows,
-    name_damage,
-    refuse_changed_config,
-    refuse_changed_data,
-    refuse_other_kind,
-    restore_files,
-)
 from embasis.storage import Generation, RunFolder, SealedFiles
 from embasis.types import Problem, RejectedFile, record_to_json
 
@@ -135,7 +102,8 @@ class TrainingRun:
     def events(self) -> Iterator[TrainingEvent]:
         """The whole run, saved after every round and every `save_seconds`; ends at once if it had ended before."""
         parts, progress = self.prepare(), self.open()
-        self.repaired = name_damage(self) if progress.status == "running" else restore_files(self, progress)
+        goes_on = progress.status == "running"
+        self.repaired = resume.name_damage(self) if goes_on else resume.restore_files(self, progress)
         last_save = last_event = time.monotonic()
         store = parts.inputs.label_store(self.folder)
         for event in train_rounds(parts.problem, parts.network, parts.method, parts.plan, progress, store):
@@ -157,11 +125,11 @@ class TrainingRun:
     def save(self, progress: TrainState) -> None:
         """Publish everything that is needed to go on; callers may do so at any moment."""
         parts = self._parts
-        require(parts is not None, "nothing has been built yet: iterate over events() first", EmbasisError)
-        assert parts is not None
+        if parts is None:
+            raise EmbasisError("nothing has been built yet: iterate over events() first")
         kept = {"timings": self.timings, "changes": self.changes, "environment": self.environment}
         kept["refused"] = [asdict(item) for item in self.rejected()]
-        tensors, facts = pack_state(parts, self.problem, self._data, progress, kept)
+        tensors, facts = checkpoint.pack_state(parts, self.problem, self._data, progress, kept)
         self.saved = self.folder.publish(tensors, facts)
 
     def _open(self, parts: RunParts, data: dict[str, str]) -> TrainState:
@@ -169,25 +137,25 @@ class TrainingRun:
         progress = begin(parts.network, parts.method, parts.plan)
         self.resumed = self.folder.newest()
         if self.resumed is None:
-            self.environment = describe_environment(parts.plan.seed, device_of(parts.network).type)
-            begin_folder(self.folder, parts.resolved, self.environment, parts.inputs)
-            self.folder.write_table(rows_name(data), rows_of(self.problem, self._marks))
+            self.environment = checkpoint.describe_environment(parts.plan.seed, device_of(parts.network).type)
+            checkpoint.begin_folder(self.folder, parts.resolved, self.environment, parts.inputs)
+            self.folder.write_table(checkpoint.rows_name(data), rows_of(self.problem, self._marks))
             return progress
         facts = self.resumed.facts
-        check_facts(facts, self.folder.path)
-        self.environment = read_environment(self.folder.path, facts)
-        settings = refuse_changed_config(upgrade_config(facts["config"]), parts.resolved, self.allow_change)
+        checkpoint.check_facts(facts, self.folder.path)
+        self.environment = checkpoint.read_environment(self.folder.path, facts)
+        settings = resume.refuse_changed_config(upgrade_config(facts["config"]), parts.resolved, self.allow_change)
         same = parts.inputs.identity == facts["backbone"]
         rule = "the run folder was begun with other weights of the backbone; use another folder, or the old weights"
         require(same, rule, ConfigError)
         rows = self._accepted_changes(parts, facts, data) if data != facts["data"] else RowChanges({}, {}, ())
         self.timings, self.changes = list(facts["timings"]), list(facts.get("changes", ()))
         self.saved = self.resumed.number
-        progress = unpack_state(progress, self.resumed, settings)
-        extend_rounds(progress, parts.plan, settings)
+        progress = checkpoint.unpack_state(progress, self.resumed, settings)
+        resume.extend_rounds(progress, parts.plan, settings)
         if rows.sentences:
-            adopt_rows(progress, rows.before, rows.now)
-            self.folder.write_table(rows_name(data), rows.now)
+            resume.adopt_rows(progress, rows.before, rows.now)
+            self.folder.write_table(checkpoint.rows_name(data), rows.now)
         if settings or rows.sentences:
             self._note_changes(parts, [*settings, *rows.sentences], progress)
         return progress
@@ -198,12 +166,12 @@ class TrainingRun:
         with suppress(CheckpointError):  # a folder of an older release has no such table
             assert self.resumed is not None
             files = SealedFiles(self.folder.path, self.resumed.sealed)
-            before = known_rows(files.table(rows_name(facts["data"])))
+            before = resume.known_rows(files.table(checkpoint.rows_name(facts["data"])))
         now = rows_of(self.problem, self._marks)
-        changed = refuse_changed_data(diff_rows(facts["data"], data, before, now), self.accept_data)
+        changed = resume.refuse_changed_data(resume.diff_rows(facts["data"], data, before, now), self.accept_data)
         columns = None if self.problem.columns is None else list(self.problem.columns)
         names, shape = list(self.problem.schema.names), list(parts.shape)
-        refuse_other_kind(facts, {"classes": names, "columns": columns, "shape": shape})
+        resume.refuse_other_kind(facts, {"classes": names, "columns": columns, "shape": shape})
         return RowChanges(before, now, changed)
 
     def _note_changes(self, parts: RunParts, changes: list[str], progress: TrainState) -> None:
@@ -232,7 +200,7 @@ class TrainingRun:
         else:
             self.write_labels(record.round, labels)
         if event.basis is not None:
-            self.folder.write_json(basis_name(record.round), pack_basis(event.basis, self.problem))
+            self.folder.write_json(collect.basis_name(record.round), collect.pack_basis(event.basis, self.problem))
         self.folder.write_jsonl("rounds.jsonl", [record_to_json(row) for row in event.state.records])
         self.folder.write_jsonl("timings.jsonl", self.timings)
         self._write_ledger(record.trusted)
@@ -244,22 +212,19 @@ class TrainingRun:
     def write_labels(self, number: int, labels: RowLabels) -> None:
         """The labels of a round, one for each row."""
         ids = self.problem.row_names or self.problem.unlabelled.ids.tolist()
-        self.folder.write_table(labels_name(number), label_columns(labels, ids, self.problem.schema))
+        self.folder.write_table(collect.labels_name(number), label_columns(labels, ids, self.problem.schema))
 
     def write_maps(self, number: int, labels: MapLabels, is_kept: bool) -> None:
         """The label maps of a round; small copies of a few with their pictures, if the report is to show this one."""
-        samples, table, names = (
-            pictures_of(self.problem.unlabelled),
-            table_of_maps(self.problem),
-            name_rows(self.problem, digits=6),
-        )
+        samples, table = pictures_of(self.problem.unlabelled), table_of_maps(self.problem)
+        names = collect.name_rows(self.problem, digits=6)
         folder, unread = self.folder.maps(number, table), unread_pictures(samples)
         parts = (part for part in labels.parts() if names[int(part.rows[0])] not in unread)  # a row each
         written = list(write_maps(folder, parts, samples.sizes, self.problem.schema, names, ".parquet"))
         if not is_kept:
             return
         variance = {str(line["id"]): float(line["mean_variance"]) for line in written}
-        for name, data in map_gallery_files(self.problem, samples, labels, table, variance, number).items():
+        for name, data in collect.map_gallery_files(self.problem, samples, labels, table, variance, number).items():
             self.folder.write_bytes(name, data)
 
     def _write_report(self, progress: TrainState) -> None:
@@ -267,14 +232,15 @@ class TrainingRun:
         path = self.folder.path
         try:
             self._write_ledger(progress.records[min(progress.model_round, len(progress.records) - 1)].trusted)
-            newest = read_run(path)
-            facts, files, number = newest.facts, SealedFiles(path, newest.sealed), shown_round(newest.facts)
-            labels, basis = read_label_columns(files, number), read_components(files, kept_round(facts), {})
+            newest = checkpoint.read_run(path)
+            facts, files, number = newest.facts, SealedFiles(path, newest.sealed), collect.shown_round(newest.facts)
+            labels = collect.read_label_columns(files, number)
+            basis = collect.read_components(files, collect.kept_round(facts), {})
             reader = pixel_reader(self.problem, self.prepare().inputs.files)
-            if (pictures := make_row_gallery(self.problem, reader, labels, basis)) is not None:
-                origin = {"labels": files.seal(labels_name(number))}
-                self.folder.write_sealed_json(row_gallery_name(number), {**pictures, **origin})
-            self.folder.write_text("report.html", run_page(read_run_view(path)))
+            if (pictures := collect.make_row_gallery(self.problem, reader, labels, basis)) is not None:
+                origin = {"labels": files.seal(collect.labels_name(number))}
+                self.folder.write_sealed_json(collect.row_gallery_name(number), {**pictures, **origin})
+            self.folder.write_text("report.html", run_page(checkpoint.read_run_view(path)))
         except ResourceError as error:
             rest = "model and labels are kept; the same command, or embasis report, writes the report again"
             raise ReportError(f"{str(error).partition('; ')[0]}; {rest}") from error
