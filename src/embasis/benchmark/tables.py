@@ -10,7 +10,7 @@ import csv
 import io
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from embasis.benchmark.scores import (
     IOU_COLUMNS,
@@ -29,7 +29,7 @@ from embasis.errors import reveal
 from embasis.report.charts import progress_panel
 from embasis.report.page import Page, render_page
 from embasis.report.run_view import RunView
-from embasis.report.summary import DASH, PageTable, Panel, format_decimals, format_share, numbers_table, run_title
+from embasis.report.summary import DASH, PageTable, Panel, format_decimals, format_share, make_panel, run_title
 from embasis.report.svg import (
     LARGE_CHART,
     Axes,
@@ -59,6 +59,22 @@ def format_stat(metric: str, stat: Stat) -> str:
     return text if stat.std is None else f"{text} {PLUS_MINUS} {format_metric(metric, stat.std)}"
 
 
+def column_widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    """The width of each column."""
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+
+def align_row(row: Sequence[str], widths: Sequence[int]) -> str:
+    """A line for the terminal: a name, then numbers to the right of their columns."""
+    numbers = (text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))
+    return " ".join([row[0].ljust(widths[0]), *numbers])
+
+
+def markdown_lines(rows: Iterable[Sequence[str]]) -> str:
+    """The lines of a Markdown table, all of whose cells are Markdown."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
 def text_table(summaries: Sequence[Summary]) -> str:
     """A table for the terminal: ± stands below its mean, so that eight columns fit; * marks the best of the first."""
     best, lines = best_methods(summaries), list[str]()
@@ -71,19 +87,13 @@ def text_table(summaries: Sequence[Summary]) -> str:
             means = [format_metric(m, summary.stats[m].mean) for m in metrics]
             means[0] = ("*" if (dataset, summary.method) in best else "") + means[0]
             cells.append([reveal(summary.method), *means])
-            stds = [summary.stats[m].std for m in metrics]
-            if any(std is not None for std in stds):
-                shown = [
-                    "" if s is None else PLUS_MINUS + format_metric(m, s) for m, s in zip(metrics, stds, strict=True)
-                ]
-                cells.append(["", *shown])
-        widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+            stds = {m: std for m in metrics if (std := summary.stats[m].std) is not None}
+            if stds:
+                cells.append(["", *(PLUS_MINUS + format_metric(m, stds[m]) if m in stds else "" for m in metrics)])
+        widths = column_widths(cells)
         _shorten_names(cells, widths)
-        title = reveal(dataset)
-        lines += ["", title, "-" * min(TABLE_WIDTH, sum(widths) + len(widths) - 1)]
-        for row in cells:
-            numbers = (text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))
-            lines.append(" ".join([row[0].ljust(widths[0]), *numbers]).rstrip())
+        lines += ["", reveal(dataset), "-" * min(TABLE_WIDTH, sum(widths) + len(widths) - 1)]
+        lines += [align_row(row, widths).rstrip() for row in cells]
     return "\n".join([*lines[1:], "", *textwrap.wrap(averaging_note(summaries), TABLE_WIDTH), ""])
 
 
@@ -103,11 +113,9 @@ def _shorten_names(cells: list[list[str]], widths: list[int]) -> None:
 def _table_rows(
     summaries: Sequence[Summary], name: Callable[[str], str], bold: Callable[[str], str]
 ) -> list[list[str]]:
-    best, ranked = (
-        best_methods(summaries),
-        {name: headline(group) for name, group in group_by_dataset(summaries).items()},
-    )
-    rows = []
+    """Names and means of all columns, the best of each data set in bold."""
+    best, rows = best_methods(summaries), list[list[str]]()
+    ranked = {name: headline(group) for name, group in group_by_dataset(summaries).items()}
     for s in summaries:
         values = {metric: format_stat(metric, s.stats[metric]) for metric in table_columns(summaries)}
         if (s.dataset, s.method) in best:
@@ -126,8 +134,7 @@ def markdown_table(summaries: Sequence[Summary]) -> str:
     heads = [text.replace("*", "\\*") for text in table_columns(summaries).values()]
     rule = ["---", "---", *["---:"] * len(heads)]
     rows = [["data set", "method", *heads], rule, *_table_rows(summaries, escape_markdown, lambda text: f"**{text}**")]
-    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    return f"{table}\n\n{escape_markdown(averaging_note(summaries))}\n"
+    return f"{markdown_lines(rows)}\n\n{escape_markdown(averaging_note(summaries))}\n"
 
 
 def csv_table(summaries: Sequence[Summary]) -> str:
@@ -142,9 +149,8 @@ def csv_table(summaries: Sequence[Summary]) -> str:
         for metric in file_columns(summaries):
             stat = s.stats[metric]
             value = ["" if number is None else repr(float(number)) for number in (stat.mean, stat.std)]
-            writer.writerow(
-                [_escape_formula(s.dataset), _escape_formula(s.method), metric, *value, stat.n, s.seeds, *s.pairs]
-            )
+            names = (_escape_formula(s.dataset), _escape_formula(s.method))
+            writer.writerow([*names, metric, *value, stat.n, s.seeds, *s.pairs])
     return out.getvalue()
 
 
@@ -155,14 +161,11 @@ def _escape_formula(text: str) -> str:
 
 def latex_table(summaries: Sequence[Summary]) -> str:
     """A tabular for the booktabs package, the best accuracy (of label maps, mIoU) of each data set in bold."""
-    special = {c: f"\\{c}" for c in "&%$#_{}"} | {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-    }
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    escapes = str.maketrans(special | {character: f"\\{character}" for character in "&%$#_{}"})
 
     def name(text: str) -> str:
-        return "".join(special.get(character, character) for character in reveal(text))
+        return reveal(text).translate(escapes)
 
     def maths(text: str) -> str:
         return text.replace(PLUS_MINUS, r"$\pm$").replace(DASH, "--")
@@ -180,12 +183,6 @@ MOST_DRAWN_RUNS = 12
 """A comparison draws at most so many runs."""
 
 
-def comparison_lead(summaries: Sequence[Summary]) -> str:
-    """One sentence below the title."""
-    methods, sets = len({s.method for s in summaries}), len(group_by_dataset(summaries))
-    return f"{methods} methods on {sets} data set{'s' if sets != 1 else ''}; {averaging_note(summaries)}"
-
-
 def comparison_tables(summaries: Sequence[Summary]) -> list[PageTable]:
     """One table per data set, the best accuracy (of label maps, mIoU) in bold."""
     best, tables = best_methods(summaries), list[PageTable]()
@@ -193,9 +190,8 @@ def comparison_tables(summaries: Sequence[Summary]) -> list[PageTable]:
         heads = table_columns(group)
         rows = [[s.method, *(format_stat(metric, s.stats[metric]) for metric in heads)] for s in group]
         bold = frozenset(i for i, s in enumerate(group) if (dataset, s.method) in best)
-        note = f"{averaging_note(group)} Bold: highest {_headline_name(group)}." + (
-            "" if tables else f" {column_legend(summaries)}"
-        )
+        note = f"{averaging_note(group)} Bold: highest {_headline_name(group)}."
+        note += "" if tables else f" {column_legend(summaries)}"
         tables.append(PageTable(dataset, ("method", *heads.values()), rows, note, bold))
     return tables
 
@@ -229,8 +225,8 @@ def comparison_panels(summaries: Sequence[Summary], runs: Sequence[RunView]) -> 
     for dataset, group in group_by_dataset(summaries).items():
         means = "; ".join(f"{s.method} {format_stat('', s.stats[ranked[dataset]])}" for s in group)
         pictures.append(draw_comparison(group, f"{_headline_name(group)} on {dataset}: {means}."))
-    table = numbers_table(["method", "data set", measure, "seeds"], rows, title)
-    panels = [Panel(title, pictures, averaging_note(summaries), table, wide=True)] if rows else []
+    header = ["method", "data set", measure, "seeds"]
+    panels = [make_panel(title, pictures, averaging_note(summaries), header, rows, wide=True)] if rows else []
     for i, view in enumerate(runs[:MOST_DRAWN_RUNS], 1):
         if view.rounds:
             panels.append(progress_panel(view, f"Run {i}: {run_title(view)}"))
@@ -246,7 +242,7 @@ def draw_comparison(group: Sequence[Summary], label: str) -> str:
     axes = Axes((low, high), (0, 1), 8, 26, width - 8, 26 + 36.0 * len(group))
     body = [
         draw_text(2, 14, shorten_name(group[0].dataset, 44), "title"),
-        axes.grid(choose_ticks(low, high, 5), [], (False, False), "mean IoU" if measure in IOU_COLUMNS else "accuracy"),
+        axes.grid(choose_ticks(low, high, 5), [], (False, False), _headline_name(group)),
     ]
     for row, (summary, stat) in enumerate(zip(group, stats, strict=True)):
         y, first = 38 + 36.0 * row, (summary.dataset, summary.method) in best
@@ -254,16 +250,12 @@ def draw_comparison(group: Sequence[Summary], label: str) -> str:
         body.append(draw_line(8, y + 10, width - 8, y + 10, "grid"))
         if stat.mean is None:
             continue
-        spread = "" if stat.std is None else f" {PLUS_MINUS} {format_metric('accuracy', stat.std)}"
-        value = format_metric("accuracy", stat.mean) + spread
+        value = format_stat(measure, stat)
         body.append(draw_text(width - 2, y, value, "end strong" if first else "end quiet"))
         series, reach = (1, stat.std or 0.0) if first else (0, stat.std or 0.0)
-        body.append(
-            draw_line(axes.across(stat.mean - reach), y + 10, axes.across(stat.mean + reach), y + 10, f"l s{series}")
-        )
-        body.append(
-            make_element("g", {}, draw_point(series, axes.across(stat.mean), y + 10, 5, f"{summary.method}: {value}"))
-        )
+        left, place, right = (axes.across(stat.mean + side * reach) for side in (-1, 0, 1))
+        body.append(draw_line(left, y + 10, right, y + 10, f"l s{series}"))
+        body.append(make_element("g", {}, draw_point(series, place, y + 10, 5, f"{summary.method}: {value}")))
     return draw_chart(width, axes.bottom + 42, label, body, "dots")
 
 
@@ -275,12 +267,13 @@ def comparison_page(
     first: Sequence[PageTable] = (),
 ) -> str:
     """The report of several methods; `runs` adds what each run did round by round, `first` tables before the others."""
-    return render_page(
-        Page(
-            title=title,
-            lead=lead or comparison_lead(summaries),
-            tables=[*first, *comparison_tables(summaries)],
-            panels=comparison_panels(summaries, runs),
-            more=[runs_table(runs)] if runs else [],
-        )
+    methods, sets = len({s.method for s in summaries}), len(group_by_dataset(summaries))
+    usual = f"{methods} methods on {sets} data set{'s' if sets != 1 else ''}; {averaging_note(summaries)}"
+    page = Page(
+        title=title,
+        lead=lead or usual,
+        tables=[*first, *comparison_tables(summaries)],
+        panels=comparison_panels(summaries, runs),
+        more=[runs_table(runs)] if runs else [],
     )
+    return render_page(page)

@@ -9,7 +9,7 @@ from typing import Any
 
 from embasis import config as settings
 from embasis.benchmark.compare import Outcome, count_pairs, iter_problems, run_comparison
-from embasis.benchmark.paper_tables import paper_markdown, paper_table
+from embasis.benchmark.published import paper_markdown, paper_table
 from embasis.benchmark.scores import RunScore, summarise_runs
 from embasis.benchmark.tables import comparison_page, csv_table, markdown_table, text_table
 from embasis.cli.console import OTHER_FOLDER, echo, progress_bar

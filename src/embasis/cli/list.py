@@ -91,12 +91,13 @@ def parse_module(name: str) -> ast.Module:
 
 
 def find_function(tree: ast.Module, name: str) -> ast.FunctionDef:
-    """The function's definition, here or in the module it is imported from."""
+    """The function's definition, here or in the module it is imported from; `name` may be `module.function`."""
+    module, _, function = name.rpartition(".")
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
             return node
-        if isinstance(node, ast.ImportFrom) and node.module and any(item.name == name for item in node.names):
-            return find_function(parse_module(node.module), name)
+        if isinstance(node, ast.ImportFrom) and node.module and (module or name) in {item.name for item in node.names}:
+            return find_function(parse_module(f"{node.module}.{module}" if module else node.module), function)
     raise LookupError(name)
 
 

@@ -10,10 +10,9 @@ import pytest
 
 from cli_tables import embasis
 from embasis import config
-from embasis.benchmark import paper_tables, published
+from embasis.benchmark import published
 from embasis.benchmark.compare import RunKey, class_accuracy, score_run
-from embasis.benchmark.paper_tables import paper_markdown, paper_table
-from embasis.benchmark.published import PublishedRow, PublishedTable
+from embasis.benchmark.published import PublishedRow, PublishedTable, paper_markdown, paper_table
 from embasis.benchmark.scores import RunScore
 from embasis.config import load
 from embasis.data.datasets.street_sets import CITYSCAPES, SYNTHIA_13, SYNTHIA_16
@@ -62,7 +61,7 @@ def tiny(**changes: object) -> PublishedTable:
 
 @pytest.fixture
 def tiny_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paper_tables, "find_published", lambda dataset: tiny() if dataset == "set" else None)
+    monkeypatch.setattr(published, "find_published", lambda dataset: tiny() if dataset == "set" else None)
 
 
 # --- the file
@@ -188,7 +187,7 @@ def test_the_same_as_markdown() -> None:
 
 def test_columns_of_classes_show_the_deviation_below_and_abbreviate(monkeypatch: pytest.MonkeyPatch) -> None:
     table = tiny(kind="classes", columns=("Horse", "Bus"), short=("Hors", "Bus"), keys=("horse", "bus"), elsewhere=())
-    monkeypatch.setattr(paper_tables, "find_published", lambda dataset: table)
+    monkeypatch.setattr(published, "find_published", lambda dataset: table)
     names = ("bus", "cat", "horse")
     rows = [
         dataclasses.replace(run("set", "", "em_basis", 0, 0.9), class_names=names, class_accuracy=(0.5, None, 0.75)),
@@ -307,7 +306,7 @@ def test_the_accuracy_of_a_class_is_the_share_of_its_rows_on_the_diagonal() -> N
 def test_compare_prints_the_layout_after_its_own_table_and_writes_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paper_tables, "find_published", lambda name: tiny(dataset="blobs") if name == "blobs" else None)
+    monkeypatch.setattr(published, "find_published", lambda name: tiny(dataset="blobs") if name == "blobs" else None)
     words = ("compare", "blobs", "--methods", "source_only", "--seeds", 1, "count=30", "rounds=1", "-o", tmp_path / "o")
     result = embasis(*words)
     assert result.exit_code == 0, result.output
