@@ -43,6 +43,7 @@ OTHER_TWINS = {
 """Functions whose slow twin has another name."""
 NO_TWIN = {
     "class_means": "k-means from farthest points: tested by what it must find, not by a second k-means",
+    "solve_falling": "bisection: tested by the functions that it solves",
     "times": "a matrix product, only written the other way round: its twin is @",
 }
 """Functions without a slow twin, and why."""

@@ -45,8 +45,7 @@ def class_means(
     """`per_class` centres of each labelled class by k-means from farthest points, and the class of each centre.
 
     No draw: the first centre is the row nearest to the class mean, each next one the row farthest from those before.
-    A class with fewer distinct rows than centres repeats rows; a class without rows gets the mean of all rows.
-    """
+    A class with fewer distinct rows than centres repeats rows; a class without rows gets the mean of all rows."""
     x = x.float()
     centres = [
         _spread_centres(x[y == c] if bool((y == c).any()) else x.mean(0, keepdim=True), per_class, iterations)

@@ -22,6 +22,7 @@ is the same, and so is the objective that rises.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -41,10 +42,6 @@ class ClassPrior:
 
     log_prior: Float[Tensor, "n c"]
     component_class: Int64[Tensor, " k"]
-
-    def of_components(self, rows: slice) -> Float[Tensor, "n k"]:
-        """log of how likely the class of each component is at some sites."""
-        return self.log_prior[rows].float()[:, self.component_class]
 
 
 def kernel_scores(
@@ -86,7 +83,7 @@ def em_statistics(
         rows = x[chunk].float()
         score = torch.addmm(offset, rows, directions, out=scores[: len(rows)])
         if prior is not None:
-            score += prior.of_components(chunk)
+            score += prior.log_prior[chunk].float()[:, prior.component_class]
         z = torch.softmax(score, 1, out=shares[: len(rows)])
         # log Σ_k exp(score_k) = score_k − log z_k for every k; at the largest z nothing is lost to rounding.
         logs = score.amax(1) - z.amax(1).log_()
@@ -142,13 +139,17 @@ def sharpness_for_perplexity(
 ) -> float:
     """The sharpness at which sites spread over `perplexity` components on average; perplexity falls with sharpness.
 
-    Bisection of log sharpness. Beyond the bounds the bound is returned: identical components never separate.
-    """
-    low, high = lowest, highest
+    Beyond the bounds the bound is returned: identical components never separate."""
+
+    def is_above(sharpness: float) -> bool:
+        return float(mean_perplexity((sharpness * cosines.float()).softmax(1))) > perplexity
+
+    return solve_falling(is_above, lowest, highest)
+
+
+def solve_falling(is_above: Callable[[float], bool], low: float, high: float) -> float:
+    """The positive number at which a falling function is no more above its value: bisection of the logarithm."""
     for _ in range(40):
         middle = math.sqrt(low * high)
-        if float(mean_perplexity((middle * cosines.float()).softmax(1))) > perplexity:
-            low = middle
-        else:
-            high = middle
+        low, high = (middle, high) if is_above(middle) else (low, middle)
     return math.sqrt(low * high)

@@ -149,11 +149,7 @@ def coverage_at(counts: Int64[Tensor, "m 2"], precision: float) -> float | None:
     return int(enough[-1]) / int(kept[-1]) if len(enough) else None
 
 
-LABEL_METRICS = {
-    "accuracy": accuracy,
-    "mean_class_accuracy": mean_class_accuracy,
-    "mean_dataset_iou": mean_dataset_iou,
-}
+LABEL_METRICS = {"accuracy": accuracy, "mean_class_accuracy": mean_class_accuracy, "mean_dataset_iou": mean_dataset_iou}
 """Of a confusion matrix; 1 is best."""
 CALIBRATION = {
     "ece": calibration.expected_calibration_error,

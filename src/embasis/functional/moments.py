@@ -29,9 +29,12 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from embasis.functional.em import solve_falling
 from embasis.functional.losses import average
 from embasis.functional.sites import times
 
+Moments = tuple[Float[Tensor, "n c"], Float[Tensor, "n c"], Float[Tensor, "n c"]]
+"""mean, between and within."""
 LEAST_PROBABILITY = 1e-12
 PRIOR_STEPS = 30
 """Steps of EM."""
@@ -48,8 +51,7 @@ def component_probabilities(
 
     The closed form divides each centred class score by sqrt(1 + π/8 · sigma² ‖w_c − mean of the other w‖²): the probit
     approximation of class c against the mean of the others, which for two classes is MacKay's.
-    Good to a few hundredths for up to five classes; for many classes take draws, or sigma = 0.
-    """
+    Good to a few hundredths for up to five classes; for many classes take draws, or sigma = 0."""
     scores = mu.float() @ weight.float().T + bias.float()
     if sigma == 0.0:
         return scores.softmax(1)
@@ -61,17 +63,14 @@ def component_probabilities(
     return ((scores - scores.mean(1, keepdim=True)) / spread).softmax(1)
 
 
-def label_moments(
-    z: Float[Tensor, "n k"], p: Float[Tensor, "k c"], q: Float[Tensor, "n c"] | None = None
-) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"], Float[Tensor, "n c"]]:
+def label_moments(z: Float[Tensor, "n k"], p: Float[Tensor, "k c"], q: Float[Tensor, "n c"] | None = None) -> Moments:
     """mean, between and within of each site: the first two moments of eq. 8, and so the pseudo-label of eq. 15.
 
     Without q:  mean = Σ_k z p,  between = Σ_k z p² − mean²,  within = Σ_k z p (1 − p).
     With q each component's class probabilities are multiplied by the site's own evidence, p'_nk ∝ p_k q_n, and the
     component by how well it agrees with it, z'_nk ∝ z_nk (p_k·q_n): the posterior of component and class. The same
     three sums over z', p' follow, and so does the identity. No n × k × c tensor is made. Where p and q are sure of
-    different classes (0 · 1 and 1 · 0 in float32), both are floored: the mean is then undecided, not zero.
-    """
+    different classes (0 · 1 and 1 · 0 in float32), both are floored: the mean is then undecided, not zero."""
     p, z = p.float(), z.float()
     if q is None:
         mean = times(z, p)
@@ -111,8 +110,7 @@ def literal_moments(
 ) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
     """Eq. 9 read literally: x̂ = Σ_k z mu_k + ε, y = f(x̂); mean and variance over the draws.
 
-    Without the softmax the variance is that of W ε for every site, so it ranks nothing: kept as an option only.
-    """
+    Without the softmax the variance is that of W ε for every site, so it ranks nothing: kept as an option only."""
     scores = (times(times(z.float(), mu.float()), weight.float().T) + bias.float()).unsqueeze(0)
     draws = scores + (noise.float() @ weight.float().T).unsqueeze(1)
     values = draws.softmax(2) if softmax else draws
@@ -132,10 +130,9 @@ def draw_labels(mean: Float[Tensor, "n c"], uniform: Tensor, temperature: float 
 def inverse_temperature_for_entropy(
     scores: Float[Tensor, "n c"], entropy: float, lowest: float = 1e-4, weight: Float[Tensor, " n"] | None = None
 ) -> float:
-    """The power g ≤ 1 at which softmax(g · scores) has this mean entropy; 1 if it has as much already.
+    """The g ≤ 1 at which softmax(g · scores) has this mean entropy, which falls with g; 1 if it has as much already.
 
-    Mean entropy falls with g, so bisection of log g finds it. With `weight` it is the weighted mean.
-    """
+    With `weight` it is the weighted mean."""
     wide = scores.double()
     share = None if weight is None else weight.double() / weight.double().sum()
 
@@ -145,14 +142,7 @@ def inverse_temperature_for_entropy(
 
     if mean_entropy(1.0) >= entropy:
         return 1.0
-    low, high = lowest, 1.0
-    for _ in range(40):
-        middle = math.sqrt(low * high)
-        if mean_entropy(middle) > entropy:
-            low = middle
-        else:
-            high = middle
-    return math.sqrt(low * high)
+    return solve_falling(lambda power: mean_entropy(power) > entropy, lowest, 1.0)
 
 
 def estimate_priors(

@@ -15,6 +15,11 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
+Sums = tuple[Float64[Tensor, ""], Float64[Tensor, " d"], Float64[Tensor, " d"]]
+"""count, total and square of a domain."""
+Scaling = tuple[Float64[Tensor, " d"], Float64[Tensor, " d"]]
+"""centre and scale of a domain."""
+
 
 def to_sites(grid: Tensor) -> Tensor:
     """(B, d, *S) -> (B·S, d): a segmentation is a classification with more sites."""
@@ -26,15 +31,13 @@ def times(x: Float[Tensor, "n d"], w: Float[Tensor, "d m"]) -> Float[Tensor, "n 
     return (w.T @ x.T).T
 
 
-def domain_sums(x: Float[Tensor, "n d"]) -> tuple[Float64[Tensor, ""], Float64[Tensor, " d"], Float64[Tensor, " d"]]:
+def domain_sums(x: Float[Tensor, "n d"]) -> Sums:
     """count, total and square of these rows; float64, so that features × 10^30 do not overflow."""
     wide = x.double()
     return torch.tensor(float(len(x)), dtype=torch.float64), wide.sum(0), wide.square().sum(0)
 
 
-def summed(
-    parts: Iterable[Float[Tensor, "n d"]], number: int, width: int
-) -> tuple[Float64[Tensor, ""], Float64[Tensor, " d"], Float64[Tensor, " d"]]:
+def summed(parts: Iterable[Float[Tensor, "n d"]], number: int, width: int) -> Sums:
     """count, total and square over `number` parts; sums of parts lie in one block, so that no gap in memory stays."""
     counts = torch.empty(number, dtype=torch.float64)
     totals, squares = torch.empty(2, number, width, dtype=torch.float64)
@@ -45,25 +48,19 @@ def summed(
 
 def centre_and_scale(
     count: Float64[Tensor, ""], total: Float64[Tensor, " d"], square: Float64[Tensor, " d"]
-) -> tuple[Float64[Tensor, " d"], Float64[Tensor, " d"]]:
+) -> Scaling:
     """Mean and standard deviation from sums; a constant feature gets scale max(1, |centre|): it becomes 0, not NaN."""
     centre = total / count.clamp_min(1)
-    variance = (square / count.clamp_min(1) - centre.square()).clamp_min(0)
-    scale = variance.sqrt()
+    scale = (square / count.clamp_min(1) - centre.square()).clamp_min(0).sqrt()
     # Rounding leaves a constant column with a variance of about 1e-16 of its square: that is not a spread.
     constant = scale <= 1e-7 * centre.abs().clamp_min(torch.finfo(torch.float64).tiny)
     return centre, torch.where(constant, centre.abs().clamp_min(1), scale)
 
 
-def matched_scale(
-    fixed: tuple[Float64[Tensor, " d"], Float64[Tensor, " d"]],
-    here: tuple[Float64[Tensor, " d"], Float64[Tensor, " d"]],
-    there: tuple[Float64[Tensor, " d"], Float64[Tensor, " d"]],
-) -> tuple[Float64[Tensor, " d"], Float64[Tensor, " d"]]:
+def matched_scale(fixed: Scaling, here: Scaling, there: Scaling) -> Scaling:
     """(centre, scale) by which rows of mean and deviation `there` get those that `fixed` gives rows of `here`.
 
-    With fixed = (c, s), here = (m, v), there = (m', v'): scale = v' s / v, centre = m' − scale (m − c) / s.
-    """
+    With fixed = (c, s), here = (m, v), there = (m', v'): scale = v' s / v, centre = m' − scale (m − c) / s."""
     scale = there[1] * fixed[1] / here[1]
     return there[0] - scale * (here[0] - fixed[0]) / fixed[1], scale
 

@@ -38,8 +38,7 @@ def timm(
 
     `size` 0 is the model's own; `weights` is a safetensors file, else they come from timm's hub unless `pretrained` is
     false (random weights). `stride_first`: a ResNet whose weights were made for the original layout, with the stride in
-    the first 1×1 convolution of a block; in the other layout such weights silently lose about 10 points.
-    """
+    the first 1×1 convolution of a block; in the other layout such weights silently lose about 10 points."""
     name, config = f"timm:{model}", find_timm_config(model)
     given = weight_files.read_weights(weights) if weights else None
     file = weight_files.fetch_weights(name, config) if pretrained and given is None else None
@@ -57,8 +56,7 @@ def custom_backbone(
     """A user's module that maps images (B, 3, S, S), scaled by mean and std, to features (B, d); it is copied.
 
     Its identity covers its weights and its printed layout, but not the code of its forward: a changed forward needs a
-    changed weight or name of a layer.
-    """
+    changed weight or name of a layer."""
     kind = type(module)
     layout = f"{kind.__module__}.{kind.__qualname__}"
     made = wrap_network("own module", copy.deepcopy(module), preparation, PixelScaling(mean, std), layout, whole=True)

@@ -11,6 +11,7 @@ No layer uses statistics of the batch: the labels of a picture do not depend on 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from itertools import pairwise
 
 import torch
@@ -29,8 +30,7 @@ DILATION_RATES = (6, 12, 18, 24)
 def deeplab_v2(backbone: Backbone, classes: int, *, stages: int = -1, stride: int = 8) -> Network:
     """DeepLab v2: the backbone's last map at output stride 8, four dilated convolutions on it; for GPUs.
 
-    `stages` last stages are trained, −1: all; the head is ASPP-L of Chen et al., its rates scaled to other strides.
-    """
+    `stages` last stages are trained, −1: all; the head is ASPP-L of Chen et al., its rates scaled to other strides."""
     taps = take_last_map(backbone, stages, stride)
     width = taps.widths[0]
     head = DilatedHead(width, classes, [max(1, round(rate * 8 / stride)) for rate in DILATION_RATES])
@@ -52,7 +52,12 @@ def small_fcn(shape: tuple[int, ...], classes: int, *, width: int = 64) -> Netwo
     rule = f"small_fcn needs sides of at least 16 pixels, got {shape[1]}×{shape[2]}"
     require(min(shape[1:]) >= 16, rule, ConfigError)
     require(width >= 16 and width % 4 == 0, f"width must be a multiple of 4, at least 16, got {width}", ConfigError)
-    return Network(SmallExtractor(width), width, classes, grid=SiteGrid(4, 4))  # its norms are slow with channels last
+    # To a quarter of the size, then wider and wider dilated: a site sees 30 pixels in each direction, and more.
+    sizes = (3, width // 4, width // 2, width * 3 // 4, width, width, width)
+    shapes = zip(pairwise(sizes), (2, 2, 1, 1, 1, 1), (1, 1, 1, 2, 3, 4), strict=True)
+    steps = nn.Sequential(*(make_step(*pair, stride, dilation) for pair, stride, dilation in shapes))
+    body = nn.Sequential(OrderedDict(pixels=PixelScaling((0.5,) * 3, (0.25,) * 3), steps=steps))
+    return Network(body, width, classes, grid=SiteGrid(4, 4))  # its norms are slow with channels last
 
 
 class LastMap(nn.Module):
@@ -113,22 +118,6 @@ class ResidualBlock(nn.Module):
         """Of the shape of x."""
         change: Tensor = self.pointwise(self.depthwise(torch.relu(self.norm(x))))
         return x + change
-
-
-class SmallExtractor(nn.Module):
-    """To a quarter of the size, then wider and wider dilated: a site sees 30 pixels in each direction, and more."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.pixels = PixelScaling((0.5,) * 3, (0.25,) * 3)
-        sizes = (3, width // 4, width // 2, width * 3 // 4, width, width, width)
-        shapes = zip(pairwise(sizes), (2, 2, 1, 1, 1, 1), (1, 1, 1, 2, 3, 4), strict=True)
-        self.steps = nn.Sequential(*(make_step(*pair, stride, dilation) for pair, stride, dilation in shapes))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, width, H / 4, W / 4)."""
-        features: Tensor = self.steps(self.pixels(x))
-        return features
 
 
 def make_step(before: int, after: int, stride: int, dilation: int) -> nn.Sequential:

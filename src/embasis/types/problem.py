@@ -52,8 +52,7 @@ class ClassTable:
     """How label maps on disk say which class a pixel has, and how they are written.
 
     `ids[c]` are the numbers of class c in a map, the first one is written; `colours[c]` its colour, in colour-coded
-    maps and in pictures of labels. Numbers in `ignore` say nothing; any other number is an error, unless `others`.
-    """
+    maps and in pictures of labels. Numbers in `ignore` say nothing; any other number is an error, unless `others`."""
 
     names: tuple[str, ...]
     ids: tuple[tuple[int, ...], ...]
@@ -131,8 +130,7 @@ class CropTarget:
     """What training views are to show more often: classes (C) by how much they are wanted, and places if known.
 
     `places` has for each batch (B, 2): the place that a view of the row is to contain, NaN = any. Without it the reader
-    looks for a wanted class in the row's own label map, if it has one.
-    """
+    looks for a wanted class in the row's own label map, if it has one."""
 
     classes: Tensor
     places: Sequence[Tensor] | None = None
