@@ -18,8 +18,8 @@ LONGEST_TEXT, LONGEST_WORD = 1500, 300
 """Characters of a text of others (click, the system), and of one word (a path, say) of a message."""
 LONGEST_SENTENCE = 10_000
 """Characters of a message of ours: room for a list of all settings."""
-_JOINERS = "\u200c\u200d"  # Persian and Indic words, and emoji, need them
-_NOT_XML = "\ufffe\uffff"
+_JOINERS = {*"\u200c\u200d"}  # Persian and Indic words, and emoji, need them
+_NOT_XML = {*"\ufffe\uffff"}
 
 
 class EmbasisError(Exception):
@@ -138,12 +138,11 @@ def join_names(names: Iterable[str]) -> str:
 
 def quote(value: object, most: int = LONGEST_QUOTE) -> str:
     """A value of the user for a sentence: as Python writes it, and only the beginning of a long one."""
-    if isinstance(value, str | bytes):
-        rest = (
-            "" if len(value) <= most else f"… ({len(value):,} {'bytes' if isinstance(value, bytes) else 'characters'})"
-        )
-        return f"{value[:most]!r}{rest}"
-    return shorten(repr(value), most)
+    if not isinstance(value, str | bytes):
+        return shorten(repr(value), most)
+    unit = "bytes" if isinstance(value, bytes) else "characters"
+    rest = f"… ({len(value):,} {unit})" if len(value) > most else ""
+    return f"{value[:most]!r}{rest}"
 
 
 def shorten(text: str, most: int = LONGEST_TEXT) -> str:
@@ -156,14 +155,7 @@ def shorten(text: str, most: int = LONGEST_TEXT) -> str:
 
 def reveal(text: str) -> str:
     r"""Text in which control, bidi and other invisible characters show as escapes: ESC becomes \x1b."""
-    return "".join(character if _is_harmless(character) else _escape(character) for character in text)
-
-
-def _is_harmless(character: str) -> bool:
-    if character in _JOINERS:
-        return True
-    return unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in _NOT_XML
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+    characters = {*text}
+    hidden = {each for each in characters if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
+    hidden = (hidden | characters & _NOT_XML) - _JOINERS
+    return text.translate({ord(each): each.encode("unicode_escape").decode("ascii") for each in hidden})

@@ -20,14 +20,6 @@ from typing import Any
 
 from embasis.errors import CheckpointError, ConfigError, InputDataError, require
 from embasis.storage import atomic
-from embasis.storage.atomic import (
-    CREATE_FLAGS,
-    explain_write_errors,
-    hash_file,
-    iter_name_hashes,
-    refuse_lost_link,
-    temp_path,
-)
 from embasis.storage.checkpoints import encode_sealed, installed_version, read_sealed
 
 EXPORT_MARKER, EXPORT_KIND = ".embasis-export.json", "embasis export"
@@ -56,9 +48,9 @@ def write_class_folder(
     folders = dict(zip(classes, make_safe_names(classes, classes), strict=True))
     places = _choose_places(items, folders)
     require_replaceable(out)
-    with explain_write_errors(out):
+    with atomic.explain_write_errors(out):
         atomic.disk.make(out.parent)
-        temp = temp_path(out.parent)
+        temp = atomic.temp_path(out.parent)
         entries: dict[str, dict[str, str]] = {}
         try:
             atomic.disk.mkdir(temp)
@@ -84,7 +76,7 @@ def _link_or_copy(path: Path, source: str, copy: bool) -> dict[str, str]:
         atomic.disk.symlink(source, path)
         return {"link": source}
     digest = hashlib.sha256()
-    target = atomic.disk.open(path, CREATE_FLAGS, 0o666)
+    target = atomic.disk.open(path, atomic.CREATE_FLAGS, 0o666)
     try:
         with open(os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
             regular = stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
@@ -104,7 +96,7 @@ def _install(temp: Path, out: Path) -> None:
         atomic.disk.sync(out.parent)
         return
     old = _read_marker(out)
-    atomic.disk.rename(out, aside := temp_path(out.parent))
+    atomic.disk.rename(out, aside := atomic.temp_path(out.parent))
     try:
         atomic.disk.rename(temp, out)
     except BaseException:
@@ -117,7 +109,6 @@ def _install(temp: Path, out: Path) -> None:
 
 def _remove(folder: Path, entries: Iterable[str]) -> None:
     """A folder and what we put there, nothing else."""
-    entries = list(entries)
     for name in [*entries, EXPORT_MARKER]:
         with suppress(FileNotFoundError):
             atomic.disk.unlink(folder / name)
@@ -127,7 +118,7 @@ def _remove(folder: Path, entries: Iterable[str]) -> None:
 
 def require_replaceable(out: Path) -> None:
     """Refuse a place that is not free, empty, or as an earlier export left it."""
-    refuse_lost_link(out)
+    atomic.refuse_lost_link(out)
     free = not os.path.lexists(out) or (out.is_dir() and not out.is_symlink())
     require(free, f"output {out} is a file or a link; name a folder", ConfigError)
     if not out.is_dir() or not os.listdir(out):
@@ -170,7 +161,7 @@ def _list_foreign(out: Path, entries: Mapping[str, Mapping[str, Any]]) -> list[s
 def _is_as_made(path: Path, entry: Mapping[str, Any]) -> bool:
     if "link" in entry:
         return path.is_symlink() and os.readlink(path) == entry["link"]
-    return path.is_file() and not path.is_symlink() and hash_file(path) == entry.get("sha256")
+    return path.is_file() and not path.is_symlink() and atomic.hash_file(path) == entry.get("sha256")
 
 
 def _choose_places(items: Sequence[ExportedImage], folders: Mapping[str, str]) -> list[str]:
@@ -215,7 +206,7 @@ def _make_safe(name: str, whole: str, used: set[str]) -> str:
     ending = ending if re.fullmatch(r"\.[A-Za-z0-9]{1,8}", ending) else ""
     letters = "".join(letter if letter.isprintable() and not _UNSAFE.match(letter) else "_" for letter in stem)
     short = letters.encode()[:LONGEST_STEM].decode(errors="ignore").strip(". ")
-    names = (f"{short}-{digest}{ending}".lstrip("-") for digest in iter_name_hashes(whole, 6))
+    names = (f"{short}-{digest}{ending}".lstrip("-") for digest in atomic.iter_name_hashes(whole, 6))
     safe = next(name for name in names if _fold_name(name) not in used)
     used.add(_fold_name(safe))
     return safe

@@ -26,7 +26,6 @@ from torch import Tensor
 
 from embasis.errors import CorruptError, EmbasisWarning, ResourceError, require
 from embasis.storage import atomic
-from embasis.storage.atomic import explain_write_errors, hash_file
 
 DIGEST_BYTES = 16
 SHARD_NAME = re.compile(r"([0-9a-f]{64})\.shard")
@@ -107,7 +106,7 @@ class FeatureCache:
 
     def require_writable(self) -> None:
         """Refuse a folder that cannot be written to, before hours of work for it."""
-        with explain_write_errors(self.path, f"; {CACHE_ADVICE}"):
+        with atomic.explain_write_errors(self.path, f"; {CACHE_ADVICE}"):
             atomic.disk.make(self.path)
             probe = atomic.temp_path(self.path)
             try:
@@ -123,7 +122,7 @@ class FeatureCache:
         column = torch.frombuffer(bytearray(b"".join(digests)), dtype=torch.uint8).view(-1, DIGEST_BYTES)
         data = bytes(save({"digest": column, "rows": rows.detach().cpu().contiguous().clone()}))
         target = self.path / f"{hashlib.sha256(data).hexdigest()}.shard"
-        with explain_write_errors(target, f"; {CACHE_ADVICE}"):
+        with atomic.explain_write_errors(target, f"; {CACHE_ADVICE}"):
             atomic.disk.make(self.path)
             atomic.disk.expect_room(self.path, len(data))
             if not is_whole_shard(target):
@@ -162,7 +161,7 @@ class FeatureCache:
 
     def _take(self, path: Path) -> None:
         """Enter the rows of a shard whose bytes are those that its name says."""
-        require(hash_file(path) == path.name.removesuffix(".shard"), f"{path}: sha256 differs", CorruptError)
+        require(atomic.hash_file(path) == path.name.removesuffix(".shard"), f"{path}: sha256 differs", CorruptError)
         with path.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
             require(length <= LONGEST_SHARD_HEADER, f"{path}: a header of {length} bytes", CorruptError)
@@ -187,6 +186,6 @@ class FeatureCache:
 def is_whole_shard(path: Path) -> bool:
     """Whether a shard is there and has the bytes that its name says: a damaged one is written again."""
     try:
-        return hash_file(path) == path.name.removesuffix(".shard")
+        return atomic.hash_file(path) == path.name.removesuffix(".shard")
     except CorruptError:
         return False

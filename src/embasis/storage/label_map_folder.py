@@ -12,7 +12,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,16 +20,6 @@ from torch import Tensor
 
 from embasis.errors import CheckpointError, ConfigError, CorruptError, UntrustedError, quote, require
 from embasis.storage import atomic
-from embasis.storage.atomic import (
-    TEMP_NAME,
-    encode_table,
-    explain_write_errors,
-    iter_name_hashes,
-    parse_stored_table,
-    read_bytes,
-    refuse_link,
-    refuse_lost_link,
-)
 from embasis.storage.checkpoints import (
     SEAL_CURE,
     SealedFiles,
@@ -90,12 +79,12 @@ def is_map_path(name: str) -> bool:
         return False
     plain = all(char >= " " and not "\x7f" <= char <= "\x9f" for char in name)
     fits = min(sizes) >= 1 and max(sizes) <= LONGEST_PART and sum(sizes) + len(sizes) <= LONGEST_NAME
-    return plain and fits and not any(part in (".", "..") or TEMP_NAME.fullmatch(part) for part in parts)
+    return plain and fits and not any(part in (".", "..") or atomic.TEMP_NAME.fullmatch(part) for part in parts)
 
 
 def _hash_name(name: str, used: set[str]) -> str:
     """A safe name that is not used yet; now it is."""
-    names = (f"map-{digest}.png" for digest in iter_name_hashes(name, 8))
+    names = (f"map-{digest}.png" for digest in atomic.iter_name_hashes(name, 8))
     safe = next(name for name in names if name not in used)
     used.add(safe)
     return safe
@@ -128,7 +117,7 @@ class LabelMapFolder:
             require_own_maps(self.path)
         self._make(self.path)
         for path in _list_map_files(self.path):
-            if TEMP_NAME.fullmatch(path.name):
+            if atomic.TEMP_NAME.fullmatch(path.name):
                 atomic.disk.discard(path)
         self._mark(complete=False)
         return self
@@ -139,8 +128,7 @@ class LabelMapFolder:
             labels = self.path / MAP_KINDS[0]
             self.stale = sum(path.relative_to(labels).as_posix() not in self._names for path in _list_map_files(labels))
             listed = format_digests(self._hashes)
-            with self._writing(self.path / MAP_DIGESTS):
-                atomic.disk.put(self.path / MAP_DIGESTS, listed)
+            self._put(self.path / MAP_DIGESTS, listed)
             marker = self._mark(complete=True, digests=sha256(listed))
             if self._run is not None:
                 self._run.seals[self._marker] = make_seal(marker)
@@ -157,15 +145,17 @@ class LabelMapFolder:
             encode_grey_png(trusted, flat=True),
         )
         for kind, data in zip(MAP_KINDS, contents, strict=True):
-            self._place(self.path / kind / name, data)
+            path = self.path / kind / name
+            self._require_lock()
+            self._make(path.parent)
+            self._put(path, data, wait=False)
             self._hashes[f"{kind}/{name}"] = sha256(data)
         self._names.add(name)
 
     def write_table(self, columns: Mapping[str, Column], suffix: str = ".csv") -> Path:
         """The table of all pictures: maps.csv or maps.parquet."""
-        target, data = self.path / f"maps{suffix}", encode_table(columns, suffix)
-        with self._writing(target):
-            atomic.disk.put(target, data)
+        target, data = self.path / f"maps{suffix}", atomic.encode_table(columns, suffix)
+        self._put(target, data)
         self._hashes[target.name] = sha256(data)
         return target
 
@@ -175,24 +165,21 @@ class LabelMapFolder:
         classes = [{"name": name, "value": number} for name, number in zip(self.table.names, ids, strict=True)]
         facts = {"what": MAPS_KIND, "version": installed_version(), "complete": complete, "unknown": unknown}
         data = encode_sealed({**facts, **more, "classes": classes, "scales": MAP_SCALES})
-        with self._writing(self.path / MAP_MARKER):
-            atomic.disk.put(self.path / MAP_MARKER, data)
+        self._put(self.path / MAP_MARKER, data)
         return data
 
-    def _place(self, path: Path, data: bytes) -> None:
-        """A file, whole or not at all, for whose arrival on the disk nobody waits yet."""
-        self._require_lock()
-        self._make(path.parent)
-        with self._writing(path):
-            atomic.disk.put(path, data, wait=False)
+    def _put(self, path: Path, data: bytes, wait: bool = True) -> None:
+        """A file, whole or not at all; without `wait` nobody waits yet for its arrival on the disk."""
+        with atomic.explain_write_errors(path, self._kept):
+            atomic.disk.put(path, data, wait)
 
     def _make(self, folder: Path) -> None:
         """A folder that no link below the root leads to."""
         if folder not in self._ready:
             below = folder.relative_to(self._root).parts
             for path in (self._root.joinpath(*below[:depth]) for depth in range(1, len(below) + 1)):
-                refuse_link(path)
-            with self._writing(folder):
+                atomic.refuse_link(path)
+            with atomic.explain_write_errors(folder, self._kept):
                 atomic.disk.make(folder, None if self._run is None else self._root)
             self._ready.add(folder)
 
@@ -200,15 +187,12 @@ class LabelMapFolder:
         if self._run is not None:
             self._run.require_lock()
 
-    def _writing(self, path: Path) -> AbstractContextManager[None]:
-        return explain_write_errors(path, self._kept)
-
 
 def require_own_maps(path: Path) -> None:
     """Refuse a file, and a folder that holds what we did not write."""
-    refuse_lost_link(path)
+    atomic.refuse_lost_link(path)
     require(path.is_dir() or not os.path.lexists(path), f"output {path} is a file; name a folder", ConfigError)
-    there = sorted(name for name in (os.listdir(path) if path.is_dir() else ()) if not TEMP_NAME.fullmatch(name))
+    there = sorted(name for name in (os.listdir(path) if path.is_dir() else ()) if not atomic.TEMP_NAME.fullmatch(name))
     first = f"{''.join(map(repr, there[:1]))}{f' and {len(there) - 1:,} more' if len(there) > 1 else ''}"
     text = f"output {path} holds files that are no maps of embasis: {first}; name a new or an empty folder"
     require(not there or _is_marked(path), text, ConfigError)
@@ -249,18 +233,18 @@ class StoredMaps:
     def map(self, kind: str, name: str) -> bytes:
         """The bytes of one map; `name` is what the folder's table calls its file."""
         require(is_map_path(name), f"path escapes the folder of maps: {quote(name)}", UntrustedError)
-        for folder in (self.home / kind / name).relative_to(self.home).parents:
-            refuse_link(self.home / folder)
+        for folder in Path(kind, name).parents:
+            atomic.refuse_link(self.home / folder)
         return self.read(f"{kind}/{name}")
 
     def table(self) -> dict[str, list[Any]]:
         """The line of each picture."""
-        return parse_stored_table(self.read("maps.parquet"), self.home / "maps.parquet")
+        return atomic.parse_stored_table(self.read("maps.parquet"), self.home / "maps.parquet")
 
     def read(self, name: str) -> bytes:
         """A file of the folder, if its bytes are those that were written."""
         path = self.home / name
-        data = read_bytes(path)
+        data = atomic.read_bytes(path)
         same = self.hashes is None or self.hashes.get(name) == sha256(data)
         require(same, f"{path}: sha256 differs; {SEAL_CURE}", CorruptError)
         return data
@@ -284,7 +268,7 @@ def open_stored_maps(files: SealedFiles, number: int) -> StoredMaps:
 def _read_digests(home: Path, digest: object) -> dict[str, str]:
     """Name → hash, from the list that maps.json vouches for."""
     path = home / MAP_DIGESTS
-    data = read_bytes(path)
+    data = atomic.read_bytes(path)
     require(sha256(data) == digest, f"{path}: sha256 differs; {SEAL_CURE}", CorruptError)
     lines = [_DIGEST_LINE.fullmatch(line) for line in data.decode("utf-8", "replace").split("\n")[:-1]]
     require(all(lines), f"{path} is malformed", CorruptError)

@@ -30,7 +30,6 @@ import torch
 
 from embasis.errors import CorruptError, NumericalError, ResourceError, require
 from embasis.storage import atomic
-from embasis.storage.atomic import READ_FLAGS, explain_write_errors, hash_file, read_bytes, refuse_link, temp_path
 from embasis.storage.checkpoints import (
     SITES_FOLDER,
     encode_sealed,
@@ -70,15 +69,16 @@ class DiskLabelStore:
 
         Rows come in their order. No more than a shard of them is in memory. A failure leaves nothing."""
         home = self._home(number, change=True)
-        temp = temp_path(home.parent)
+        temp = atomic.temp_path(home.parent)
         with self._writing(home):
             atomic.disk.make(home.parent, None if self._run is None else self._run.path)
             if home.exists():
                 ours = is_label_store(home)
                 require(ours, f"cannot write {home}: other files are there; move them away", ResourceError)
                 atomic.disk.delete(home)
-            atomic.disk.mkdir(temp)
         try:
+            with self._writing(home):
+                atomic.disk.mkdir(temp)
             writer = _ShardWriter(temp, number, lambda: self._writing(home))
             for part in parts:  # whose own failures are none of `home`
                 writer.add(part)
@@ -87,7 +87,7 @@ class DiskLabelStore:
                 atomic.disk.rename(temp, home)
                 atomic.disk.sync(home.parent)
             if self._run is not None:
-                self._run.seals[self._index(number)] = make_seal(read_bytes(home / INDEX))
+                self._run.seals[self._index(number)] = make_seal(atomic.read_bytes(home / INDEX))
             return open_store(home, number, checked=True)
         except BaseException:
             for path in (temp, home):
@@ -100,7 +100,7 @@ class DiskLabelStore:
         if self._run is not None:
             path, seals = home / INDEX, self._run.seals
             require(name in seals, f"{path} is no file of the newest generation", CorruptError)
-            require_seal(read_bytes(path), seals[name], path)
+            require_seal(atomic.read_bytes(path), seals[name], path)
         return open_store(home, number)
 
     def keep(self, numbers: Collection[int]) -> None:
@@ -126,11 +126,11 @@ class DiskLabelStore:
             self._run.require_lock()
         home = self.path / f"round-{number:03d}"
         for path in (self.path, home):
-            refuse_link(path)
+            atomic.refuse_link(path)
         return home
 
     def _writing(self, home: Path) -> AbstractContextManager[None]:
-        return explain_write_errors(home, "" if self._run is None else self._run.describe_kept())
+        return atomic.explain_write_errors(home, "" if self._run is None else self._run.describe_kept())
 
 
 class _ShardWriter:
@@ -179,7 +179,7 @@ class _ShardWriter:
         with self.writing():
             atomic.disk.expect_room(self.folder, len(data))
             atomic.disk.create(path, data)
-            if hash_file(path) != digest:
+            if atomic.hash_file(path) != digest:
                 raise OSError(errno.EIO, "read back wrong")
         self.shards.append({"rows": self.waiting, "bytes": len(data), "sha256": digest})
         self.waiting = 0
@@ -256,7 +256,7 @@ def read_range(path: Path, offset: int, size: int) -> bytearray:
     """These bytes of a file."""
     data = bytearray(size)
     try:
-        with open(os.open(path, READ_FLAGS), "rb") as file:
+        with open(os.open(path, atomic.READ_FLAGS), "rb") as file:
             file.seek(offset)
             count = file.readinto(data)
     except OSError as error:
@@ -306,7 +306,7 @@ def _read_grids(home: Path, index: dict[str, Any]) -> RowPlaces:
     """The grid of each row; sizes are checked before anything is multiplied or allocated."""
     path, shape = home / GRIDS, (index["rows"], index["dimensions"])
     size = len(MAGIC) + 4 * math.prod(shape)
-    data = read_bytes(path, range(size, size + 1))
+    data = atomic.read_bytes(path, range(size, size + 1))
     require(sha256(data) == index.get("grids"), f"{path}: sha256 differs", CorruptError)
     grids = np.frombuffer(data, "<i4", offset=len(MAGIC)).reshape(shape).astype(np.int64)
     sites = grids.astype(np.float64).prod(1)
@@ -322,4 +322,4 @@ def _check_shard(path: Path, size: int, digest: str | None) -> None:
     except OSError as error:
         raise CorruptError(f"cannot read {path}: {error.strerror}") from error
     require(length == size, f"{path}: {length:,} of {size:,} bytes", CorruptError)
-    require(digest is None or hash_file(path) == digest, f"{path}: sha256 differs", CorruptError)
+    require(digest is None or atomic.hash_file(path) == digest, f"{path}: sha256 differs", CorruptError)

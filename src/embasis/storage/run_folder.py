@@ -26,16 +26,6 @@ from embasis.errors import (
     require,
 )
 from embasis.storage import atomic
-from embasis.storage.atomic import (
-    TEMP_NAME,
-    encode_json,
-    encode_table,
-    encode_text,
-    explain_write_errors,
-    read_bytes,
-    refuse_link,
-    temp_path,
-)
 from embasis.storage.checkpoints import (
     CHECKPOINT_SCHEMA,
     FACTS,
@@ -108,13 +98,12 @@ class RunFolder:
         except OSError:
             return None  # nothing is known; the next write will tell
         message = f"run folder {self.path} is gone: it or its lock was deleted, moved or replaced during the run"
-        return ResourceError(
-            f"{message}; nothing is written at its old place; move it back and the same command goes on"
-        )
+        cure = "nothing is written at its old place; move it back and the same command goes on"
+        return ResourceError(f"{message}; {cure}")
 
     def __enter__(self) -> RunFolder:
         self._last = read_head(self.path) or max(list_generations(self.path), default=0)
-        with explain_write_errors(self.path, self.describe_kept()):
+        with atomic.explain_write_errors(self.path, self.describe_kept()):
             atomic.disk.make(self.path)
             self._take_lock()
             try:
@@ -140,7 +129,7 @@ class RunFolder:
 
     def _take_lock(self) -> None:
         path = self.path / "lock"
-        refuse_link(path)
+        atomic.refuse_link(path)
         handle = atomic.disk.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         holder = re.match(rb'{"pid": ([0-9]+), "since": "([-0-9T:+]+)"}', os.pread(handle, 4096, 0))
         try:
@@ -165,7 +154,7 @@ class RunFolder:
         head, numbers = read_head(self.path), list_generations(self.path)
         self.ignored, self._last = 0, max(numbers, default=0) if head is None else head
         walk = [Path(top, name) for top, subs, plain in os.walk(self.path) for name in subs + plain]
-        leftovers = [path for path in walk if TEMP_NAME.fullmatch(path.name)]
+        leftovers = [path for path in walk if atomic.TEMP_NAME.fullmatch(path.name)]
         leftovers += [generation_folder(self.path, number) for number in numbers if head is not None and number > head]
         for path in (path for path in leftovers if is_checkpoint_part(path) or is_label_store(path)):
             atomic.disk.delete(path)
@@ -178,15 +167,15 @@ class RunFolder:
 
         Its manifest names every sealed file of the folder (SEALED_PATHS) with the hash of what was written."""
         self.require_lock()
-        contents = {TENSORS: self.tensor_bytes(tensors), FACTS: encode_json(dict(facts), FACTS)}
+        contents = {TENSORS: self.tensor_bytes(tensors), FACTS: atomic.encode_json(dict(facts), FACTS)}
         number = max([self._last, *list_generations(self.path)]) + 1
         seals = {name: make_seal(data) for name, data in contents.items()}
         writer = {"schema": CHECKPOINT_SCHEMA, "version": installed_version()}
         manifest = {**writer, "generation": number, "tensors": len(tensors), "files": seals, "sealed": self.seals}
         contents[MANIFEST] = encode_sealed(manifest)
         home = generation_folder(self.path, number)
-        temp = temp_path(home.parent)
-        with explain_write_errors(home, self.describe_kept()):
+        temp = atomic.temp_path(home.parent)
+        with atomic.explain_write_errors(home, self.describe_kept()):
             atomic.disk.expect_room(home.parent, sum(map(len, contents.values())))
             try:
                 atomic.disk.mkdir(temp)
@@ -240,7 +229,7 @@ class RunFolder:
             except CheckpointError:
                 continue
             if is_checkpoint_part(home):
-                with explain_write_errors(home, self.describe_kept()):
+                with atomic.explain_write_errors(home, self.describe_kept()):
                     atomic.disk.delete(home)
 
     def newest(self) -> Generation | None:
@@ -255,7 +244,7 @@ class RunFolder:
         """The sealed files of a run that was begun by 0.1.0, which knew no seals: as they are now."""
         kinds = ("*/round-*", "labels/*/maps.json", "sites/*/index.json", "gallery/*", "rows/*.parquet", *SEALED_PATHS)
         paths = {path for kind in kinds for path in self.path.glob(kind) if path.is_file() and not path.is_symlink()}
-        return {path.relative_to(self.path).as_posix(): make_seal(read_bytes(path)) for path in sorted(paths)}
+        return {path.relative_to(self.path).as_posix(): make_seal(atomic.read_bytes(path)) for path in sorted(paths)}
 
     def label_store(self) -> DiskLabelStore:
         """Where the label distributions of the rounds lie."""
@@ -277,9 +266,9 @@ class RunFolder:
         inside = parts and not Path(name).is_absolute() and ".." not in parts and "\0" not in name and not links
         require(inside, f"path escapes run folder: {quote(name)}", UntrustedError)
         reserved = parts[0] in ("HEAD", "lock", "generations", LOG_NAME, SITES_FOLDER)
-        reserved = reserved or any(map(TEMP_NAME.fullmatch, parts))
+        reserved = reserved or any(map(atomic.TEMP_NAME.fullmatch, parts))
         require(not reserved, f"path is reserved in a run folder: {quote(name)}", UntrustedError)
-        with explain_write_errors(target, self.describe_kept()):
+        with atomic.explain_write_errors(target, self.describe_kept()):
             atomic.disk.make(target.parent, self.path)
             atomic.disk.put(target, data)
         if sealed and parts[0] in SEALED_PATHS:
@@ -295,11 +284,11 @@ class RunFolder:
 
     def write_text(self, name: str, text: str) -> Path:
         """A text file inside the run folder, whole or not at all; so are the other three."""
-        return self.write_bytes(name, encode_text(text))
+        return self.write_bytes(name, atomic.encode_text(text))
 
     def write_json(self, name: str, value: object) -> Path:
         """One JSON value, keys sorted."""
-        return self.write_bytes(name, encode_json(value, name))
+        return self.write_bytes(name, atomic.encode_json(value, name))
 
     def write_sealed_json(self, name: str, value: Mapping[str, Any]) -> Path:
         """A JSON object with the hash of its own content, for what no generation follows."""
@@ -307,11 +296,11 @@ class RunFolder:
 
     def write_jsonl(self, name: str, rows: Iterable[object]) -> Path:
         """One JSON value a line."""
-        return self.write_bytes(name, b"".join(encode_json(row, name, indent=None) for row in rows))
+        return self.write_bytes(name, b"".join(atomic.encode_json(row, name, indent=None) for row in rows))
 
     def write_table(self, name: str, columns: Mapping[str, Column]) -> Path:
         """A `.parquet` or `.csv` table."""
-        return self.write_bytes(name, encode_table(columns, Path(name).suffix))
+        return self.write_bytes(name, atomic.encode_table(columns, Path(name).suffix))
 
 
 class LogFile:
@@ -330,7 +319,8 @@ class LogFile:
         # A clock that jumps would put later lines before earlier ones.
         now = self._began + timedelta(seconds=time.monotonic() - self._zero)
         stamp = now.isoformat(timespec="milliseconds")
-        data = b"".join(encode_text(f"{stamp} {line[:LOG_LINE_CHARACTERS]}\n") for line in text.split("\n") if line)
+        lines = [f"{stamp} {line[:LOG_LINE_CHARACTERS]}\n" for line in text.split("\n") if line]
+        data = atomic.encode_text("".join(lines))
         with suppress(OSError):
             if self._handle is not None and os.fstat(self._handle).st_size + len(data) > LOG_BYTES:
                 self.close()

@@ -59,9 +59,8 @@ def read_weights(path: str) -> dict[str, Tensor]:
     except (SafetensorError, OSError) as error:
         raise CorruptError(f"{path} is not a safetensors file, or is damaged: {error}") from error
     wrong = [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
-    require(
-        not wrong, f"{path}: {len(wrong)} of {len(tensors)} tensors hold NaN or inf: {join_first(wrong)}", CorruptError
-    )
+    counted = f"{len(wrong)} of {len(tensors)} tensors hold NaN or inf"
+    require(not wrong, f"{path}: {counted}: {join_first(wrong)}", CorruptError)
     return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
 
 
