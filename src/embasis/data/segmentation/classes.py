@@ -299,13 +299,6 @@ def match_classes(table: ClassTable, own: SideClasses) -> SideClasses:
     return replace(own, table=aligned, extra=extra, lacking=lacking)
 
 
-def describe_difference(extra: tuple[str, ...], lacking: tuple[str, ...]) -> str:
-    """Both differences of two class sets, for a sentence."""
-    parts = [f"classes that the labelled side lacks: {quote_names(extra)}"] if extra else []
-    parts += [f"classes only on the labelled side: {quote_names(lacking)}"] if lacking else []
-    return "; ".join(parts)
-
-
 def read_first_header(side: MapSide) -> Png | None:
     """The header of the first map that can be read; all maps of a side are coded alike, or it is refused."""
     for file in side.labels:

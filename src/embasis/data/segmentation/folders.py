@@ -191,7 +191,8 @@ def _audit_test(side: MapSide, like: map_classes.SideClasses, options: ImageOpti
     audit = audit_side(side, own.contents, own.table, required=True)
     findings += audit.findings
     if own.extra:
-        text = f"{side.name}: {map_classes.describe_difference(own.extra, own.lacking)}"
+        text = f"{side.name}: classes that the labelled side lacks: {quote_names(own.extra)}"
+        text += f"; classes only on the labelled side: {quote_names(own.lacking)}" if own.lacking else ""
         hint = "data.allow_missing_class=true leaves their pixels out"
         allowed = options.allow_missing_class
         findings.append(Finding("warning", f"{text}; left out") if allowed else Finding("error", f"{text}; {hint}"))

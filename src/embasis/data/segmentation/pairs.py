@@ -35,8 +35,8 @@ from embasis.data.images.header import SUFFIXES, UnreadableImage, read_header
 from embasis.data.images.pixels import is_swapped
 from embasis.data.images.samples import ImageSide
 from embasis.data.images.scan import scan_folder
-from embasis.data.segmentation.labels import RGB, RGBA, BadMap, WrongKind, iter_numbers, read_map_header
-from embasis.errors import require
+from embasis.data.segmentation.labels import BadMap, WrongKind, iter_numbers, read_map_header
+from embasis.errors import InputDataError, require
 from embasis.types import PathLike, RejectedFile
 
 IMAGES, LABELS, CLASS_FILE = "images", "labels", "classes.toml"
@@ -167,17 +167,13 @@ def gather_maps(root: PathLike, options: ImageOptions, *, labelled: bool) -> Map
         require(os.path.isdir(top), f"{printable_path(top)}: no such folder")
         text = f"no folder {' and '.join(lacking)}; expected are images/ and labels/"
         require(not lacking, f"{printable_path(top)}: {text}")
-    elif not os.path.isdir(images):
-        return _side_without_maps(top, scan_folder(top, follow_links=options.follow_links))
-    pictures = scan_folder(images, follow_links=options.follow_links)
-    if not labelled and next(_iter_images(labels), None) is None:
-        return replace(_side_without_maps(top, pictures), notes=(*pictures.notes, *_describe_unread(top)))
-    maps = scan_folder(labels, follow_links=options.follow_links)
-    return _pair_scans(top, pictures, maps, labelled)
-
-
-def _side_without_maps(top: str, scan: Scan) -> MapSide:
-    return MapSide(top, ImageSide(scan), pair_files(scan.files, {}), notes=scan.notes)
+    is_split = os.path.isdir(images)
+    pictures = scan_folder(images if is_split else top, follow_links=options.follow_links)
+    if labelled or (is_split and any(True for _ in _iter_images(labels))):
+        maps = scan_folder(labels, follow_links=options.follow_links)
+        return _pair_scans(top, pictures, maps, labelled)
+    notes = (*pictures.notes, *(_describe_unread(top) if is_split else ()))
+    return MapSide(top, ImageSide(pictures), pair_files(pictures.files, {}), notes=notes)
 
 
 def _pair_scans(top: str, pictures: Scan, maps: Scan, labelled: bool) -> MapSide:
@@ -235,17 +231,18 @@ def are_map_folders(labelled: PathLike, unlabelled: PathLike, test: PathLike | N
     maps, where = is_map_folder(labelled), printable_path(labelled)
     inside = f"{printable_path(unlabelled)}: lies in {where}; give the folder of the unlabelled pictures"
     require(not (maps and _is_below(unlabelled, labelled)), inside)
-    for path in (labelled,) if test is None else (labelled, test):
-        text = describe_mispairing(path)
+    for path in (labelled, test):
+        text = "" if path is None else describe_mispairing(path)
         require(not text, text)
     if maps and test is not None:
         kind = "has label maps in labels/, so the test side needs images/ and labels/, too"
         lacking = f"{printable_path(test)}: no label maps of the pictures in images/; {where} {kind}"
         require(is_map_folder(test), lacking)
-    for path in () if maps else (unlabelled,) if test is None else (unlabelled, test):
-        kind = f"{where} has none: a folder with label maps cannot be used with one of class folders; swapped?"
-        text = f"{printable_path(path)}: has pictures in images/ and label maps in labels/, but {kind}"
-        require(not is_map_folder(path), text)
+    for path in (unlabelled, test):
+        if not maps and path is not None and is_map_folder(path):
+            kind = f"{where} has none: a folder with label maps cannot be used with one of class folders; swapped?"
+            what = "has pictures in images/ and label maps in labels/"
+            raise InputDataError(f"{printable_path(path)}: {what}, but {kind}")
     return maps
 
 
@@ -302,9 +299,8 @@ def _describe_misnamed(path: PathLike, folders: set[str]) -> str:
     if other is not None:
         return f"{printable_path(path)}: label maps are expected in {LABELS}/, there is {other}/; rename it to {LABELS}"
     missing = f"pictures are expected in {IMAGES}/ and their label maps in {LABELS}/"
-    return (
-        f"{printable_path(path)}: has a {CLASS_FILE}, so {missing}; there is neither" if named and not pictures else ""
-    )
+    text = f"{printable_path(path)}: has a {CLASS_FILE}, so {missing}; there is neither"
+    return text if named and not pictures else ""
 
 
 def _has_map_of(path: PathLike, name: str, pictures: set[str]) -> bool:
@@ -352,7 +348,7 @@ def _is_map(path: str, picture: str | None = None) -> bool:
     try:
         data = read_part(path)
         head = read_map_header(data)
-        if head.kind not in (RGB, RGBA) or head.depth == 16:
+        if not head.is_coloured:
             return True
         step, seen, colours = max(1, head.width * head.height // 4096), 0, set[int]()
         for part in iter_numbers(data, "colours"):
