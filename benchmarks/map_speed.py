@@ -129,10 +129,10 @@ def label(built: RunParts, progress: TrainState, folder: Path) -> None:
     problem, samples = built.problem, built.problem.unlabelled
     assert isinstance(samples, MapFiles)
     setup = TrainSetup(problem, None, built.method, built.plan, DiskLabelStore(folder))
-    verdict = label_and_select(setup, progress, 0, None)
-    summarise_labels(verdict.parts(), CLASSES)
+    labels = label_and_select(setup, progress, 0, None)
+    summarise_labels(labels.parts(), CLASSES)
     output, names = LabelMapFolder(folder / "maps", table_of_maps(problem)), list(problem.row_names or ())
-    for _ in write_maps(output, verdict.parts(), samples.sizes, problem.schema, names, ".parquet"):
+    for _ in write_maps(output, labels.parts(), samples.sizes, problem.schema, names, ".parquet"):
         pass
 
 

@@ -64,11 +64,11 @@ def runs(dataset: str, seed: int, settings: Config, root: str | None) -> Iterato
 def kept(dataset: str, pair: str, built: RunParts, asked: list[float]) -> Iterator[Kept]:
     """The promises of one run."""
     *_, last = (m for m in train_rounds(built.problem, built.network, built.method, built.plan) if m.record is not None)
-    record, verdict, truth = last.record, last.labels, built.problem.hidden_labels
+    record, labels, truth = last.record, last.labels, built.problem.hidden_labels
     assert record is not None
     assert record.evaluation is not None
-    assert isinstance(verdict, RowLabels)
-    confidence, label = verdict.distribution.mean.max(1)
+    assert isinstance(labels, RowLabels)
+    confidence, label = labels.distribution.mean.max(1)
     right = (label == truth)[truth >= 0] if isinstance(truth, torch.Tensor) else label == label
     confidence = confidence[truth >= 0] if isinstance(truth, torch.Tensor) else confidence
     for precision in asked:

@@ -168,10 +168,10 @@ def facts_of(outcome: Outcome) -> Row:
     if not isinstance(truth, Tensor):
         return found
     built, progress = outcome.built, outcome.progress
-    verdict = label_rows(samples, built.method, built.plan, progress, outcome.kept)
+    labels = label_rows(samples, built.method, built.plan, progress, outcome.kept)
     known = truth >= 0
-    right, own = (label[known] == truth[known] for label in (verdict.distribution.label, verdict.scores.argmax(1)))
-    unsure = 1 - verdict.scores.double().softmax(1).amax(1)[known]
+    right, own = (label[known] == truth[known] for label in (labels.distribution.label, labels.scores.argmax(1)))
+    unsure = 1 - labels.scores.double().softmax(1).amax(1)[known]
     return found | {
         "rows": int(known.sum()),
         "right": packed(right.numpy()),
@@ -190,8 +190,8 @@ def run_peer(candidate: Candidate, built: RunParts, label: tuple[str, str, str, 
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     scores, ids = probability.clamp_min(1e-12).log().float(), torch.arange(len(probability))
     distribution = SoftmaxLabeller().label(Features(scores, scores, torch.full_like(ids, -1), ids), {})
-    verdict = RowLabels.of(distribution, scores, ids, BoundSelector(SelectNone(), {}, 0, 0))
-    evaluation = evaluate(verdict.parts(), truth, len(built.problem.schema))
+    labels = RowLabels.of(distribution, scores, ids, BoundSelector(SelectNone(), {}, 0, 0))
+    evaluation = evaluate(labels.parts(), truth, len(built.problem.schema))
     record = RoundRecord(0, "ok", 0.0, len(ids), 0, (), (), 0.0, {}, evaluation=evaluation)
     right = (distribution.label == truth)[truth >= 0]
     return score_run(RunKey(*label), record, seconds), {

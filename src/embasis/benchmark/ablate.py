@@ -32,7 +32,15 @@ from embasis.benchmark.scores import (
     summarise_runs,
     table_columns,
 )
-from embasis.benchmark.tables import TABLE_WIDTH, escape_markdown, format_metric, format_stat
+from embasis.benchmark.tables import (
+    TABLE_WIDTH,
+    align_row,
+    column_widths,
+    escape_markdown,
+    format_metric,
+    format_stat,
+    markdown_lines,
+)
 from embasis.config import Config
 from embasis.errors import ConfigError, lookup, quote, require
 from embasis.methods.em_basis.state import CLASS_PRIORS, INVERSE_TEMPERATURE
@@ -61,13 +69,10 @@ class AblatedPart:
     def change_text(self) -> str:
         """What was changed, as fields of parts."""
         names = {path: path.removeprefix("labeller.").removeprefix("selector.") for path in self.changes}
-        changes = [f"{names[path]}={format_setting(value)}" for path, value in self.changes.items()]
-        return " ".join(changes) or f"method={self.method}"
-
-
-def format_setting(value: Any) -> str:
-    """As settings are written."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        values = {
+            path: str(value).lower() if isinstance(value, bool) else value for path, value in self.changes.items()
+        }
+        return " ".join(f"{names[path]}={value}" for path, value in values.items()) or f"method={self.method}"
 
 
 def run_name(name: str, part: AblatedPart) -> str:
@@ -210,6 +215,11 @@ class AblationLine:
     worth: dict[str, Worth]
     """by measure"""
 
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """The part, whether it is on by default, and what was changed."""
+        return self.name, "off" if self.part.adds else "on", self.part.change_text
+
 
 @dataclass(frozen=True)
 class Ablation:
@@ -255,7 +265,7 @@ def ablation_note(ablation: Ablation) -> str:
     several = ablation.plain.seeds > 1 and ablation.plain.pairs[1] > 1
     if any(value.error is not None for line in ablation.lines for value in line.worth.values()):
         text += f"{PLUS_MINUS} there: standard error{', over pairs or over seeds, the larger' if several else ''}. "
-        text += f"*: more than two of them from 0; the verdict is for {first}."
+        text += f"*: more than two of them from 0; the effect is for {first}."
     else:
         text += "One run has no standard error: use --seeds."
     return text + (f" Not used on this data set, so left out: {', '.join(ablation.unused)}." if ablation.unused else "")
@@ -266,7 +276,7 @@ def ablation_text(ablation: Ablation) -> str:
     heads, stat = [*ablation.measures.values()], headline(ablation.summaries)
     plain = ablation.plain.stats[stat]
     cells = [
-        ["", heads[0], *(f"{head} " for head in heads), "verdict"],
+        ["", heads[0], *(f"{head} " for head in heads), "effect"],
         [DEFAULT_RUNS, format_metric(stat, plain.mean), *[""] * len(heads), ""],
     ]
     if plain.std is not None:
@@ -279,45 +289,32 @@ def ablation_text(ablation: Ablation) -> str:
         deviation = "" if own.std is None else PLUS_MINUS + format_metric(stat, own.std)
         cells.append([line.summary.method, format_metric(stat, own.mean), *shown, worths[0].effect])
         cells.append([f"  {line.part.change_text}", deviation, *errors, ""])
-    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+    widths = column_widths(cells)
     title = f"{ablation.plain.dataset}: what each part of {DEFAULT_RUNS} is worth"
     over = "worth of the part".rjust(sum(widths[:5]) + 4)
     text = [title, "-" * (sum(widths) + len(widths) + 1), over if ablation.lines else ""]
-    for row in cells:
-        numbers = [value.rjust(width) for value, width in zip(row[1:-1], widths[1:-1], strict=True)]
-        text.append(" ".join([row[0].ljust(widths[0]), *numbers, f" {row[-1]}"]).rstrip())
+    text += [f"{align_row(row[:-1], widths[:-1])}  {row[-1]}".rstrip() for row in cells]
     return "\n".join([*filter(None, text), "", *textwrap.wrap(ablation_note(ablation), TABLE_WIDTH), ""])
 
 
-ABLATION_HEADER = ("part", "by default", "changed to")
 ABLATION_COLUMNS = (
     "part", "by_default", "changed_to", "metric", "mean", "std", "worth", "standard_error", "runs", "verdict"
 )  # fmt: skip
+"""Of ablate.csv."""
 
 
 def ablation_grid(ablation: Ablation) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the whole table."""
     measures, stat = ablation.measures, headline(ablation.summaries)
-    header = [
-        *ABLATION_HEADER,
-        measures[stat],
-        *(f"worth in {head}" for head in measures.values()),
-        "verdict",
-        "what it does",
-    ]
+    worth = [f"worth in {head}" for head in measures.values()]
+    header = ["part", "by default", "changed to", measures[stat], *worth, "effect", "what it does"]
     rows = [[DEFAULT_RUNS, "", "", format_stat(stat, ablation.plain.stats[stat]), *[""] * (len(measures) + 2)]]
     for line in ablation.lines:
         values = [line.worth[measure] for measure in measures]
-        shown = [
-            value.text if value.error is None else f"{value.text} {PLUS_MINUS} {value.error:.3f}" for value in values
-        ]
-        row = [
-            line.name,
-            "off" if line.part.adds else "on",
-            line.part.change_text,
-            format_stat(stat, line.summary.stats[stat]),
-        ]
-        rows.append([*row, *shown, values[0].effect, line.part.about])
+        errors = ["" if value.error is None else f" {PLUS_MINUS} {value.error:.3f}" for value in values]
+        shown = [value.text + error for value, error in zip(values, errors, strict=True)]
+        own = format_stat(stat, line.summary.stats[stat])
+        rows.append([*line.names, own, *shown, values[0].effect, line.part.about])
     return header, rows
 
 
@@ -325,8 +322,7 @@ def ablation_markdown(ablation: Ablation) -> str:
     """A Markdown table."""
     header, rows = ablation_grid(ablation)
     rule = ["---"] * 3 + ["---:"] * (1 + len(ablation.measures)) + ["---"] * 2
-    lines = [header, rule, *([escape_markdown(value) for value in row] for row in rows)]
-    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    table = markdown_lines([header, rule, *([escape_markdown(value) for value in row] for row in rows)])
     return f"{table}\n\n{escape_markdown(ablation_note(ablation))}\n"
 
 
@@ -341,23 +337,13 @@ def ablation_page_table(ablation: Ablation) -> PageTable:
 
 def ablation_columns(ablation: Ablation) -> dict[str, list[Any]]:
     """One row for each part and measure, at full precision; the default first."""
-    rows = list[dict[str, Any]]()
+    rows = list[tuple[Any, ...]]()
     for measure in ablation.measures:
         own = ablation.plain.stats[measure]
-        rows.append(
-            dict(
-                zip(
-                    ABLATION_COLUMNS,
-                    (DEFAULT_RUNS, "", "", measure, own.mean, own.std, None, None, own.n, ""),
-                    strict=True,
-                )
-            )
-        )
+        rows.append((DEFAULT_RUNS, "", "", measure, own.mean, own.std, None, None, own.n, ""))
     for line in ablation.lines:
-        part = (line.name, "off" if line.part.adds else "on", line.part.change_text)
         for measure, value in line.worth.items():
             own = line.summary.stats[measure]
-            numbers = (own.mean, own.std, value.mean, value.error, value.n, value.effect)
-            rows.append(dict(zip(ABLATION_COLUMNS, (*part, measure, *numbers), strict=True)))
+            rows.append((*line.names, measure, own.mean, own.std, value.mean, value.error, value.n, value.effect))
     dataset = {"dataset": [ablation.plain.dataset] * len(rows)}
-    return dataset | {name: [row[name] for row in rows] for name in ABLATION_COLUMNS}
+    return dataset | dict(zip(ABLATION_COLUMNS, map(list, zip(*rows, strict=True)), strict=True))

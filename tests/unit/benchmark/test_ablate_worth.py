@@ -1,4 +1,4 @@
-"""Worth, its standard error and its verdict, on runs that are written by hand; and the parts that are ablated."""
+"""Worth, its standard error and its effect, on runs that are written by hand; and the parts that are ablated."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(method: str, pair: str, seed: int, accuracy: float, ece: float = 0.1, au
         (0.0, None, "one run"),
     ],
 )
-def test_a_verdict_needs_more_than_two_standard_errors(mean: float, error: float | None, said: str) -> None:
+def test_an_effect_needs_more_than_two_standard_errors(mean: float, error: float | None, said: str) -> None:
     assert classify_effect(mean, error) == said
     assert Worth(mean, error, 2).text.endswith("*") == (said in ("helps", "hurts"))
 
@@ -116,7 +116,7 @@ PRINTED = """\
 set: what each part of em_basis is worth
 ----------------------------------------------------------------
                               worth of the part
-                    acc    acc     ECE   AUROC   verdict
+                    acc    acc     ECE   AUROC   effect
 em_basis          0.550
                  ±0.071
 with large        0.805 +0.255*  0.000   0.000   helps
@@ -126,7 +126,7 @@ without small     0.540 +0.010   0.000   0.000   not measurable
 
 mean ± std over 2 seeds. worth: how much better the same runs are with the part
 than without it; ECE: how much lower. ± there: standard error. *: more than two
-of them from 0; the verdict is for acc. Not used on this data set, so left out:
+of them from 0; the effect is for acc. Not used on this data set, so left out:
 absent.
 """
 
