@@ -61,9 +61,7 @@ def class_recalls(counts: Int64[Tensor, "c c"]) -> Float[Tensor, " c"]:
 
 def mean_class_accuracy(counts: Int64[Tensor, "c c"]) -> float:
     """Mean over the classes that occur of the share of right labels."""
-    recalls = class_recalls(counts)
-    present = ~recalls.isnan()
-    return float(recalls[present].mean()) if bool(present.any()) else 0.0
+    return _mean_of_present(class_recalls(counts), counts)
 
 
 def dataset_iou(counts: Int64[Tensor, "c c"]) -> Float[Tensor, " c"]:
@@ -74,8 +72,12 @@ def dataset_iou(counts: Int64[Tensor, "c c"]) -> Float[Tensor, " c"]:
 
 def mean_dataset_iou(counts: Int64[Tensor, "c c"]) -> float:
     """Mean of `dataset_iou` over the classes that truly occur; a class that is only predicted costs those it took."""
+    return _mean_of_present(dataset_iou(counts), counts)
+
+
+def _mean_of_present(values: Float[Tensor, " c"], counts: Int64[Tensor, "c c"]) -> float:
     present = counts.sum(1) > 0
-    return float(dataset_iou(counts)[present].mean()) if bool(present.any()) else 0.0
+    return float(values[present].mean()) if bool(present.any()) else 0.0
 
 
 def rank_counts(uncertainty: Float[Tensor, " n"], right: Bool[Tensor, " n"]) -> Int64[Tensor, "m 2"]:

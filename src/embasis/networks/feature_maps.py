@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from contextlib import suppress
 from math import prod
 from typing import Any
 
@@ -71,9 +72,11 @@ def take_last_map(backbone: Backbone, stages: int, stride: int) -> FeatureMaps:
     require(stride >= 1 and stride & (stride - 1) == 0 and stride <= old, rule, ConfigError)
     if stride < old:
         dilate_stages(network, stride, old)
-        reached = measure_strides(network)
+        reached = 0
+        with suppress(*NETWORK_FAULTS):  # its parts may not fit together any more
+            reached = measure_maps(network)[-1][0]
         refused = f"{backbone.name} cannot be computed at stride {stride}: its strides cannot be traded for dilation"
-        require(reached and reached[-1] == stride, f"{refused}; use stride {old} or another backbone", ConfigError)
+        require(reached == stride, f"{refused}; use stride {old} or another backbone", ConfigError)
     return make_feature_maps(backbone, network, stages, [len(forms) - 1])
 
 
@@ -160,11 +163,3 @@ def measure_maps(network: nn.Module, chosen: Sequence[int] | None = None) -> lis
     if any(len(shape) != 4 or PROBE_SIDE % shape[-1] for shape in shapes):
         raise ValueError(shapes)
     return [(PROBE_SIDE // shape[-1], shape[1]) for shape in shapes]
-
-
-def measure_strides(network: nn.Module) -> list[int]:
-    """Those of all maps, or none where the network's parts do not fit together any more."""
-    try:
-        return [stride for stride, _ in measure_maps(network)]
-    except NETWORK_FAULTS:
-        return []
