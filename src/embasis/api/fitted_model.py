@@ -57,6 +57,7 @@ SIDES = {
     "corrections": "the corrections", "classes": "the classes",
 }  # fmt: skip
 """What a run reads and never writes to, in words."""
+NUMBERS = ("probability", "between", "within", "uncertainty")
 SHORT_NAMES = {"method": "method.name", "network": "network.name", "depth": "images.depth"}
 """Settings that Python calls otherwise than a config file."""
 
@@ -83,7 +84,7 @@ class Labels:
         columns = rows.columns
         numbers = {
             name: np.array([np.nan if value is None else value for value in columns[name]], dtype=np.float64)
-            for name in ("probability", "between", "within", "uncertainty")
+            for name in NUMBERS
         }
         trusted = np.array(columns["trusted"], dtype=bool)
         names, label = list(columns["id"]), list(columns["label"])
@@ -94,13 +95,8 @@ class Labels:
 
     def columns(self) -> dict[str, list[Any]]:
         """A table for pandas.DataFrame or a CSV writer."""
-        numbers = ("probability", "between", "within", "uncertainty")
-        return {
-            "id": list(self.names),
-            "label": list(self.label),
-            **{name: getattr(self, name).tolist() for name in numbers},
-            "trusted": self.trusted.tolist(),
-        }
+        numbers = {name: getattr(self, name).tolist() for name in NUMBERS}
+        return {"id": list(self.names), "label": list(self.label), **numbers, "trusted": self.trusted.tolist()}
 
 
 @dataclass(frozen=True, eq=False)

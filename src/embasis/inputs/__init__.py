@@ -159,6 +159,12 @@ def count_pictures(facts: Mapping[str, Any]) -> int:
     return int((facts.get("maps") or {}).get("pictures", 0))
 
 
+def class_colours(facts: Mapping[str, Any]) -> tuple[tuple[int, int, int], ...]:
+    """The colours of the classes of a stored run on label maps; none for other runs."""
+    colours = facts["maps"]["table"]["colours"] if facts.get("maps") else ()
+    return tuple((int(red), int(green), int(blue)) for red, green, blue in colours)
+
+
 class Inputs(ABC):
     """What a run and its model need to know of one kind of input; a row has one site unless a kind says otherwise."""
 

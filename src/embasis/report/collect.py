@@ -248,15 +248,22 @@ class ThumbnailSet:
 
 
 def view_generation(
-    path: Path, newest: Generation, environment: dict[str, Any], refused: tuple[dict[str, Any], ...]
+    path: Path,
+    newest: Generation,
+    environment: dict[str, Any],
+    refused: tuple[dict[str, Any], ...],
+    palette: tuple[tuple[int, int, int], ...],
+    pictures: int,
 ) -> RunView:
-    """All that the page shows of a run folder; CorruptError when a byte of it is not as the run wrote it."""
+    """All that the page shows of a run folder; CorruptError when a byte of it is not as the run wrote it.
+
+    Colours of the classes and the number of `pictures` are those of a run on label maps."""
     facts, files = newest.facts, SealedFiles(path, newest.sealed)
     rounds = tuple(record_from_json(row) for row in facts["records"])
     scored = all(SELECTION_SCORE in record.scores for record in rounds)
     require(scored, f"{path}: the run's facts are damaged: a round has no score {SELECTION_SCORE!r}", CorruptError)
     kept, shown = kept_round(facts), shown_round(facts)
-    items, pictures = read_row_gallery(files, shown, files.seal(labels_name(shown)))
+    items, thumbnails = read_row_gallery(files, shown, files.seal(labels_name(shown)))
     return RunView(
         config=facts["config"],
         environment=environment,
@@ -269,10 +276,10 @@ def view_generation(
         notes=tuple(str(note) for note in facts.get("notes", ())),
         corrected=int(facts.get("corrected", 0)),
         gallery=read_map_gallery(files, shown),
-        palette=class_colours(facts),
-        pictures=int((facts.get("maps") or {}).get("pictures", 0)),
+        palette=palette,
+        pictures=pictures,
         items=items,
-        basis=read_components(files, kept, pictures),
+        basis=read_components(files, kept, thumbnails),
         refused=refused,
     )
 
@@ -293,12 +300,6 @@ def read_label_columns(files: SealedFiles, number: int) -> dict[str, list[Any]] 
     """The columns of a round's labels; None for label maps, and before the first round has ended."""
     name = labels_name(number)
     return files.table(name) if name in files else None
-
-
-def class_colours(facts: Mapping[str, Any]) -> tuple[tuple[int, int, int], ...]:
-    """The colours of the classes of a run on label maps; none for other runs."""
-    colours = facts["maps"]["table"]["colours"] if facts.get("maps") else ()
-    return tuple((int(red), int(green), int(blue)) for red, green, blue in colours)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from embasis.config import Config
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, CorruptError, require
-from embasis.inputs import FROZEN_WEIGHTS, Inputs
+from embasis.inputs import FROZEN_WEIGHTS, Inputs, class_colours, count_pictures
 from embasis.report.collect import view_generation
 from embasis.report.run_view import RunView
 from embasis.runs.parts import RunParts
@@ -126,7 +126,9 @@ def convert_facts(value: Any, kind: Any, damaged: str) -> Any:
 def read_run_view(path: Path) -> RunView:
     """All that the page of a run shows; CorruptError when a byte of it is not as the run wrote it."""
     newest = read_run(path)
-    return view_generation(path, newest, read_environment(path, newest.facts), read_refused(path, newest.facts))
+    facts = newest.facts
+    environment, refused = read_environment(path, facts), read_refused(path, facts)
+    return view_generation(path, newest, environment, refused, class_colours(facts), count_pictures(facts))
 
 
 def read_environment(path: Path, facts: Mapping[str, Any]) -> dict[str, Any]:

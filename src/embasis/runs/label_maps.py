@@ -97,7 +97,12 @@ def mix_views(parts: Sequence[LabelBatch], flipped: Sequence[bool]) -> LabelBatc
     first = parts[0]
     height, width = first.grid
     places = place_sites((height, width)).reshape(-1, 2)
-    views = [read_at(part, places, is_flipped) for part, is_flipped in zip(parts, flipped, strict=True)]
+    turned = torch.stack([places[:, 0], 1 - places[:, 1]], 1)
+    views = []
+    for part, is_flipped in zip(parts, flipped, strict=True):
+        rows, columns = part.grid
+        at = interpolation.corners(turned if is_flipped else places, (rows, columns))
+        views.append(mix_labels(part.distribution, *at))
     count, sites = len(views), len(places)
     whole = LabelDistribution(
         *(torch.cat([getattr(part, name) for part in views]) for name in ("mean", "between", "within", "uncertainty"))
@@ -106,18 +111,10 @@ def mix_views(parts: Sequence[LabelBatch], flipped: Sequence[bool]) -> LabelBatc
     return replace(first, distribution=mix_labels(whole, index, torch.full((sites, count), 1 / count)))
 
 
-def read_at(part: LabelBatch, places: Tensor, is_flipped: bool) -> LabelDistribution:
-    """A view's label distributions at places of the picture."""
-    at = torch.stack([places[:, 0], 1 - places[:, 1]], 1) if is_flipped else places
-    height, width = part.grid
-    return mix_labels(part.distribution, *interpolation.corners(at, (height, width)))
-
-
 @dataclass(frozen=True, eq=False)
 class LabelMap:
     """One picture's labels at its own size, uint8 (H, W) each, and its line of the table."""
 
-    row: int
     labels: Tensor
     confidence: Tensor
     variance: Tensor
@@ -125,7 +122,7 @@ class LabelMap:
     line: dict[str, Any]
 
 
-def draw_label_map(wide: LabelBatch, row: int, schema: LabelSchema) -> LabelMap:
+def draw_label_map(wide: LabelBatch, schema: LabelSchema) -> LabelMap:
     """The maps of a row that has a site at each pixel."""
     pixels, size, classes = wide.distribution, wide.grid, len(schema)
     assert isinstance(pixels, PixelLabels)
@@ -143,7 +140,6 @@ def draw_label_map(wide: LabelBatch, row: int, schema: LabelSchema) -> LabelMap:
         line[name_of_column(name, line)] = share / count
         line[name_of_column(f"{name} trusted", line)] = sure / share if share else None
     return LabelMap(
-        row,
         label.view(size),
         quantise_confidence(pixels.confidence).view(size),
         quantise_variance(pixels.total, classes).view(size),
@@ -172,7 +168,7 @@ def write_maps(
 
     def written(part: LabelBatch, number: int, row: int) -> dict[str, Any]:
         height, width = (int(size) for size in sizes[row])
-        maps = draw_label_map(part.enlarged(number, (height, width)), row, schema)
+        maps = draw_label_map(part.enlarged(number, (height, width)), schema)
         folder.write(files[row], maps.labels, maps.confidence, maps.variance, maps.trusted)
         return {"id": names[row], "file": files[row], **maps.line}
 

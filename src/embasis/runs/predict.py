@@ -282,7 +282,7 @@ def predict_label_maps(
             for part in label_pictures(model, source, samples, options):
                 row = int(part.rows[0])
                 height, width = (int(size) for size in samples.sizes[row])
-                yield samples.names[row], draw_label_map(part.enlarged(0, (height, width)), row, model.schema)
+                yield samples.names[row], draw_label_map(part.enlarged(0, (height, width)), model.schema)
 
 
 def with_precision(

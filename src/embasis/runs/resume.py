@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -106,6 +106,16 @@ class Shift:
     removed: tuple[str, ...] = ()
     edited: tuple[str, ...] = ()
 
+    @classmethod
+    def between(cls, side: str, old: Mapping[int, tuple[str, int]], new: Mapping[int, tuple[str, int]]) -> Shift:
+        """Added, removed and edited rows; nothing where the old rows are not known."""
+        if not old:
+            return cls(side)
+        added = tuple(name for id_, (name, _) in new.items() if id_ not in old)
+        removed = tuple(name for id_, (name, _) in old.items() if id_ not in new)
+        edited = tuple(name for id_, (name, mark) in new.items() if id_ in old and old[id_][1] != mark)
+        return cls(side, added, removed, edited)
+
     def __str__(self) -> str:
         names = [*self.added, *self.removed, *self.edited]
         if not names:
@@ -123,7 +133,7 @@ def diff_rows(
 ) -> list[Shift]:
     """The sides whose hashes differ, each with its rows as far as the tables know them."""
     changed = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
-    return [shift_of(side, rows_on(before, side), rows_on(now, side)) for side in changed]
+    return [Shift.between(side, rows_on(before, side), rows_on(now, side)) for side in changed]
 
 
 def known_rows(table: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
@@ -138,18 +148,6 @@ def rows_on(table: Mapping[str, Sequence[Any]], side: str) -> dict[int, tuple[st
     columns = (table.get(name, ()) for name in ("side", "id", "name", "mark"))
     rows = (row for row in zip(*columns, strict=True) if row[0] == side)
     return {int(id_): (str(name) or f"row {id_}", int(mark)) for _, id_, name, mark in rows}
-
-
-def shift_of(side: str, old: Mapping[int, tuple[str, int]], new: Mapping[int, tuple[str, int]]) -> Shift:
-    """Added, removed and edited rows; nothing where the old rows are not known."""
-    if not old:
-        return Shift(side)
-    return Shift(
-        side,
-        tuple(name for id_, (name, _) in new.items() if id_ not in old),
-        tuple(name for id_, (name, _) in old.items() if id_ not in new),
-        tuple(name for id_, (name, mark) in new.items() if id_ in old and old[id_][1] != mark),
-    )
 
 
 def refuse_changed_data(shifts: Sequence[Shift], accepted: bool) -> tuple[str, ...]:
@@ -208,7 +206,7 @@ def restore_files(run: TrainingRun, progress: TrainState) -> list[str]:
         done.append(name)
     damaged = damaged_files(files, sealed)
     for name in damaged:
-        if is_whole(files, name):  # made again together with another one
+        if not damaged_files(files, [name]):  # made again together with another one
             continue
         if make_again(run, progress, files, name):
             done.append(name)
@@ -241,7 +239,7 @@ def plain_copies(run: TrainingRun, progress: TrainState) -> dict[str, bytes]:
     return copies
 
 
-def damaged_files(files: SealedFiles, names: dict[str, Any]) -> dict[str, str]:
+def damaged_files(files: SealedFiles, names: Iterable[str]) -> dict[str, str]:
     """Name → what is wrong, of each sealed file; the stores of sites are checked when they are read."""
     damaged = {}
     for name in names:
@@ -261,21 +259,13 @@ def check_file(files: SealedFiles, name: str) -> None:
         files.read(name)
 
 
-def is_whole(files: SealedFiles, name: str) -> bool:
-    """Whether a file is what was written."""
-    with suppress(CheckpointError):
-        check_file(files, name)
-        return True
-    return False
-
-
 def make_again(run: TrainingRun, progress: TrainState, files: SealedFiles, name: str) -> bool:
     """Whether the file is as it was, because its content could be made again."""
     maps = re.fullmatch(r"(?:labels|gallery)/round-([0-9]+)/.*", name)
     if maps and (store := run.prepare().inputs.label_store(run.folder)) is not None:
         for state in states_of(progress):
             write_maps_again(run, state, int(maps[1]), store)
-            if is_whole(files, name):
+            if not damaged_files(files, [name]):
                 return True
         return False
     for make in makers(run, progress, name):
