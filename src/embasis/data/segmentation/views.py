@@ -171,19 +171,22 @@ def draw_view(
     aimed = None
     if u[1] < plan.rare:
         aimed = wanted or draw_place(class_map, classes, u[2], u[3])
+    shape, stride = crop_shape(preparation), preparation.stride
     factor = plan.least_scale * (plan.most_scale / plan.least_scale) ** u[0]
-    rows, columns = draw_spans(size, preparation, factor, aimed, u[4], u[5])
-    view = _resize_smoothly(picture[:, rows.start : rows.stop, columns.start : columns.stop],
-                    (rows.high - rows.low, columns.high - columns.low))  # fmt: skip
+    enlarged = [max(1, round(side * factor)) for side in whole_shape(size, preparation)]
+    rows, columns = (
+        _draw_span(size[axis], enlarged[axis], shape[axis], aimed[axis] if aimed else None, u[4 + axis])
+        for axis in (0, 1)
+    )
+    seen = picture[:, rows.start : rows.stop, columns.start : columns.stop]
+    view = _resize_smoothly(seen, (rows.high - rows.low, columns.high - columns.low))
     view = jitter_colours(view, plan.colour, u[7:10]) if plan.colour else view
     view = blur(view, 1 + int(3 * u[11])) if u[10] < plan.blur else view
-    shape = crop_shape(preparation)
     view = _pad_to_crop(view, shape, rows, columns)
-    v, w = (
-        _site_coordinates(side // preparation.stride, preparation.stride, whole, span)
-        for side, whole, span in zip(shape, size, (rows, columns), strict=True)
+    places = _cross_places(
+        _site_coordinates(shape[0] // stride, stride, size[0], rows),
+        _site_coordinates(shape[1] // stride, stride, size[1], columns),
     )
-    places = _cross_places(v, w)
     if plan.flip and u[6] < 0.5:
         view, places = view.flip(2), places.flip(1)
     return view.contiguous(), sample_classes(class_map, places), places
@@ -206,20 +209,8 @@ def draw_place(class_map: Tensor | None, classes: Tensor | None, which: float, w
     return (row + 0.5) / height, (column + 0.5) / width
 
 
-def draw_spans(
-    size: tuple[int, int], preparation: MapPreparation, factor: float, place: Place | None, *u: float
-) -> tuple[Span, Span]:
-    """Rows and columns of a crop out of the whole view enlarged by `factor`; it contains the place, if one is given."""
-    sides = [max(1, round(side * factor)) for side in whole_shape(size, preparation)]
-    shape = crop_shape(preparation)
-    rows, columns = (
-        _draw_span(size[axis], sides[axis], shape[axis], place[axis] if place else None, u[axis]) for axis in (0, 1)
-    )
-    return rows, columns
-
-
 def _draw_span(side: int, enlarged: int, crop: int, place: float | None, u: float) -> Span:
-    """`side` pixels would become `enlarged`: `crop` of them, or all of them somewhere in the crop."""
+    """`side` pixels would become `enlarged`: `crop` of them, with the place if one is given, or all somewhere in it."""
     if enlarged < crop:
         low = int(u * (crop - enlarged + 1))
         return Span(0, side, low, low + enlarged)
