@@ -97,20 +97,15 @@ def _label_name(label: object, what: str) -> str:
     if isinstance(label, np.generic):
         label = label.item()
     if isinstance(label, float):
-        require(
-            math.isnan(label) or label.is_integer(), f"{what}: labels must be classes, got the continuous value {label}"
-        )
-        label = NO_LABEL if math.isnan(label) else int(label)
+        if math.isnan(label):
+            return NO_LABEL
+        require(label.is_integer(), f"{what}: labels must be classes, got the continuous value {label}")
+        label = int(label)
     require(isinstance(label, str | int), f"{what}: labels must be text or integers, got {type(label).__name__}")
     name = str(label).strip()
     if _WHOLE_FLOAT.fullmatch(name):
         name = name.partition(".")[0]
     return NO_LABEL if name in _MISSING else name
-
-
-def fold_name(name: str) -> str:
-    """What names that look the same have in common."""
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 def group_alike(names: Iterable[str], others: Iterable[str] | None = None) -> list[list[str]]:
@@ -119,10 +114,10 @@ def group_alike(names: Iterable[str], others: Iterable[str] | None = None) -> li
     strangers = None if others is None else set(others) - names
     groups: dict[str, list[str]] = {}
     for name in sorted(names | (strangers or set())):
-        groups.setdefault(fold_name(name), []).append(name)
-    return [
-        group for group in groups.values() if len(group) > 1 and (strangers is None or not strangers.isdisjoint(group))
-    ]
+        alike = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+        groups.setdefault(alike, []).append(name)
+    several = [group for group in groups.values() if len(group) > 1]
+    return several if strangers is None else [group for group in several if not strangers.isdisjoint(group)]
 
 
 def describe_alike(where: str, names: Iterable[str], others: Iterable[str] | None = None) -> str:

@@ -36,8 +36,19 @@ def with_corrections(problem: Problem, labels: Mapping[str, str], source: str, u
     chosen = sorted((place[name], numbers[label]) for name, label in labels.items())
     require_rest(len(chosen), len(names), source, unlabelled)
     rows, classes = torch.tensor(chosen, dtype=torch.int64).T
-    note = describe_move(len(chosen), "row", source, unlabelled)
-    return replace(move_rows(problem, rows, classes), corrected=len(chosen), notes=(*problem.notes, note))
+    stay = torch.ones(len(names), dtype=torch.bool)
+    stay[rows] = False
+    kept = stay.nonzero().squeeze(1)
+    hidden = problem.hidden_labels[kept] if isinstance(problem.hidden_labels, Tensor) else None
+    return replace(
+        problem,
+        labelled=_append_rows(problem.labelled, problem.unlabelled, rows, classes),
+        unlabelled=_take_rows(problem.unlabelled, kept),
+        hidden_labels=hidden if hidden is not None and bool((hidden >= 0).any()) else None,
+        row_names=None if problem.row_names is None else tuple(names[row] for row in kept.tolist()),
+        corrected=len(chosen),
+        notes=(*problem.notes, describe_move(len(chosen), "row", source, unlabelled)),
+    )
 
 
 def require_known_ids(lacking: Sequence[str], source: str, unlabelled: str) -> None:
@@ -54,28 +65,8 @@ def require_rest(count: int, rows: int, source: str, unlabelled: str) -> None:
 
 def describe_move(count: int, unit: str, source: str, unlabelled: str) -> str:
     """What was done, for the user."""
-    what = (
-        f"1 {unit} of {unlabelled} is a labelled one"
-        if count == 1
-        else f"{count:,} {unit}s of {unlabelled} are labelled ones"
-    )
-    return f"{source}: {what} now"
-
-
-def move_rows(problem: Problem, rows: Tensor, classes: Tensor) -> Problem:
-    """The problem with these rows of the unlabelled side on the labelled one, with these classes."""
-    stay = torch.ones(len(problem.unlabelled), dtype=torch.bool)
-    stay[rows] = False
-    kept = stay.nonzero().squeeze(1)
-    hidden = problem.hidden_labels[kept] if isinstance(problem.hidden_labels, Tensor) else None
-    names = problem.row_names
-    return replace(
-        problem,
-        labelled=_append_rows(problem.labelled, problem.unlabelled, rows, classes),
-        unlabelled=_take_rows(problem.unlabelled, kept),
-        hidden_labels=hidden if hidden is not None and bool((hidden >= 0).any()) else None,
-        row_names=None if names is None else tuple(names[row] for row in kept.tolist()),
-    )
+    one, more = f"1 {unit} of {unlabelled} is a labelled one", f"{count:,} {unit}s of {unlabelled} are labelled ones"
+    return f"{source}: {one if count == 1 else more} now"
 
 
 def _append_rows(labelled: Samples, unlabelled: Samples, rows: Tensor, classes: Tensor) -> Samples:

@@ -101,6 +101,11 @@ class ErrorLog:
         return [error for step in steps for error in self.errors[step]]
 
 
+def to_findings(level: Literal["error", "warning", "note"], *texts: str) -> list[Finding]:
+    """A finding of each text that is not empty."""
+    return [Finding(level, text) for text in texts if text]
+
+
 def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
     """Errors first, then warnings, then notes."""
     return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
@@ -110,12 +115,10 @@ def report_classes(name: str, labels: Iterable[str], unit: str, number: str = ""
     """How many rows or images each class has (`number`: the format of a count), and which look the same."""
     counts = Counter(label for label in labels if label)
     text = ", ".join(f"{quote(label)} {counts[label]:{number}}" for label in sort_names(counts))
-    findings = [Finding("note", f"{name}: {len(counts)} classes: {text}")]
-    if few := [label for label in counts if counts[label] < 2]:
-        findings.append(Finding("warning", f"{name}: classes with under 2 {unit}: {quote_names(few)}"))
-    if text := describe_alike(name, counts):
-        findings.append(Finding("warning", text))
-    return findings
+    few = [label for label in counts if counts[label] < 2]
+    rare = f"{name}: classes with under 2 {unit}: {quote_names(few)}" if few else ""
+    notes = to_findings("note", f"{name}: {len(counts)} classes: {text}")
+    return notes + to_findings("warning", rare, describe_alike(name, counts))
 
 
 def warn_of_leak(leak: str, unit: str, forbid: bool) -> None:
@@ -186,9 +189,8 @@ def from_arrays(
     """
     known = None if hidden_labels is None else label_names(hidden_labels, "hidden")
     rows = check_numbers(unlabelled, "unlabelled")
-    require(
-        known is None or len(known) == len(rows), f"hidden: {len(known or [])} labels, unlabelled has {len(rows)} rows"
-    )
+    if known is not None:
+        require(len(known) == len(rows), f"hidden: {len(known)} labels, unlabelled has {len(rows)} rows")
     one = make_side("labelled", check_numbers(x, "labelled"), label_names(y, "labelled"))
     two, last = make_side("unlabelled", rows, known), None
     if test is not None:
@@ -282,19 +284,17 @@ def to_float32(array: NDArray[Any]) -> Tensor:
 def check_numbers(values: object, what: str, columns: Sequence[str] | None = None) -> NDArray[Any]:
     """Numbers as an array (N, …), all finite and none too large for float32, in the type that they have."""
     array = _real_array(values, what)
-    require(
-        array.ndim >= 2, f"{what}: 2 or more dimensions (rows, features) are needed, got shape {tuple(array.shape)}"
-    )
-    require(0 not in array.shape[1:], f"{what}: at least one feature is needed, got shape {tuple(array.shape)}")
+    shape = tuple(array.shape)
+    require(len(shape) >= 2, f"{what}: 2 or more dimensions (rows, features) are needed, got shape {shape}")
+    require(0 not in shape[1:], f"{what}: at least one feature is needed, got shape {shape}")
     flat = array.reshape(len(array), math.prod(array.shape[1:]))
     bad = ~np.isfinite(flat)
     if bad.any():
         count = {"NaN": int(np.isnan(flat).sum()), "inf": int(np.isinf(flat).sum())}
         got = " and ".join(f"{number} {kind}" for kind, number in count.items() if number)
         spread = f"{_count_lines(bad, 1, 'row')} and {_count_lines(bad, 0, 'column')}"
-        raise InputDataError(
-            f"{what}: values must be finite, got {got} in {spread}; first at {_first_place(bad, columns)}"
-        )
+        where = f"{spread}; first at {_first_place(bad, columns)}"
+        raise InputDataError(f"{what}: values must be finite, got {got} in {where}")
     limit = float(np.finfo(np.float32).max)
     over = np.abs(flat) > limit if flat.dtype.itemsize > 4 else np.zeros_like(bad)
     if over.any():

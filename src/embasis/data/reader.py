@@ -33,7 +33,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -101,25 +100,14 @@ class _OpenBatch:
         self.tensors = [output.empty(len(batch.rows)) for output in batch.outputs]
         self.rejected = {place: known[row] for place, row in enumerate(batch.rows) if row in known}
         self.items = [
-            RowRequest(place, row, batch.requests[place], [_bytes_of_row(tensor, place) for tensor in self.tensors])
+            RowRequest(place, row, batch.requests[place], [tensor[place] for tensor in self.tensors])
             for place, row in enumerate(batch.rows)
             if place not in self.rejected
         ]
 
-    def reject(self, place: int, reason: str) -> None:
-        """Write down that a row could not be read; its tensors hold nothing of it."""
-        self.rejected[place] = reason
-        for tensor, output in zip(self.tensors, self.outputs, strict=True):
-            tensor[place] = output.fill
-
     def result(self) -> BatchResult:
         """The batch once all is read, what was rejected by position."""
         return BatchResult(self.tensors, dict(sorted(self.rejected.items())))
-
-
-def _bytes_of_row(tensor: Tensor, place: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """The memory of one row of a batch."""
-    return tensor[place].flatten().numpy().view(np.uint8)
 
 
 class Chunk(NamedTuple):
@@ -308,8 +296,8 @@ class Reader:
                 if isinstance(result, str):
                     self._reject(batch, item, result)
                 else:
-                    for tensor, row in zip(batch.tensors, result, strict=True):
-                        tensor[item.place] = row
+                    for target, tensor in zip(item.targets, result, strict=True):
+                        target.copy_(tensor)
             yield batch.result()
 
     def _read_ahead(self, batches: Iterator[_OpenBatch], common: Json) -> Iterator[BatchResult]:
@@ -335,8 +323,10 @@ class Reader:
             job.cancelled = True
 
     def _reject(self, batch: _OpenBatch, item: RowRequest, reason: str) -> None:
-        batch.reject(item.place, reason)
-        self._rejected[item.row] = reason
+        """Write down that a row could not be read; its tensors hold nothing of it."""
+        self._rejected[item.row] = batch.rejected[item.place] = reason
+        for target, output in zip(item.targets, batch.outputs, strict=True):
+            target.fill_(output.fill)
 
     def _started_pool(self) -> Pool:
         """The workers, started when they are first needed."""

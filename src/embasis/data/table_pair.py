@@ -27,6 +27,7 @@ from embasis.data.problem import (
     require_labels,
     require_shape,
     sort_findings,
+    to_findings,
     warn_of_leak,
 )
 from embasis.data.standardise import NOISE, NOISE_NARROW, all_columns, is_coarse, is_constant, measure_columns
@@ -143,40 +144,38 @@ def _table_side(table: TableData, like: TableData) -> Side:
 def _report_table(raw: TableData, checked: TableData | None) -> list[Finding]:
     """The size of a table; where its features are numbers, its constant columns, repeated rows and small spreads."""
     shape = " × ".join(str(length) for length in raw.x.shape[1:])
-    findings = [Finding("note", f"{raw.path}: {_count_units(len(raw.x), 'row')} of {shape or 'no'} features")]
+    notes = to_findings("note", f"{raw.path}: {_count_units(len(raw.x), 'row')} of {shape or 'no'} features")
     if checked is None:
-        return findings
+        return notes
     flat, fine = checked.x.reshape(len(checked.x), -1), checked.fine
     same = (flat == flat[0]).all(0)
     if fine is not None:
         values = fine.values.numpy()
         same[fine.columns.numpy()] = (values == values[0]).all(0)
-    constant = np.flatnonzero(same)
+    texts, constant = [], np.flatnonzero(same)
     if len(constant) and len(flat) > 1:
         which = f"one value only: {_column_names(constant, raw.columns)}"
-        text = f"{raw.path}: {_count_units(len(constant), 'column', 'has', 'have')} {which}"
-        findings.append(Finding("warning", text))
+        texts.append(f"{raw.path}: {_count_units(len(constant), 'column', 'has', 'have')} {which}")
     if repeated := len(flat) - len(set(_hash_rows(flat, fine, all_columns([fine])))):
-        text = f"{raw.path}: {_count_units(repeated, 'row', 'repeats', 'repeat')} an earlier row"
-        findings.append(Finding("warning", text))
-    return findings + _report_spreads(raw)
+        texts.append(f"{raw.path}: {_count_units(repeated, 'row', 'repeats', 'repeat')} an earlier row")
+    return notes + to_findings("warning", *texts) + to_findings("note", _describe_spreads(raw))
 
 
-def _report_spreads(table: TableData) -> list[Finding]:
-    """Columns of a raw table whose spread is small beside their size."""
+def _describe_spreads(table: TableData) -> str:
+    """A sentence about columns of a raw table whose spread is small beside their size, or nothing."""
     flat = table.x.reshape(len(table.x), -1)
     centre, spread, exact = measure_columns(flat)
     constant = is_constant(centre, spread, np.where(exact, NOISE_NARROW, NOISE))
     numbers = np.flatnonzero(is_coarse(centre, spread) & ~constant)
     if not len(numbers):
-        return []
+        return ""
     names = [f"{_column_names([n], table.columns)} ({centre[n]:.3g} ± {spread[n]:.2g})" for n in numbers[:MOST_COLUMNS]]
     rest = f" and {len(numbers) - MOST_COLUMNS} more" if len(numbers) > MOST_COLUMNS else ""
     stored = "the file has float32 numbers, which may have lost it: write them as float64"
     kept = "it is kept in float64 until it is centred; with standardise=none subtract a number near the size first"
     what = stored if np.can_cast(flat.dtype, np.float32) else kept
     text = f"{_count_units(len(numbers), 'column', 'has', 'have')} a spread that is small beside the size"
-    return [Finding("note", f"{table.path}: {text}: {', '.join(names)}{rest}; {what}")]
+    return f"{table.path}: {text}: {', '.join(names)}{rest}; {what}"
 
 
 def _report_hidden(labelled: Side, hidden: Side) -> list[Finding]:
@@ -184,19 +183,16 @@ def _report_hidden(labelled: Side, hidden: Side) -> list[Finding]:
     known = sum(bool(name) for name in hidden.labels or [])
     if not known:
         return []
-    rows = f"{known} of {len(hidden.x)} rows have labels, used for evaluation only"
-    findings = [Finding("note", f"{hidden.name}: {rows}")]
+    notes = [f"{hidden.name}: {known} of {len(hidden.x)} rows have labels, used for evaluation only"]
     if absent := labelled.classes - hidden.classes:
-        findings.append(Finding("note", f"{hidden.name}: classes without a row: {quote_names(absent)}"))
-    if text := describe_alike(f"{labelled.name} and {hidden.name}", labelled.classes, hidden.classes):
-        findings.append(Finding("warning", text))
-    return findings
+        notes.append(f"{hidden.name}: classes without a row: {quote_names(absent)}")
+    alike = describe_alike(f"{labelled.name} and {hidden.name}", labelled.classes, hidden.classes)
+    return to_findings("note", *notes) + to_findings("warning", alike)
 
 
 def _compare_sides(one: Side, two: Side, columns: Sequence[str] | None) -> list[Finding]:
     """Rows on both sides, and features whose size differs hugely."""
-    text = _describe_shared_rows(one, two)
-    findings = [Finding("warning", text)] if text else []
+    texts = [_describe_shared_rows(one, two)]
     a, b = (side.x.numpy().reshape(len(side.x), -1).astype(np.float64) for side in (one, two))
     sizes = np.sqrt(np.mean(a**2, 0)), np.sqrt(np.mean(b**2, 0))
     low, high = np.minimum(*sizes), np.maximum(*sizes)
@@ -204,8 +200,8 @@ def _compare_sides(one: Side, two: Side, columns: Sequence[str] | None) -> list[
     if len(apart):
         text = f"{_count_units(len(apart), 'column', 'differs', 'differ')} in size by more than {SCALES_APART:g} times"
         where = f"between {one.name} and {two.name}: {_column_names(apart, columns)}"
-        findings.append(Finding("warning", f"{text} {where}"))
-    return findings
+        texts.append(f"{text} {where}")
+    return to_findings("warning", *texts)
 
 
 def _describe_shared_rows(one: Side, two: Side) -> str:

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 import numpy as np
+from torch import Tensor
 
 from embasis.data.images.files import ImageFile, hash_content
 from embasis.data.images.header import UnreadableImage
@@ -95,12 +96,12 @@ class ReadJob:
 
 @dataclass(eq=False)
 class RowRequest:
-    """One row of a batch: its place there, what a worker has to know of it, and where the bytes of its tensors go."""
+    """One row of a batch: its place there, what a worker has to know of it, and its tensors, to be filled."""
 
     place: int
     row: Row
     request: Json
-    targets: list[np.ndarray[Any, np.dtype[np.uint8]]]
+    targets: list[Tensor]
 
 
 class WorkerDied(Exception):  # noqa: N818 — what happened to a worker, not what went wrong here
@@ -186,7 +187,7 @@ class WorkerProcess:
         reason = answer.get("reason", NO_ANSWER) if isinstance(answer, dict) else NO_ANSWER
         if reason is None:
             for target in item.targets:
-                self._fill(target.data, seconds)
+                self._fill(target.flatten().numpy().view(np.uint8).data, seconds)
             return None
         if not isinstance(reason, str) or reason == NO_ANSWER:
             raise WorkerDied(NO_ANSWER)

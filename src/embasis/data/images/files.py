@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from embasis.data.class_labels import quote_names
 from embasis.data.images.header import SUFFIXES, UnreadableImage, read_header
 from embasis.data.images.pixels import oriented_size, read_orientation
-from embasis.errors import require
+from embasis.errors import InputDataError
 from embasis.types import PathLike, RejectedFile
 
 LARGEST_IMAGE_FILE = 256 * 2**20
@@ -128,16 +128,12 @@ def read_part(path: str, offset: int = 0, length: int = -1) -> bytes:
             raise OSError(errno.EFBIG, f"{size:,} bytes exceed {LARGEST_IMAGE_FILE // 2**20} MiB")
         if offset + size > state.st_size:
             raise OSError(errno.EIO, f"its archive ends after {state.st_size - offset:,} of {size:,} bytes")
-        return _read_fully(descriptor, offset, size)
+        data = os.pread(descriptor, size, offset)
+        while len(data) < size and (more := os.pread(descriptor, size - len(data), offset + len(data))):
+            data += more
+        return data
     finally:
         os.close(descriptor)
-
-
-def _read_fully(descriptor: int, offset: int, size: int) -> bytes:
-    data = os.pread(descriptor, size, offset)
-    while len(data) < size and (more := os.pread(descriptor, size - len(data), offset + len(data))):
-        data += more
-    return data
 
 
 def describe_os_error(error: OSError) -> str:
@@ -207,12 +203,11 @@ class Collector:
             self.small.append(name)
         digest, turn = hash_content(data), read_orientation(data, header)
         size = oriented_size(header, turn)
-        size = self._sizes.setdefault(size, size)
         if len(self._digests) < MOST_SHARED_DIGESTS:
             self._digests.setdefault(digest, digest)
         digest = self._digests.get(digest, digest)
         where = self.base if self.base and path == self.base + name else path
-        self.files.append(ImageFile(name, where, digest, offset, length, size, turn))
+        self.files.append(ImageFile(name, where, digest, offset, length, self._sizes.setdefault(size, size), turn))
         return None
 
     def scan(self, empty: bool = False) -> Scan:
@@ -220,23 +215,14 @@ class Collector:
         where = printable_path(self.root)
         self.files.sort(key=lambda file: file.name)  # in its place: a second list of a million is not small
         self.rejected.sort(key=lambda item: item.name)
-        kinds = ", ".join(sorted(SUFFIXES))
-        require(self.files or empty, f"{where}: no images; read are {kinds}{self._describe_others()}")
-        return Scan(
-            self.root,
-            tuple(self.files),
-            tuple(self.rejected),
-            tuple(f"{where}: {note}" for note in self._notes()),
-            tuple(sorted(self.folders)),
-            tuple(sorted(self.small)),
-            self.seen,
-        )
-
-    def _describe_others(self) -> str:
-        """What is there when no image is."""
-        kinds = f"; {describe_other_kinds(self.others)}" if self.others else ""
-        count, first = len(self.rejected), describe_first(self.rejected, 1)
-        return kinds + (f"; {count:,} refused, first: {first}" if self.rejected else "")
+        if not self.files and not empty:
+            kinds = f"; {describe_other_kinds(self.others)}" if self.others else ""
+            refused = f"; {len(self.rejected):,} refused, first: {describe_first(self.rejected, 1)}"
+            text = f"{where}: no images; read are {', '.join(sorted(SUFFIXES))}{kinds}"
+            raise InputDataError(text + (refused if self.rejected else ""))
+        notes, folders, small = (f"{where}: {note}" for note in self._notes()), sorted(self.folders), sorted(self.small)
+        files, rejected = tuple(self.files), tuple(self.rejected)
+        return Scan(self.root, files, rejected, tuple(notes), tuple(folders), tuple(small), self.seen)
 
     def _notes(self) -> list[str]:
         notes = []

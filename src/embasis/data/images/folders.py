@@ -28,6 +28,7 @@ from embasis.data.problem import (
     require_known,
     require_labels,
     sort_findings,
+    to_findings,
     warn_of_leak,
 )
 from embasis.data.reader import Reader
@@ -73,13 +74,13 @@ def check_images(
     for role, side in sides.items():
         findings += report_files(side, role)
         if role == LABELLED:
-            findings += [Finding("note", text) for text in empty]
+            findings += to_findings("note", *empty)
             findings += report_classes(side.name, side.labels or (), "images", ",")
-            findings += [Finding("warning", text)] if (text := _describe_conflicts(side)) else []
+            findings += to_findings("warning", _describe_conflicts(side))
     if len(sides) == 2:
         findings += _report_both(sides[LABELLED], sides[UNLABELLED])
-        text = describe_common(sides[LABELLED], sides[UNLABELLED])
-        findings += log.errors["different"] or ([Finding("warning", text)] if text else [])
+        shared = describe_common(sides[LABELLED], sides[UNLABELLED])
+        findings += log.errors["different"] or to_findings("warning", shared)
     return sort_findings(log.gather(LABELLED, "classes", UNLABELLED, "budget", "known") + findings)
 
 
@@ -330,19 +331,15 @@ def report_files(side: ImageSide, role: str, more: Sequence[RejectedFile] = ()) 
     rejected, small = side.scan.rejected, side.scan.small
     all_rejected = tuple(replace(item, side=role) for item in (*rejected, *more))
     count = f"{side.name}: {len(side.scan.files):,} of {side.seen:,} images can be used"
-    findings = [Finding("note", count, all_rejected)]
-    findings += [Finding("note", text) for text in side.scan.notes]
-    findings += [Finding("warning", f"{side.name}: {item.name}: {item.reason}") for item in rejected[:MOST_LINES]]
+    bad = [f"{side.name}: {item.name}: {item.reason}" for item in rejected[:MOST_LINES]]
     if len(rejected) > MOST_LINES:
-        text = f"{side.name}: and {len(rejected) - MOST_LINES:,} more unreadable files"
-        findings.append(Finding("warning", text))
+        bad.append(f"{side.name}: and {len(rejected) - MOST_LINES:,} more unreadable files")
+    notes = [*side.scan.notes]
     if small:
         number = "1 image has" if len(small) == 1 else f"{len(small):,} images have"
-        text = f"{side.name}: {number} a short side under {SMALL_SIDE} pixels; first: {small[0]}"
-        findings.append(Finding("note", text))
-    if text := describe_repeats(side):
-        findings.append(Finding("note", text))
-    return findings
+        notes.append(f"{side.name}: {number} a short side under {SMALL_SIDE} pixels; first: {small[0]}")
+    notes.append(describe_repeats(side))
+    return [Finding("note", count, all_rejected), *to_findings("warning", *bad), *to_findings("note", *notes)]
 
 
 def _report_both(first: ImageSide, second: ImageSide) -> list[Finding]:
@@ -352,8 +349,7 @@ def _report_both(first: ImageSide, second: ImageSide) -> list[Finding]:
     findings = [Finding("warning" if " no class of " in text else "note", text) for text in texts]
     if second.labels is None:
         return findings + _report_unmatched_folders(second, names)
-    both = describe_alike(f"{first.name} and {second.name}", names, second.named.classes)
-    findings += [Finding("warning", both)] if both else []
+    findings += to_findings("warning", describe_alike(f"{first.name} and {second.name}", names, second.named.classes))
     counts = Counter(label for label in second.labels if label in names)
     text = ", ".join(f"{quote(name)} {counts[name]:,}" for name in sort_names(names))
     return [*findings, Finding("note", f"{second.name}: {text}")]

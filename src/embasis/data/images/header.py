@@ -96,8 +96,13 @@ class Header:
 def read_header(data: bytes) -> Header:
     """Format and size of an image that would be read; nothing is decoded."""
     kind = detect_format(data)
-    if kind == "JPEG" and (size := _jpeg_size(data)) is not None:
-        return check_size(Header(kind, *size), data)
+    if kind == "JPEG" and (jpeg := load_simplejpeg()) is not None:
+        try:
+            height, width, _, _ = jpeg.decode_jpeg_header(data, strict=False)
+        except (ValueError, KeyError):
+            pass  # Pillow may know better, or knows why not
+        else:
+            return check_size(Header(kind, int(width), int(height)), data)
     with open_image(data, kind) as image:
         return Header(kind, *image.size)
 
@@ -113,13 +118,6 @@ def check_size(header: Header, data: bytes | None = None) -> Header:
         scans = data.count(b"\xff\xda") if kind in ("JPEG", "TIFF") else 0
         _check_cost(header, FIXED_COST.get(kind, 0) * width * height, scans)
     return header
-
-
-def _check_pillow_cost(data: bytes, kind: str, image: Image.Image) -> None:
-    """The same for an image that Pillow has opened and not decoded yet."""
-    if len(data) <= SMALL_FILE:
-        is_packed = any(tile[0] == "bmp_rle" for tile in image.tile) if hasattr(image, "tile") else False
-        _check_cost(Header(kind, *image.size), _decoding_memory(image, kind), int(is_packed))
 
 
 def _check_cost(header: Header, memory: int, scans: int) -> None:
@@ -153,26 +151,11 @@ def detect_format(data: bytes) -> str:
     """The format by the first bytes, one of FORMATS."""
     if not data:
         raise UnreadableImage("the file is empty")
-    if (kind := _match_format(_READ_FORMATS, data)) is not None:
-        return kind
-    if (kind := _match_format(_OTHER_FORMATS, data)) is not None:
-        raise UnreadableImage(f"format {kind} is not read")
-    raise UnreadableImage("not an image that is read")
-
-
-def _match_format(table: tuple[tuple[bytes, str], ...], data: bytes) -> str | None:
-    start = data[:512]
-    return next((name for magic, name in table if re.match(magic, start, re.DOTALL)), None)
-
-
-def _jpeg_size(data: bytes) -> tuple[int, int] | None:
-    if (jpeg := load_simplejpeg()) is None:
-        return None
-    try:
-        height, width, _, _ = jpeg.decode_jpeg_header(data, strict=False)
-    except (ValueError, KeyError):
-        return None  # Pillow may know better, or knows why not
-    return int(width), int(height)
+    start, table = data[:512], (*_READ_FORMATS, *_OTHER_FORMATS)
+    kind = next((name for magic, name in table if re.match(magic, start, re.DOTALL)), None)
+    if kind not in FORMATS:
+        raise UnreadableImage(f"format {kind} is not read" if kind else "not an image that is read")
+    return kind
 
 
 def _stored_size(data: bytes, kind: str) -> tuple[int, int]:
@@ -240,8 +223,10 @@ def open_image(data: bytes, kind: str) -> Iterator[Image.Image]:
         warnings.simplefilter("ignore")
         try:
             with Image.open(LimitedReader(data, kind), formats=(kind,)) as image:
-                check_size(Header(kind, *image.size), data)
-                _check_pillow_cost(data, kind, image)
+                header = check_size(Header(kind, *image.size), data)
+                if len(data) <= SMALL_FILE:
+                    is_packed = any(tile[0] == "bmp_rle" for tile in getattr(image, "tile", ()))
+                    _check_cost(header, _decoding_memory(image, kind), int(is_packed))
                 yield image
         except UnreadableImage:
             raise

@@ -53,7 +53,7 @@ from embasis.data.images.header import (
     load_simplejpeg,
     open_image,
 )
-from embasis.errors import lookup, require
+from embasis.errors import InputDataError, lookup, require
 from embasis.types import Preparation
 
 if TYPE_CHECKING:
@@ -149,20 +149,15 @@ def convert_picture(picture: object) -> Tensor:
     if not isinstance(picture, np.ndarray):
         from PIL import Image
 
-        require(
-            isinstance(picture, Image.Image), f"a path, array, tensor or PIL image is expected, got {type(picture)}"
-        )
-        assert isinstance(picture, Image.Image)
+        if not isinstance(picture, Image.Image):
+            raise InputDataError(f"a path, array, tensor or PIL image is expected, got {type(picture)}")
         return _load_upright(picture, lambda: _pillow_orientation(picture))
-    unmasked = (
-        "an array must have no masked pixels, which would count as what lies below the mask: fill them with a colour"
-    )
-    require(not np.ma.is_masked(picture), unmasked)
+    unmasked = "an array must have no masked pixels, which would count as what lies below the mask"
+    require(not np.ma.is_masked(picture), f"{unmasked}: fill them with a colour")
     channels = picture.shape[2] if picture.ndim == 3 else 1
     fits = picture.dtype == np.uint8 and picture.ndim in (2, 3) and channels in (1, 3, 4) and picture.size > 0
-    require(
-        fits, f"an array must be uint8 (H, W), (H, W, 3) or (H, W, 4), got {picture.dtype} of shape {picture.shape}"
-    )
+    got = f"{picture.dtype} of shape {picture.shape}"
+    require(fits, f"an array must be uint8 (H, W), (H, W, 3) or (H, W, 4), got {got}")
     grid = picture.reshape(*picture.shape[:2], channels)
     pixels = blend_over_white(grid) if channels == 4 else np.repeat(grid, 3 // channels, axis=2)
     return _orient_array(np.ascontiguousarray(pixels), 1)
@@ -173,9 +168,10 @@ def _decode_fast_jpeg(jpeg: Any, data: bytes) -> RgbArray | None:
     try:
         height, width, colours, _ = jpeg.decode_jpeg_header(data, strict=False)
         check_size(Header("JPEG", width, height), data)
-        if colours not in ("RGB", "YCbCr", "Gray"):
-            return None
-        pixels: RgbArray = jpeg.decode_jpeg(data, "RGB", strict=True)
+        pixels: RgbArray | None = None
+        if colours in ("RGB", "YCbCr", "Gray"):
+            pixels = jpeg.decode_jpeg(data, "RGB", strict=True)
+        return pixels
     except UnreadableImage:
         raise
     except (ValueError, KeyError) as error:
@@ -183,7 +179,6 @@ def _decode_fast_jpeg(jpeg: Any, data: bytes) -> RgbArray | None:
             is_cut = damage[0].lower() == "premature end"
             raise UnreadableImage("truncated JPEG" if is_cut else f"damaged JPEG: {error}") from error
         return None
-    return pixels
 
 
 def _jpeg_orientation(data: bytes) -> int:
@@ -264,7 +259,10 @@ def _write_rgb(image: Image.Image, target: RgbArray) -> None:
     """Write the pixels of a loaded image, converted by the table above, into (H, W, 3)."""
     _check_mode(image.mode)  # once more: loading may have changed it
     if image.mode == "I":
-        _check_grey_range(image)
+        extremes: Any = image.getextrema()
+        low, high = map(int, extremes)
+        if low < 0 or high > 65535:
+            raise UnreadableImage(f"grey values {low}..{high} are not in 0..65535")
     colours = _value_colours(image) if image.mode in ("1", "L", "P") and "transparency" in image.info else None
     for left, top, right, bottom in iter_boxes(*image.size):
         part = image.crop((left, top, right, bottom))
@@ -296,14 +294,6 @@ def _value_colours(image: Image.Image) -> RgbArray:
 
 def _pixel_bytes(part: Image.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return np.frombuffer(part.tobytes("raw", "L" if part.mode == "1" else part.mode), np.uint8).reshape(part.size[::-1])
-
-
-def _check_grey_range(image: Image.Image) -> None:
-    """Integers are grey values of 16 bits."""
-    extremes: Any = image.getextrema()
-    low, high = map(int, extremes)
-    if low < 0 or high > 65535:
-        raise UnreadableImage(f"grey values {low}..{high} are not in 0..65535")
 
 
 def blend_over_white(pixels: RgbArray) -> RgbArray:

@@ -146,8 +146,7 @@ def build_image_problem(
     """The sides as one problem; labels of the unlabelled side are hidden."""
     scanned = zip(SIDE_NAMES, (labelled, unlabelled, test), strict=True)
     sides = {name: side for name, side in scanned if side is not None}
-    images = Images.of(unlabelled.scan.files, None)
-    by_id = torch.argsort(torch.tensor([file.id for file in unlabelled.scan.files], dtype=torch.int64))
+    images, (by_id, _) = Images.of(unlabelled.scan.files), order_by_id(unlabelled.scan.files)
     return Problem(
         labelled=Images.of(labelled.scan.files, _number_labels(labelled, names)),
         unlabelled=images,

@@ -65,7 +65,7 @@ def scan_folder(root: PathLike, *, follow_links: bool = False) -> Scan:
         reason = LEADS_NOWHERE if error.errno == errno.ELOOP else f"cannot be read: {describe_os_error(error)}"
         raise InputDataError(f"{printable_path(top)}: {reason}") from error
     collector = Collector(top, os.path.join(os.path.abspath(top), ""))
-    walk = _FolderWalk(collector, {(state.st_dev, state.st_ino)} if follow_links else None)
+    walk = _FolderWalk(collector, follow_links, {(state.st_dev, state.st_ino)})
     walk.examine_below(os.path.abspath(top), "")
     walk.finish_links()
     return collector.scan()
@@ -85,11 +85,11 @@ def scan_file(path: PathLike) -> Scan:
 class _FolderWalk:
     """One walk over a folder: files are examined where they are met, links after all that is no link.
 
-    `visited` holds (device, inode) of the folders and files that were met; None where links are not followed.
+    `visited` holds (device, inode) of the folders and files that were met, where links are followed.
     """
 
-    def __init__(self, collector: Collector, visited: set[tuple[int, int]] | None) -> None:
-        self.collector, self.visited = collector, visited
+    def __init__(self, collector: Collector, follows: bool, visited: set[tuple[int, int]]) -> None:
+        self.collector, self.follows, self.visited = collector, follows, visited
         self.links: list[tuple[str, str]] = []
         """(path, name) of the links that were met."""
 
@@ -117,40 +117,38 @@ class _FolderWalk:
         elif entry.is_dir(follow_symlinks=False):
             if not prefix:
                 collector.folders.add(path_name(name))
-            return self.visited is None or self._is_new(entry.stat(follow_symlinks=False), self.visited)
+            return not self.follows or self._is_new(entry.stat(follow_symlinks=False))
         elif not entry.is_file(follow_symlinks=False):
             collector.skip(name, NOT_REGULAR)
         # Hard links are files of their own; only what is reached through a link is compared with what was met.
-        elif self.visited is None or self._is_new(entry.stat(follow_symlinks=False), self.visited) or not is_linked:
+        elif not self.follows or self._is_new(entry.stat(follow_symlinks=False)) or not is_linked:
             collector.add_file(name, entry.path)
         return False
 
-    @staticmethod
-    def _is_new(state: os.stat_result, visited: set[tuple[int, int]]) -> bool:
+    def _is_new(self, state: os.stat_result) -> bool:
         """Whether this file or folder is met for the first time."""
-        key = (state.st_dev, state.st_ino)
-        is_known = key in visited
-        visited.add(key)
-        return not is_known
+        count = len(self.visited)
+        self.visited.add((state.st_dev, state.st_ino))
+        return len(self.visited) > count
 
     def finish_links(self) -> None:
         """Follow the links in the order of their names, or skip them; loops end at what was met before."""
         while self.links:
             links, self.links = sorted(self.links, key=lambda link: link[1]), []
             for path, name in links:
-                if self.visited is None:
-                    self.collector.skip(name, IS_LINK)
+                if self.follows:
+                    self._follow(os.path.realpath(path), name)
                 else:
-                    self._follow(os.path.realpath(path), name, self.visited)
+                    self.collector.skip(name, IS_LINK)
 
-    def _follow(self, real: str, name: str, visited: set[tuple[int, int]]) -> None:
+    def _follow(self, real: str, name: str) -> None:
         try:
             state = os.stat(real)
         except OSError:
             return self.collector.skip(name, LEADS_NOWHERE)
         if os.path.isdir(real) and "/" not in name:
             self.collector.folders.add(path_name(name))
-        if not self._is_new(state, visited):
+        if not self._is_new(state):
             self.collector.again += 1
         elif os.path.isdir(real):
             self.examine_below(real, name + "/", is_linked=True)
@@ -288,10 +286,9 @@ def _list_columns(path: Path) -> list[str]:
 
 
 def _list_rows(path: Path, label: str) -> Iterator[ListRow]:
-    return _parquet_rows(path, label) if path.suffix.lower() == ".parquet" else _csv_rows(path, label)
-
-
-def _csv_rows(path: Path, label: str) -> Iterator[ListRow]:
+    if path.suffix.lower() == ".parquet":
+        yield from _parquet_rows(path, label)
+        return
     rows = read_csv_rows(path)
     _, header = next(rows)
     at, marked = header.index(PATH_COLUMN), header.index(label) if label in header else None
