@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from benchmarks.method.tables import Table
-from embasis.benchmark.tables import escape_markdown
+from embasis.benchmark.scores import escape_markdown
 
 STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em;color:#1a1a1a}"

@@ -15,8 +15,7 @@ from typing import Any
 from benchmarks.method.candidates import DEFAULT, FACTORS, SOURCE, all_candidates, cell_name
 from benchmarks.method.effects import Levels, main_effects, mean_error, paired_error
 from benchmarks.method.rows import Row, unpacked
-from embasis.benchmark.scores import SCORE_COLUMNS, RunScore, summarise_runs
-from embasis.benchmark.tables import format_stat
+from embasis.benchmark.scores import SCORE_COLUMNS, RunScore, format_stat, summarise_runs
 
 NONE = "–"
 Key = tuple[str, int]

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from browser import PHONE, WIDE, chromium, opened
+from embasis.benchmark.compare import comparison_page
 from embasis.benchmark.scores import summarise_runs
-from embasis.benchmark.tables import comparison_page
+from embasis.report import Component, RowExample, RunView
 from embasis.report.page import run_page
-from embasis.report.run_view import Component, RowExample, RunView
 from map_page_views import on_maps, png
 from page_views import evaluation, many, record, view
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from embasis.benchmark.compare import comparison_page
 from embasis.benchmark.scores import summarise_runs
-from embasis.benchmark.tables import comparison_page
 from embasis.report.page import run_page
 from hostile_views import PAYLOADS, benign, view
 from map_page_views import on_maps

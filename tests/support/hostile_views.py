@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 
+from embasis.report import Component, RowExample, RunView
 from embasis.report.page import run_page
-from embasis.report.run_view import Component, RowExample, RunView
 from map_page_views import png
 from page_views import Tree, record
 

@@ -6,7 +6,7 @@ import dataclasses
 import struct
 import zlib
 
-from embasis.report.run_view import MapExample, RunView
+from embasis.report import MapExample, RunView
 from embasis.report.svg import PNG_START
 from embasis.types import Evaluation
 from page_views import BENIGN, evaluation, record, view

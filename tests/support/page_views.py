@@ -6,7 +6,7 @@ import dataclasses
 from html.parser import HTMLParser
 
 from embasis.benchmark.scores import RunScore
-from embasis.report.run_view import RunView
+from embasis.report import RunView
 from embasis.types import Evaluation, RoundRecord
 
 BENIGN = ("cat", "dog", "owl")

@@ -24,22 +24,20 @@ from typing import Any
 from embasis.benchmark.compare import Outcome, Variant, run_variants
 from embasis.benchmark.scores import (
     PLUS_MINUS,
+    TABLE_WIDTH,
     RunScore,
     Stat,
     Summary,
-    averaging_note,
-    headline,
-    summarise_runs,
-    table_columns,
-)
-from embasis.benchmark.tables import (
-    TABLE_WIDTH,
     align_row,
+    averaging_note,
     column_widths,
     escape_markdown,
     format_metric,
     format_stat,
+    headline,
     markdown_lines,
+    summarise_runs,
+    table_columns,
 )
 from embasis.config import Config
 from embasis.errors import ConfigError, lookup, quote, require

@@ -19,8 +19,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from embasis.benchmark.scores import PLUS_MINUS, RunScore, Stat
-from embasis.benchmark.tables import TABLE_WIDTH, align_row, column_widths, escape_markdown, markdown_lines
+from embasis.benchmark.scores import (
+    PLUS_MINUS,
+    TABLE_WIDTH,
+    RunScore,
+    Stat,
+    align_row,
+    column_widths,
+    escape_markdown,
+    markdown_lines,
+)
 from embasis.errors import reveal
 from embasis.report.summary import DASH
 

@@ -1,17 +1,23 @@
-"""What many runs come to: one score a run, one summary per data set and method.
+"""What many runs come to: one score a run, one summary per data set and method, and tables of summaries.
 
 A seed's value is the mean over its pairs (the tasks of a data set: amazon → dslr, …). A summary is the mean of these
 values and their sample standard deviation: Σ (v − mean)² / (n − 1). Values that do not exist (None) are left out.
+A cell of a table is the mean and the deviation; a column that no run has is left out.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import math
-from collections.abc import Iterable, Sequence
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from embasis.errors import require, reveal
+from embasis.report.summary import DASH
 
 SCORE_COLUMNS = {
     "accuracy": "acc",
@@ -37,6 +43,7 @@ FILE_COLUMNS = {
 IOU_COLUMNS = {"mean_iou": "mIoU", "starred_iou": "mIoU*"}
 """Columns that stand before them where runs have them: those on label maps."""
 PLUS_MINUS = "\u00b1"
+TABLE_WIDTH = 80
 IOU_LEGEND = (
     "mIoU: mean over classes of intersection over union, from one confusion matrix of the whole set; acc beside it is "
     "over pixels. mIoU*: over the 13 classes of SYNTHIA tables."
@@ -212,3 +219,136 @@ def averaging_note(summaries: Sequence[Summary]) -> str:
     partial = [heads[m] for m in heads if any(0 < s.stats[m].n < s.seeds for s in summaries)]
     text += f" {', '.join(partial)}: over the seeds in which it exists." if partial else ""
     return text + (" acc beside mIoU is pixel accuracy." if headline(summaries) in IOU_COLUMNS else "")
+
+
+def format_metric(metric: str, value: float | None) -> str:
+    """Three decimals, seconds one; a dash for None."""
+    if value is None:
+        return DASH
+    return f"{value:.1f}" if metric == "seconds" else f"{value:.3f}"
+
+
+def format_stat(metric: str, stat: Stat) -> str:
+    """`0.912 ± 0.004`, without ± when there is one seed."""
+    text = format_metric(metric, stat.mean)
+    return text if stat.std is None else f"{text} {PLUS_MINUS} {format_metric(metric, stat.std)}"
+
+
+def column_widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    """The width of each column."""
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+
+def align_row(row: Sequence[str], widths: Sequence[int]) -> str:
+    """A line for the terminal: a name, then numbers to the right of their columns."""
+    numbers = (text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))
+    return " ".join([row[0].ljust(widths[0]), *numbers])
+
+
+def markdown_lines(rows: Iterable[Sequence[str]]) -> str:
+    """The lines of a Markdown table, all of whose cells are Markdown."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def text_table(summaries: Sequence[Summary]) -> str:
+    """A table for the terminal: ± stands below its mean, so that eight columns fit; * marks the best of the first."""
+    best, lines = best_methods(summaries), list[str]()
+    for dataset, group in group_by_dataset(summaries).items():
+        heads = table_columns(group)
+        left_out = ("network_accuracy", *(["mean_class_accuracy"] if headline(group) in IOU_COLUMNS else []))
+        metrics = [metric for metric in heads if metric not in left_out]
+        cells = [["method", *(heads[m] for m in metrics)]]
+        for summary in group:
+            means = [format_metric(m, summary.stats[m].mean) for m in metrics]
+            means[0] = ("*" if (dataset, summary.method) in best else "") + means[0]
+            cells.append([reveal(summary.method), *means])
+            stds = {m: std for m in metrics if (std := summary.stats[m].std) is not None}
+            if stds:
+                cells.append(["", *(PLUS_MINUS + format_metric(m, stds[m]) if m in stds else "" for m in metrics)])
+        widths = column_widths(cells)
+        _shorten_names(cells, widths)
+        lines += ["", reveal(dataset), "-" * min(TABLE_WIDTH, sum(widths) + len(widths) - 1)]
+        lines += [align_row(row, widths).rstrip() for row in cells]
+    return "\n".join([*lines[1:], "", *textwrap.wrap(averaging_note(summaries), TABLE_WIDTH), ""])
+
+
+def _shorten_names(cells: list[list[str]], widths: list[int]) -> None:
+    """Cut long method names in their middle where the table would be too wide and they stay distinct."""
+    room = TABLE_WIDTH - (sum(widths[1:]) + len(widths) - 1)
+    if widths[0] <= room or room < 12:
+        return
+    names = [row[0] for row in cells]
+    cut = [n if len(n) <= room else n[: room // 2] + "…" + n[len(n) - (room - room // 2 - 1) :] for n in names]
+    if len(set(cut)) == len(set(names)):
+        widths[0] = room
+        for row, name in zip(cells, cut, strict=True):
+            row[0] = name
+
+
+def _table_rows(
+    summaries: Sequence[Summary], name: Callable[[str], str], bold: Callable[[str], str]
+) -> list[list[str]]:
+    """Names and means of all columns, the best of each data set in bold."""
+    best, rows = best_methods(summaries), list[list[str]]()
+    ranked = {name: headline(group) for name, group in group_by_dataset(summaries).items()}
+    for s in summaries:
+        values = {metric: format_stat(metric, s.stats[metric]) for metric in table_columns(summaries)}
+        if (s.dataset, s.method) in best:
+            values[ranked[s.dataset]] = bold(values[ranked[s.dataset]])
+        rows.append([name(s.dataset), name(s.method), *values.values()])
+    return rows
+
+
+def escape_markdown(text: str) -> str:
+    """Text as Markdown shows it."""
+    return re.sub(r"([\\`*_\[\]<>|&#~])", r"\\\1", reveal(text))
+
+
+def markdown_table(summaries: Sequence[Summary]) -> str:
+    """A Markdown table, the best accuracy (of label maps, mIoU) of each data set in bold."""
+    heads = [text.replace("*", "\\*") for text in table_columns(summaries).values()]
+    rule = ["---", "---", *["---:"] * len(heads)]
+    rows = [["data set", "method", *heads], rule, *_table_rows(summaries, escape_markdown, lambda text: f"**{text}**")]
+    return f"{markdown_lines(rows)}\n\n{escape_markdown(averaging_note(summaries))}\n"
+
+
+def csv_table(summaries: Sequence[Summary]) -> str:
+    """One line per data set, method and metric, at full precision.
+
+    A name that a spreadsheet would take for a formula, or that begins with ', gets a ' in front: drop it to read back.
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["dataset", "method", "metric", "mean", "std", "n", "seeds", "pairs_min", "pairs_max"])
+    for s in summaries:
+        for metric in file_columns(summaries):
+            stat = s.stats[metric]
+            value = ["" if number is None else repr(float(number)) for number in (stat.mean, stat.std)]
+            names = (_escape_formula(s.dataset), _escape_formula(s.method))
+            writer.writerow([*names, metric, *value, stat.n, s.seeds, *s.pairs])
+    return out.getvalue()
+
+
+def _escape_formula(text: str) -> str:
+    text = reveal(text)
+    return "'" + text if text[:1] in tuple("=+-@'\uff1d\uff0b\uff0d\uff20") else text  # the last four are full-width
+
+
+def latex_table(summaries: Sequence[Summary]) -> str:
+    """A tabular for the booktabs package, the best accuracy (of label maps, mIoU) of each data set in bold."""
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    escapes = str.maketrans(special | {character: f"\\{character}" for character in "&%$#_{}"})
+
+    def name(text: str) -> str:
+        return reveal(text).translate(escapes)
+
+    def maths(text: str) -> str:
+        return text.replace(PLUS_MINUS, r"$\pm$").replace(DASH, "--")
+
+    rows = _table_rows(summaries, name, lambda text: rf"\textbf{{{text}}}")
+    body = "\n".join(" & ".join([*row[:2], *map(maths, row[2:])]) + r" \\" for row in rows)
+    heads = table_columns(summaries).values()
+    header = " & ".join(["data set", "method", *heads]) + r" \\"
+    note = maths(name(averaging_note(summaries)))
+    start, end = rf"\begin{{tabular}}{{ll{'r' * len(heads)}}}", r"\end{tabular}"
+    return f"% {note}\n{start}\n\\toprule\n{header}\n\\midrule\n{body}\n\\bottomrule\n{end}\n"

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from embasis import config as settings
-from embasis.benchmark.compare import Outcome, count_pairs, iter_problems, run_comparison
+from embasis.benchmark.compare import Outcome, comparison_page, count_pairs, iter_problems, run_comparison
 from embasis.benchmark.published import paper_markdown, paper_table
-from embasis.benchmark.scores import RunScore, summarise_runs
-from embasis.benchmark.tables import comparison_page, csv_table, markdown_table, text_table
+from embasis.benchmark.scores import RunScore, csv_table, markdown_table, summarise_runs, text_table
 from embasis.cli.console import OTHER_FOLDER, echo, progress_bar
 from embasis.config import Config
 from embasis.data.datasets.domain_sets import find_data_folder
@@ -19,7 +18,7 @@ from embasis.data.images.folders import ImageOptions
 from embasis.errors import ConfigError, require
 from embasis.inputs import ReadProgress
 from embasis.inputs.load import open_inputs
-from embasis.report.run_view import RunView
+from embasis.report import RunView
 from embasis.resources import require_writable
 from embasis.storage import atomic, encode_table, refuse_lost_link, require_apart
 

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from embasis.errors import ConfigError, EmbasisError, EmbasisWarning, Interrupted, require, reveal, shorten
-from embasis.report.run_view import public
+from embasis.report import public
 from embasis.resources import MORE_THREADS, lacks_memory, lacks_threads
 
 DEBUG, RUN_ERROR = "embasis.debug", "embasis.run_error"

@@ -14,8 +14,7 @@ import torch
 
 from embasis import config as settings
 from embasis.benchmark.compare import Outcome, RunKey, run_comparison, score_run
-from embasis.benchmark.scores import summarise_runs
-from embasis.benchmark.tables import text_table
+from embasis.benchmark.scores import summarise_runs, text_table
 from embasis.cli.compare import comparison_files, require_folder, write_files
 from embasis.cli.console import echo, progress_bar
 from embasis.cli.fit import train
@@ -24,7 +23,7 @@ from embasis.config import Config
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, InputDataError
 from embasis.inputs.load import load_dataset
-from embasis.report.run_view import RunView
+from embasis.report import RunView
 from embasis.runs.checkpoint import describe_environment, read_run_view
 from embasis.runs.run import TrainingRun
 from embasis.types import Problem

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from embasis.report import svg
-from embasis.report.run_view import Component, RunView
+from embasis.report import Component, RunView, svg
 from embasis.report.summary import (
     Panel,
     format_decimals,

@@ -30,7 +30,7 @@ from embasis.engine.basis_summary import BasisSummary
 from embasis.engine.labels import MapLabels
 from embasis.engine.pixels import PixelLabels
 from embasis.errors import CorruptError, require
-from embasis.report.run_view import (
+from embasis.report import (
     MOST_BASIS_BYTES,
     MOST_COMPONENTS,
     MOST_PICTURE_BYTES,

@@ -16,9 +16,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from embasis.report import summary
-from embasis.report.charts import cost_panel, draw_components, run_panels
-from embasis.report.run_view import (
+from embasis.report import (
     MOST_BASIS_BYTES,
     MOST_COMPONENTS,
     MOST_PICTURE_BYTES,
@@ -28,7 +26,9 @@ from embasis.report.run_view import (
     RowExample,
     RunView,
     public,
+    summary,
 )
+from embasis.report.charts import cost_panel, draw_components, run_panels
 from embasis.report.summary import Card, PageTable, Panel, format_decimals, format_share, numbers_table
 from embasis.report.svg import PNG_START
 

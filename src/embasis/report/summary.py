@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from embasis.report.run_view import RunView
+from embasis.report import RunView
 
 if TYPE_CHECKING:
     from embasis.types import Evaluation, RoundRecord

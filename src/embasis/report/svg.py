@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
-from embasis.report.run_view import public
+from embasis.report import public
 
 PNG_START = b"\x89PNG\r\n\x1a\n"
 SMALL_CHART, LARGE_CHART = (330, 210), (350, 280)

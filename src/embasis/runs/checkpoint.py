@@ -23,8 +23,8 @@ from embasis.config import Config
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, CorruptError, require
 from embasis.inputs import FROZEN_WEIGHTS, Inputs, class_colours, count_pictures
+from embasis.report import RunView
 from embasis.report.collect import view_generation
-from embasis.report.run_view import RunView
 from embasis.runs.parts import RunParts
 from embasis.storage import Generation, RunFolder, read_generation, read_json, read_jsonl, read_newest
 from embasis.types import Method, Problem, record_from_json, record_to_json

@@ -7,8 +7,16 @@ import io
 from dataclasses import replace
 
 from embasis.benchmark.compare import RunKey, score_run
-from embasis.benchmark.scores import FILE_COLUMNS, SCORE_COLUMNS, RunScore, summarise_runs, table_columns
-from embasis.benchmark.tables import csv_table, markdown_table, text_table
+from embasis.benchmark.scores import (
+    FILE_COLUMNS,
+    SCORE_COLUMNS,
+    RunScore,
+    csv_table,
+    markdown_table,
+    summarise_runs,
+    table_columns,
+    text_table,
+)
 from embasis.types import Evaluation, RoundRecord
 
 PLAIN = RunScore("set", "a→b", "em_basis", 0, 0.9, 0.9, 0.1, 0.5, 0.8, 0.6, 0.95, 0.9, 12.0)

@@ -17,10 +17,9 @@ from PIL import Image
 from embasis.config import load
 from embasis.errors import CorruptError
 from embasis.inputs.image_rows import pixel_reader
-from embasis.report import collect
+from embasis.report import THUMBNAILS_EACH, Component, RowExample, collect
 from embasis.report.collect import choose_examples, encode_thumbnail, make_row_gallery, read_row_gallery
 from embasis.report.page import basis_section, run_page, thumbnail_rows
-from embasis.report.run_view import THUMBNAILS_EACH, Component, RowExample
 from embasis.runs.checkpoint import read_run_view
 from embasis.storage import SealedFiles, read_newest, read_stored_table
 from folder_runs import go

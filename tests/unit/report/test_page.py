@@ -19,12 +19,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embasis.benchmark.scores import SCORE_COLUMNS, Stat, averaging_note, summarise_runs
-from embasis.benchmark.tables import comparison_page, csv_table, latex_table, markdown_table, text_table
+from embasis.benchmark.compare import comparison_page
+from embasis.benchmark.scores import (
+    SCORE_COLUMNS,
+    Stat,
+    averaging_note,
+    csv_table,
+    latex_table,
+    markdown_table,
+    summarise_runs,
+    text_table,
+)
 from embasis.errors import CorruptError, InputDataError, reveal
+from embasis.report import RunView
 from embasis.report.charts import balance_panel
 from embasis.report.page import run_page
-from embasis.report.run_view import RunView
 from embasis.report.svg import DARK_SHADE, LineChart, Series, choose_ticks, draw_lines, shade, tick_labels
 from embasis.types import record_from_json, record_to_json
 from page_views import BENIGN, HOSTILE, Tree, evaluation, many, record, score, view

@@ -11,13 +11,20 @@ import re
 
 import pytest
 
-from embasis.benchmark.scores import LEGEND, RunScore, summarise_runs
-from embasis.benchmark.tables import comparison_page, csv_table, latex_table, markdown_table, text_table
+from embasis.benchmark.compare import comparison_page
+from embasis.benchmark.scores import (
+    LEGEND,
+    RunScore,
+    csv_table,
+    latex_table,
+    markdown_table,
+    summarise_runs,
+    text_table,
+)
 from embasis.errors import CorruptError
-from embasis.report import summary
+from embasis.report import MapExample, RunView, summary
 from embasis.report.charts import round_series
 from embasis.report.page import map_gallery, policy_hash, run_page
-from embasis.report.run_view import MapExample, RunView
 from embasis.report.svg import PNG_START
 from embasis.types import record_from_json, record_to_json
 from map_page_views import COLOURS, judged, on_maps, png, shown
