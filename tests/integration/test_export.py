@@ -77,7 +77,7 @@ def test_parquet_files_are_read_by_no_thread_of_arrow(made: Path, tmp_path: Path
 @pytest.mark.timeout(900)
 def test_an_export_of_damaged_labels_never_aborts(here: Path) -> None:
     """Code 4 in every process; bare pyarrow with its threads was seen to abort (134) as it ended."""
-    path = module.finished_run(Path("run")).labels
+    path = module.read_finished_run(Path("run")).labels
     data, codes = path.read_bytes(), []
     for number in range(40):
         path.write_bytes(damaged(data, number))

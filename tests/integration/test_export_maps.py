@@ -20,7 +20,7 @@ from embasis.data.reader import Reader
 from embasis.data.segmentation.folders import MapFolders, load_maps
 from embasis.report.summary import input_summary
 from embasis.runs.checkpoint import read_run_view
-from embasis.runs.export import Finished, labelled_pictures
+from embasis.runs.export import Finished, read_labelled_pictures
 from embasis.storage import SealedFiles, encode_table, read_newest, read_stored_table
 from embasis.storage.label_map_folder import LabelMapFolder
 from embasis.types import ClassTable
@@ -122,7 +122,7 @@ def test_maps_are_read_however_their_classes_are_written(tmp_path: Path, table: 
         folder.write_table({"id": ["x/y.jpg"], "file": ["x/y.png"], "width": [3], "height": [2]}, ".parquet")
     run = Finished(SealedFiles(tmp_path, None), "maps", 0, table.names)
     for every in (False, True):
-        (picture,) = labelled_pictures(run, every)
+        (picture,) = read_labelled_pictures(run, every)
         assert (picture.name, picture.height, picture.width) == ("x/y.jpg", 2, 3)
         known = (labels < 3) & ((trusted == 255) | every)
         assert [region.label for region in picture.regions] == [0, 1, 2]

@@ -29,7 +29,7 @@ from embasis.cli import main
 from embasis.data.reader import Reader
 from embasis.errors import CheckpointError, EmbasisWarning
 from embasis.runs.checkpoint import read_run, read_run_view
-from embasis.runs.export import finished_run, label_table, labelled_pictures
+from embasis.runs.export import label_table, read_finished_run, read_labelled_pictures
 from embasis.runs.resume import check_file
 from embasis.storage import SealedFiles
 from resealed import newest, reseal, unsealed
@@ -216,12 +216,12 @@ def is_seen(run: Path, name: str) -> bool:
         readers.append(lambda: check_file(SealedFiles(run, found.sealed), sealing))
     if name.startswith("gallery/rows-"):
         readers.append(lambda: read_run_view(run))
-    ended = finished_run(run)
+    ended = read_finished_run(run)
     if name.startswith(f"labels/round-{ended.round:03d}.parquet"):
         readers.append(lambda: label_table(ended, True))
         readers.append(lambda: read_run_view(run))
     if name.startswith((f"labels/round-{ended.round:03d}/labels/", f"labels/round-{ended.round:03d}/maps")):
-        readers.append(lambda: list(labelled_pictures(ended, True)))
+        readers.append(lambda: list(read_labelled_pictures(ended, True)))
     if name.startswith((f"basis/round-{ended.round:03d}", f"gallery/round-{ended.round:03d}")):
         readers.append(lambda: read_run_view(run))
     return bool(readers) and all(map(refuses, readers))

@@ -142,7 +142,7 @@ def load_sides(kind: str, data: Mapping[str, Any], sides: dict[str, str], config
         problem = load_images(**sides, label=label, options=image_options(data))
     if "corrections" not in data:
         return problem
-    return corrected_problem(problem, str(data["corrections"]), str(data["unlabelled"]), label, id_)
+    return apply_corrections(problem, str(data["corrections"]), str(data["unlabelled"]), label, id_)
 
 
 def find_problems(data: Mapping[str, Any], workers: int, has_output: bool) -> tuple[str, list[Finding]]:
@@ -189,7 +189,7 @@ def load_dataset(dataset: str, seed: int, root: str | None, given: Mapping[str, 
         raise InputDataError(f"{closed}; set --root or EMBASIS_DATA") from error
 
 
-def corrected_problem(
+def apply_corrections(
     problem: Problem, path: str, unlabelled: str, label: str = LABEL, id: str | None = None
 ) -> Problem:
     """The problem after the rows that the table names have moved to the labelled side."""

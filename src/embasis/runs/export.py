@@ -89,7 +89,7 @@ def export_labels(
     require(form in EXPORT_FORMATS, f"form must be one of {', '.join(EXPORT_FORMATS)}, got {quote(form)}", ConfigError)
     named = "the folder of images" if images is not None and os.path.isdir(images) else "the list of images"
     require_apart(output, {"the run folder": run, named: images}, folder=form == "folder")
-    finished, out = finished_run(Path(run)), Path(output)
+    finished, out = read_finished_run(Path(run)), Path(output)
     refuse_form(finished.kind, output, options)
     if form == "coco":
         return write_coco(finished, out, options.everything, show)
@@ -124,7 +124,7 @@ def write_coco(run: Finished, out: Path, everything: bool, show: Callable[[int, 
 
     def counted_pictures() -> Iterator[Picture]:
         nonlocal pictures, regions
-        for picture in labelled_pictures(run, everything):
+        for picture in read_labelled_pictures(run, everything):
             pictures, regions = pictures + 1, regions + len(picture.regions)
             show(pictures, run.pictures)
             yield picture
@@ -141,7 +141,7 @@ def describe_choice(everything: bool) -> str:
     return "trusted or not" if everything else "trusted"
 
 
-def finished_run(path: Path) -> Finished:
+def read_finished_run(path: Path) -> Finished:
     """The run in a folder; refused while it goes on."""
     newest = read_run(path)
     facts = newest.facts
@@ -211,7 +211,7 @@ def path_below(root: str) -> Callable[[str], str]:
     return path_of
 
 
-def labelled_pictures(run: Finished, everything: bool) -> Iterator[Picture]:
+def read_labelled_pictures(run: Finished, everything: bool) -> Iterator[Picture]:
     """Each picture with the regions of its labels, in the order of the run's table."""
     maps = open_stored_maps(run.files, run.round)
     numbers, table, home = class_numbers(maps, run.classes), maps.table(), maps.home

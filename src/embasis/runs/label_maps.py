@@ -70,7 +70,7 @@ def label_at_scales(
     progress, network = model.progress, model.progress.network
     views: list[tuple[Samples, bool]] = []
     for scale in scales:
-        prepared = inputs.prepare_at(samples, scaled(inputs.preparation(network), samples, scale))
+        prepared = inputs.prepare_at(samples, scale_preparation(inputs.preparation(network), samples, scale))
         views += [(prepared, False), *([(cast("Samples", FlippedSamples(prepared)), True)] if flip else [])]
     streams = [labelled_parts(side, model.method, model.plan, progress, progress.model_round) for side, _ in views]
     for parts in zip(*streams, strict=True):
@@ -83,7 +83,7 @@ def check_scales(scales: Sequence[float]) -> None:
     require(scales and all(0.1 <= scale <= 10 for scale in scales), rule, ConfigError)
 
 
-def scaled(preparation: MapPreparation, samples: MapFiles | MapArrays, scale: float) -> MapPreparation:
+def scale_preparation(preparation: MapPreparation, samples: MapFiles | MapArrays, scale: float) -> MapPreparation:
     """The preparation at another scale; pictures that keep their size are scaled from their typical one."""
     if scale == 1.0:
         return preparation

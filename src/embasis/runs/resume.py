@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -59,13 +59,13 @@ LOST = (
 )
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def compare_settings(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Setting → `old → new` for each that differs."""
     changes: dict[str, str] = {}
     for key in sorted({*old, *new}):
         before, after = old.get(key), new.get(key)
         if isinstance(before, Mapping) and isinstance(after, Mapping):
-            changes |= differences(before, after, f"{prefix}{key}.")
+            changes |= compare_settings(before, after, f"{prefix}{key}.")
         elif before != after and not (key not in old and NEWER.get(f"{prefix}{key}") == after):
             changes[f"{prefix}{key}"] = f"{quote(before, 500)} → {quote(after, 500)}"
     return changes
@@ -75,7 +75,7 @@ def refuse_changed_config(
     old: Mapping[str, Any], new: Mapping[str, Any], allowed: Collection[str] = ()
 ) -> tuple[str, ...]:
     """A run folder belongs to one config; the changes that are allowed, as `key: old → new`."""
-    changed = {key: words for key, words in differences(old, new).items() if not key.startswith(FREE)}
+    changed = {key: words for key, words in compare_settings(old, new).items() if not key.startswith(FREE)}
     lines = [f"{key}: {words}" for key, words in changed.items() if key not in allowed]
     flags = " ".join(f"--allow-change {key}" for key in changed if key not in allowed)
     require(
@@ -198,15 +198,15 @@ def restore_files(run: TrainingRun, progress: TrainState) -> list[str]:
     if sealed is None:  # a run by 0.1.0: nothing is known of its files
         return []
     files = SealedFiles(run.folder.path, sealed)
-    for name, data in plain_copies(run, progress).items():
+    for name, data in encode_plain_copies(run, progress).items():
         with suppress(CheckpointError):
             if read_bytes(run.folder.path / name) == data:
                 continue
         run.folder.write_bytes(name, data)
         done.append(name)
-    damaged = damaged_files(files, sealed)
+    damaged = find_damaged(files, sealed)
     for name in damaged:
-        if not damaged_files(files, [name]):  # made again together with another one
+        if not find_damaged(files, [name]):  # made again together with another one
             continue
         if make_again(run, progress, files, name):
             done.append(name)
@@ -221,11 +221,11 @@ def name_damage(run: TrainingRun) -> list[str]:
     """What is damaged in the folder of a run that goes on, in words: its next rounds do not need it."""
     if run.resumed is None or run.resumed.sealed is None:
         return []
-    damaged = damaged_files(SealedFiles(run.folder.path, run.resumed.sealed), run.resumed.sealed)
+    damaged = find_damaged(SealedFiles(run.folder.path, run.resumed.sealed), run.resumed.sealed)
     return [f"{name} is damaged ({why}); the run goes on without it" for name, why in damaged.items()]
 
 
-def plain_copies(run: TrainingRun, progress: TrainState) -> dict[str, bytes]:
+def encode_plain_copies(run: TrainingRun, progress: TrainState) -> dict[str, bytes]:
     """The files for people and other tools whose content is in the facts too."""
     lines: dict[str, list[Any]] = {
         "rounds.jsonl": [record_to_json(record) for record in progress.records],
@@ -239,7 +239,7 @@ def plain_copies(run: TrainingRun, progress: TrainState) -> dict[str, bytes]:
     return copies
 
 
-def damaged_files(files: SealedFiles, names: Iterable[str]) -> dict[str, str]:
+def find_damaged(files: SealedFiles, names: Iterable[str]) -> dict[str, str]:
     """Name → what is wrong, of each sealed file; the stores of sites are checked when they are read."""
     damaged = {}
     for name in names:
@@ -263,34 +263,33 @@ def make_again(run: TrainingRun, progress: TrainState, files: SealedFiles, name:
     """Whether the file is as it was, because its content could be made again."""
     maps = re.fullmatch(r"(?:labels|gallery)/round-([0-9]+)/.*", name)
     if maps and (store := run.prepare().inputs.label_store(run.folder)) is not None:
-        for state in states_of(progress):
+        for state in iter_states(progress):
             write_maps_again(run, state, int(maps[1]), store)
-            if not damaged_files(files, [name]):
+            if not find_damaged(files, [name]):
                 return True
         return False
-    for make in makers(run, progress, name):
-        data = make()
+    for data in remake(run, progress, name):
         if data is not None and files.fits(name, data):
             run.folder.write_bytes(name, data)
             return True
     return False
 
 
-def makers(run: TrainingRun, progress: TrainState, name: str) -> Iterator[Callable[[], bytes | None]]:
-    """Ways to make a file; whether one gives the right bytes is seen afterwards."""
+def remake(run: TrainingRun, progress: TrainState, name: str) -> Iterator[bytes | None]:
+    """What a file may have held, one guess after the other; whether one is right is seen afterwards."""
     parts = run.prepare()
     of_round = re.fullmatch(r"(labels|basis)/round-([0-9]+)\.(?:parquet|json)", name)
     if of_round and len(parts.problem.unlabelled):
         make = label_bytes if of_round[1] == "labels" else basis_bytes
-        for state in states_of(progress):
-            yield lambda state=state: make(run, state, int(of_round[2]))  # type: ignore[misc]
+        for state in iter_states(progress):
+            yield make(run, state, int(of_round[2]))
     elif name == FROZEN_WEIGHTS and (weights := parts.inputs.frozen_weights()) is not None:
-        yield lambda: run.folder.tensor_bytes(weights)
+        yield run.folder.tensor_bytes(weights)
     elif name == rows_name(run.resumed.facts["data"] if run.resumed else {}):
-        yield lambda: encode_table(run.row_table(), ".parquet")
+        yield encode_table(run.row_table(), ".parquet")
 
 
-def states_of(progress: TrainState) -> Iterator[TrainState]:
+def iter_states(progress: TrainState) -> Iterator[TrainState]:
     """The run as it has ended; and as its best round left it, if that is another one."""
     yield progress
     if progress.best:

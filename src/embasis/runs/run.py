@@ -148,7 +148,7 @@ class TrainingRun:
         same = parts.inputs.identity == facts["backbone"]
         rule = "the run folder was begun with other weights of the backbone; use another folder, or the old weights"
         require(same, rule, ConfigError)
-        rows = self._accepted_changes(parts, facts, data) if data != facts["data"] else RowChanges({}, {}, ())
+        rows = self._accept_changes(parts, facts, data) if data != facts["data"] else RowChanges({}, {}, ())
         self.timings, self.changes = list(facts["timings"]), list(facts.get("changes", ()))
         self.saved = self.resumed.number
         progress = checkpoint.unpack_state(progress, self.resumed, settings)
@@ -160,7 +160,7 @@ class TrainingRun:
             self._note_changes(parts, [*settings, *rows.sentences], progress)
         return progress
 
-    def _accepted_changes(self, parts: RunParts, facts: dict[str, Any], data: dict[str, str]) -> RowChanges:
+    def _accept_changes(self, parts: RunParts, facts: dict[str, Any], data: dict[str, str]) -> RowChanges:
         """How the rows have changed; an error unless the user accepts it."""
         before: dict[str, Any] = {}
         with suppress(CheckpointError):  # a folder of an older release has no such table

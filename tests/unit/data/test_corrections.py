@@ -20,7 +20,7 @@ from embasis.data.images.folders import load_images
 from embasis.data.problem import from_arrays
 from embasis.data.table_pair import load_pair
 from embasis.errors import InputDataError
-from embasis.inputs.load import corrected_problem, read_corrections
+from embasis.inputs.load import apply_corrections, read_corrections
 from embasis.report.summary import input_summary
 from embasis.runs.checkpoint import read_run_view
 from embasis.storage import encode_table, escape_formula, read_newest, read_stored_table
@@ -82,7 +82,7 @@ def test_a_run_without_corrections_says_nothing_of_them(here: Path) -> None:
 def test_the_moved_rows_have_their_features_their_new_labels_and_their_ids(here: Path) -> None:
     write([[10, "c1"], [12, "c0"]])
     before = load_pair("labelled.csv", "judged.csv")
-    found = corrected_problem(before, "fix.csv", "judged.csv")
+    found = apply_corrections(before, "fix.csv", "judged.csv")
     assert isinstance(found.labelled, Arrays)
     assert isinstance(found.unlabelled, Arrays)
     assert isinstance(before.unlabelled, Arrays)
