@@ -179,7 +179,7 @@ def require_apart(
     """
     name = os.fspath(output)
     require(name, f"{what} must be a path, got ''", ConfigError)
-    parents = list_parents(name)
+    parents = Path(os.path.realpath(name)).parents
     for kind, given in inputs.items():
         if given is None or not os.path.exists(given):
             continue
@@ -187,7 +187,8 @@ def require_apart(
         require(not is_same(name, given), f"{what} {name} is {source} itself; name another place", ConfigError)
         inside = any(is_same(place, given) for place in parents)
         require(not inside, f"{what} {name} lies in {source}; name a place outside of it", ConfigError)
-        around = folder and os.path.isdir(name) and any(is_same(place, name) for place in list_parents(given))
+        above = Path(os.path.realpath(given)).parents if folder and os.path.isdir(name) else ()
+        around = any(is_same(place, name) for place in above)
         require(not around, f"{what} {name} contains {source}; name another place", ConfigError)
     require(run or not is_run_folder(name), f"{what} {name} is a run folder; name another place", ConfigError)
     around_it = next((place for place in parents if is_run_folder(place)), "")
@@ -202,11 +203,6 @@ def is_same(one: PathLike, other: PathLike) -> bool:
         return os.path.samestat(os.stat(one), os.stat(other))
     except OSError:
         return False
-
-
-def list_parents(path: PathLike) -> tuple[str, ...]:
-    """The folders in which a path lies, the nearest first; without links."""
-    return tuple(str(place) for place in Path(os.path.realpath(path)).parents)
 
 
 def is_run_folder(path: PathLike) -> bool:
