@@ -36,7 +36,7 @@ OTHER_TWINS = {
     "ranks": "threshold_of",
     "is_trusted": "threshold_of",
     # The same sums, of a stream of parts.
-    "summed": "domain_sums",
+    "sum_parts": "domain_sums",
     # Found by bisection: its test asks `mean_perplexity`, the function it inverts.
     "sharpness_for_perplexity": "mean_perplexity",
 }

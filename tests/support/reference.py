@@ -693,7 +693,7 @@ def enlarge_means(mean, score, grid, size):
     return means, scores
 
 
-def surest(mean, score, grid, size):
+def surest_classes(mean, score, grid, size):
     means, scores = enlarge_means(mean, score, grid, size)
     labels = [max(range(len(row)), key=lambda c: row[c]) for row in means]
     values = [row[c] for row, c in zip(means, labels, strict=True)]
@@ -852,7 +852,7 @@ def embedded_risk(loss, weight, share=None):
     return risk - (covariance / variance * (middle - 1) if variance > 1e-12 * middle**2 else 0.0)
 
 
-def effective(weight):
+def effective_weights(weight):
     values = wide(weight).tolist()
     size = sum(values) ** 2 / sum(value * value for value in values)
     return np.array([value / sum(values) * size for value in values])

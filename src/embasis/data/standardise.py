@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from embasis.errors import ConfigError, quote, require
-from embasis.functional.sites import centre_and_scale, domain_sums, summed
+from embasis.functional.sites import centre_and_scale, domain_sums, sum_parts
 from embasis.types import Arrays, Fine, Problem, Samples, fine_of
 
 MODES = ("domain", "joint", "none")
@@ -117,7 +117,7 @@ def sum_side(samples: Samples) -> tuple[Tensor, Tensor, Tensor]:
         return domain_sums(torch.zeros(0, 1))
     chunks = torch.arange(len(samples)).split(ROWS_AT_A_TIME)
     width = samples.inputs(chunks[0][:1]).numel()
-    return summed((samples.inputs(rows).flatten(1).float() for rows in chunks), len(chunks), width)
+    return sum_parts((samples.inputs(rows).flatten(1).float() for rows in chunks), len(chunks), width)
 
 
 def measure_columns(flat: NDArray[Any]) -> tuple[Column, Column, NDArray[np.bool_]]:

@@ -36,7 +36,7 @@ from embasis.engine.state import TrainSetup
 from embasis.errors import ConfigError, require
 from embasis.functional import calibration
 from embasis.functional.calibration import apply_inverse_temperature, fit_inverse_temperature, nearest_labels
-from embasis.functional.validation import effective
+from embasis.functional.validation import effective_weights
 from embasis.methods.em_basis.features import domain_statistics, prepare
 from embasis.methods.em_basis.state import INVERSE_TEMPERATURE
 from embasis.randomness import permutation, uniforms
@@ -138,7 +138,7 @@ def calibrate_by_holdout(labeller: Labeller, state: State, held: HeldOut | None)
     """The state with the inverse temperature that held-out rows give, where they stand for the unlabelled side."""
     if held is None or held.others is None or len(held.sites) < LEAST_REFERENCE:
         return state
-    truth, weight = held.sites.y, effective(held.weight)
+    truth, weight = held.sites.y, effective_weights(held.weight)
     mean = label_chunk(labeller, held.sites, state).mean
     state = {**state, **temperature_state(fit_inverse_temperature(mean, truth, weight))}
     confidence, label = label_chunk(labeller, held.sites, state).mean.max(1)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from embasis.engine.features import score_again
 from embasis.engine.sampling import FeatureSample, sample_features
-from embasis.functional.sites import centre_and_scale, matched_scale, summed
+from embasis.functional.sites import centre_and_scale, matched_scale, sum_parts
 from embasis.networks.network import DomainNorm, Network
 from embasis.types import Features, Plan, Problem
 
@@ -56,4 +56,4 @@ def match_domains(
 
 def statistics(chunks: list[Features]) -> tuple[Tensor, Tensor]:
     """(d) mean and deviation over all chunks."""
-    return centre_and_scale(*summed((chunk.x for chunk in chunks), len(chunks), chunks[0].x.shape[1]))
+    return centre_and_scale(*sum_parts((chunk.x for chunk in chunks), len(chunks), chunks[0].x.shape[1]))

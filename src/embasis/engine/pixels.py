@@ -28,7 +28,7 @@ class PixelLabels(LabelDistribution):
     """(n) the variance, summed over classes"""
 
     def __init__(self, sites: LabelDistribution, grid: tuple[int, int], size: tuple[int, int]) -> None:
-        label, confidence, total, score = interpolation.surest(sites.mean, sites.uncertainty, grid, size)
+        label, confidence, total, score = interpolation.surest_classes(sites.mean, sites.uncertainty, grid, size)
         columns = {"label": label, "confidence": confidence, "total": total, "uncertainty": score}
         # set like this, because the class is frozen
         self.__dict__.update(columns, _enlarge=lambda: interpolation.enlarge_means(sites.mean, grid, size))

@@ -65,11 +65,11 @@ def mixtures(
 
 def enlarge_means(mean: Float[Tensor, "s c"], grid: tuple[int, int], size: tuple[int, int]) -> Float[Tensor, "n c"]:
     """mean' at all n = H·W pixels of a map of this size, row by row."""
-    lines = _blended(*_steps(_by_column(mean, grid)), *_along(size[1], grid[1])).permute(1, 2, 0).contiguous()
-    return _blended(*_steps(lines), *_along(size[0], grid[0])).transpose(0, 1).flatten(1).T
+    lines = _blend(*_steps(_by_column(mean, grid)), *_along(size[1], grid[1])).permute(1, 2, 0).contiguous()
+    return _blend(*_steps(lines), *_along(size[0], grid[0])).transpose(0, 1).flatten(1).T
 
 
-def surest(
+def surest_classes(
     mean: Float[Tensor, "s c"], score: Float[Tensor, " s"], grid: tuple[int, int], size: tuple[int, int]
 ) -> tuple[Int64[Tensor, " n"], Float[Tensor, " n"], Float[Tensor, " n"], Float[Tensor, " n"]]:
     """At all pixels the first largest class, its mean', Σ_c mean'_c (1 − mean'_c) and score'; no mean' is kept.
@@ -78,10 +78,10 @@ def surest(
     sites disagree in is added along rows, then along columns, and nothing cancels."""
     down, right = _along(size[0], grid[0]), _along(size[1], grid[1])
     sites, steps = _steps(_by_column(mean, grid))
-    lines, rises = _steps(_blended(sites, steps, *right).permute(1, 2, 0).contiguous())
+    lines, rises = _steps(_blend(sites, steps, *right).permute(1, 2, 0).contiguous())
     sums = _by_column(torch.stack([1 - mean.square().sum(1), score], 1), grid)
-    wide = _blended(*_steps(sums), *right).add_(_disagreement(steps, 2, *right).unsqueeze(2)).permute(1, 2, 0)
-    high = _blended(*_steps(wide.contiguous()), *down).add_(_disagreement(rises, 1, *down).unsqueeze(1))
+    wide = _blend(*_steps(sums), *right).add_(_disagreement(steps, 2, *right).unsqueeze(2)).permute(1, 2, 0)
+    high = _blend(*_steps(wide.contiguous()), *down).add_(_disagreement(rises, 1, *down).unsqueeze(1))
     label, value = _largest(lines, rises, *down)
     return label.flatten(), value.flatten(), high[:, 0].flatten().clamp_min_(0), high[:, 1].flatten()
 
@@ -121,7 +121,7 @@ def _steps(x: Float[Tensor, "k a b"]) -> tuple[Float[Tensor, "k a b"], Float[Ten
     return x, torch.cat([x[1:], x[-1:]]).sub_(x)
 
 
-def _blended(
+def _blend(
     x: Float[Tensor, "k a b"], steps: Float[Tensor, "k a b"], low: Int64[Tensor, " n"], part: Float[Tensor, " n"]
 ) -> Float[Tensor, "n a b"]:
     """x_low + part (x_next − x_low)."""

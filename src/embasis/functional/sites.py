@@ -37,7 +37,7 @@ def domain_sums(x: Float[Tensor, "n d"]) -> Sums:
     return torch.tensor(float(len(x)), dtype=torch.float64), wide.sum(0), wide.square().sum(0)
 
 
-def summed(parts: Iterable[Float[Tensor, "n d"]], number: int, width: int) -> Sums:
+def sum_parts(parts: Iterable[Float[Tensor, "n d"]], number: int, width: int) -> Sums:
     """count, total and square over `number` parts; sums of parts lie in one block, so that no gap in memory stays."""
     counts = torch.empty(number, dtype=torch.float64)
     totals, squares = torch.empty(2, number, width, dtype=torch.float64)

@@ -77,7 +77,7 @@ def embedded_risk(
     return float(each @ lost) + pull * (middle - 1)
 
 
-def effective(weight: Float[Tensor, " n"]) -> Float64[Tensor, " n"]:
+def effective_weights(weight: Float[Tensor, " n"]) -> Float64[Tensor, " n"]:
     """The weights scaled so that they add up to the number of equal ones that say as much: (Σw)² / Σw²."""
     w = weight.double()
     return w * (w.sum() / w.square().sum())

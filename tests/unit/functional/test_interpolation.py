@@ -154,7 +154,7 @@ def test_enlarging_is_mixing_at_the_centres_of_pixels(
     sites = spread_of(height * width, 3, seed)
     grid, size = (height, width), (rows, columns)
     mean = interpolation.enlarge_means(sites.mean, grid, size)
-    _, value, variance, score = interpolation.surest(sites.mean, sites.uncertainty, grid, size)
+    _, value, variance, score = interpolation.surest_classes(sites.mean, sites.uncertainty, grid, size)
     index, share = interpolation.corners(centres(rows, columns), grid)
     mixed, _, spread = interpolation.mixtures(sites.mean, sites.between, sites.uncertainty, index, share)
     assert close(mean, mixed, 1e-5)
@@ -163,7 +163,7 @@ def test_enlarging_is_mixing_at_the_centres_of_pixels(
     assert close(score, spread, 1e-5)
     # The twin's places lie on centres that are a thousandth away.
     assert close(mean, reference.enlarge_means(sites.mean, sites.uncertainty, grid, size)[0], 2e-3)
-    _, slow_value, slow_variance, slow_score = reference.surest(sites.mean, sites.uncertainty, grid, size)
+    _, slow_value, slow_variance, slow_score = reference.surest_classes(sites.mean, sites.uncertainty, grid, size)
     assert close(value, slow_value, 2e-3)
     assert close(variance, slow_variance, 4e-3)
     assert close(score, slow_score, 4e-3)
@@ -171,9 +171,9 @@ def test_enlarging_is_mixing_at_the_centres_of_pixels(
 
 def test_labels_of_pixels_are_those_of_the_slow_twin() -> None:
     sites = spread_of(35, 19, seed=3)
-    label = interpolation.surest(sites.mean, sites.uncertainty, (5, 7), (40, 56))[0]
+    label = interpolation.surest_classes(sites.mean, sites.uncertainty, (5, 7), (40, 56))[0]
     assert label.dtype == torch.int64
-    assert np.array_equal(label.numpy(), reference.surest(sites.mean, sites.uncertainty, (5, 7), (40, 56))[0])
+    assert np.array_equal(label.numpy(), reference.surest_classes(sites.mean, sites.uncertainty, (5, 7), (40, 56))[0])
 
 
 @pytest.mark.parametrize("cached", [1, 300, 2**17])
@@ -185,14 +185,14 @@ def test_the_surest_class_is_the_first_largest_of_the_enlarged_mean_to_the_last_
     for seed in range(5):
         sites = spread_of(24, 19, seed, sharp=4.0)
         mean = interpolation.enlarge_means(sites.mean, (4, 6), size)
-        label, value, _, _ = interpolation.surest(sites.mean, sites.uncertainty, (4, 6), size)
+        label, value, _, _ = interpolation.surest_classes(sites.mean, sites.uncertainty, (4, 6), size)
         assert torch.equal(value, mean.amax(1))
         assert torch.equal(label, mean.argmax(1))
 
 
 def test_of_equal_classes_the_first_one_is_taken() -> None:
     mean = torch.tensor([[0.2, 0.4, 0.4], [0.4, 0.2, 0.4]])
-    label, value, _, _ = interpolation.surest(mean, torch.zeros(2), (1, 2), (3, 4))
+    label, value, _, _ = interpolation.surest_classes(mean, torch.zeros(2), (1, 2), (3, 4))
     assert label.view(3, 4).tolist() == [[1, 2, 2, 0]] * 3
     assert close(value, [0.4] * 12)
 
@@ -200,7 +200,7 @@ def test_of_equal_classes_the_first_one_is_taken() -> None:
 def test_enlarging_to_the_grids_own_size_changes_nothing() -> None:
     sites = spread_of(24, 3)
     assert torch.equal(interpolation.enlarge_means(sites.mean, (4, 6), (4, 6)), sites.mean)
-    label, value, variance, score = interpolation.surest(sites.mean, sites.uncertainty, (4, 6), (4, 6))
+    label, value, variance, score = interpolation.surest_classes(sites.mean, sites.uncertainty, (4, 6), (4, 6))
     assert torch.equal(label, sites.mean.argmax(1))
     assert torch.equal(value, sites.mean.amax(1))
     assert torch.equal(score, sites.uncertainty)
@@ -210,7 +210,7 @@ def test_enlarging_to_the_grids_own_size_changes_nothing() -> None:
 def test_an_enlarged_map_is_a_distribution_everywhere() -> None:
     sites = spread_of(24, 19)
     mean = interpolation.enlarge_means(sites.mean, (4, 6), (50, 70))
-    _, _, variance, score = interpolation.surest(sites.mean, sites.uncertainty, (4, 6), (50, 70))
+    _, _, variance, score = interpolation.surest_classes(sites.mean, sites.uncertainty, (4, 6), (50, 70))
     assert mean.shape == (3500, 19)
     assert close(mean.sum(1), np.ones(3500), 1e-5)
     assert float(mean.min()) >= 0
@@ -220,7 +220,7 @@ def test_an_enlarged_map_is_a_distribution_everywhere() -> None:
 
 def test_pixels_beyond_the_outermost_sites_are_as_sure_as_these_to_the_last_bit() -> None:
     sites = spread_of(24, 5)
-    _, value, _, score = interpolation.surest(sites.mean, sites.uncertainty, (4, 6), (32, 48))
+    _, value, _, score = interpolation.surest_classes(sites.mean, sites.uncertainty, (4, 6), (32, 48))
     for row, column, site in ((0, 0, 0), (3, 47, 5), (31, 2, 18), (28, 44, 23)):
         assert float(score[48 * row + column]) == float(sites.uncertainty[site])
         assert float(value[48 * row + column]) == float(sites.mean[site].max())

@@ -18,7 +18,7 @@ from embasis.functional.sites import (
     domain_sums,
     matched_scale,
     standardise,
-    summed,
+    sum_parts,
     to_sites,
     unit_rows,
 )
@@ -62,7 +62,7 @@ def test_sums_of_shards_add_up_to_those_of_the_whole(seed, cuts):
     parts = [domain_sums(x[a:b]) for a, b in itertools.pairwise(edges)]
     for whole, pieces in zip(domain_sums(x), zip(*parts, strict=True), strict=True):
         torch.testing.assert_close(sum(pieces), whole, atol=1e-12, rtol=1e-12)
-    found = summed((x[a:b] for a, b in itertools.pairwise(edges)), len(parts), 3)
+    found = sum_parts((x[a:b] for a, b in itertools.pairwise(edges)), len(parts), 3)
     stacked = [torch.stack(pieces).sum(0) for pieces in zip(*parts, strict=True)]
     assert all(torch.equal(one, other) for one, other in zip(found, stacked, strict=True))
 

@@ -15,7 +15,7 @@ from embasis.functional import validation
 from embasis.functional.calibration import fit_inverse_temperature, reliability_bins
 from embasis.functional.validation import (
     accuracy_of,
-    effective,
+    effective_weights,
     embedded_risk,
     importance,
     neighbourhood_density,
@@ -105,7 +105,7 @@ def test_the_control_variate_takes_away_variance_and_changes_no_mean() -> None:
 def test_effective_weights_bins_and_accuracy_equal_their_slow_twins(seed: int, n: int) -> None:
     weight, confidence = positive(seed, n), positive(seed + 1, n).clamp_max(1)
     right = normal(seed + 2, n) > 0
-    assert np.allclose(effective(weight), reference.effective(weight))
+    assert np.allclose(effective_weights(weight), reference.effective_weights(weight))
     bins = reliability_bins(confidence, right, weight=weight)
     assert np.allclose(bins, reference.reliability_bins(confidence, right, weight=weight))
     label, truth = (torch.randint(3, (n,), generator=torch.Generator().manual_seed(seed + i)) for i in (3, 4))
@@ -114,8 +114,8 @@ def test_effective_weights_bins_and_accuracy_equal_their_slow_twins(seed: int, n
 
 
 def test_equal_weights_count_as_many_as_they_are_and_one_large_one_counts_as_one() -> None:
-    assert float(effective(torch.full((7,), 0.3)).sum()) == pytest.approx(7)
-    assert float(effective(torch.tensor([1e6, 1.0, 1.0])).sum()) == pytest.approx(1, abs=1e-4)
+    assert float(effective_weights(torch.full((7,), 0.3)).sum()) == pytest.approx(7)
+    assert float(effective_weights(torch.tensor([1e6, 1.0, 1.0])).sum()) == pytest.approx(1, abs=1e-4)
 
 
 def test_bins_of_equal_weights_are_the_plain_ones() -> None:

@@ -66,7 +66,7 @@ def domain_statistics(stream: Stream, centring: str) -> tuple[Tensor, Tensor]:
     if centring == "none":
         return torch.zeros(2, width, dtype=torch.float64), torch.ones(2, width, dtype=torch.float64)
     sums = [
-        [all_sum(value) for value in sites.summed((x[(y < 0) == side] for x, y in rows), len(stream), width)]
+        [all_sum(value) for value in sites.sum_parts((x[(y < 0) == side] for x, y in rows), len(stream), width)]
         for side in (False, True)
     ]
     if centring == "joint" or not float(sums[1][0]):
