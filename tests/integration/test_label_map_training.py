@@ -22,6 +22,7 @@ from embasis.engine import features as extraction
 from embasis.engine import round as round_module
 from embasis.engine import sampling as surveying
 from embasis.engine import train
+from embasis.engine.epoch import aim_at, class_sampling_weights
 from embasis.engine.evaluate import Tally, evaluate, pair_with_truth
 from embasis.engine.features import extract, forward_by_window, forward_windowed, window_starts
 from embasis.engine.labels import (
@@ -37,7 +38,6 @@ from embasis.engine.pixels import PixelLabels, pack, unpack
 from embasis.engine.sampling import sample_features
 from embasis.engine.self_train import train_rounds
 from embasis.engine.state import TrainState
-from embasis.engine.train import aim_at, class_sampling_weights
 from embasis.errors import CorruptError
 from embasis.functional.metrics import class_counts
 from embasis.methods.selectors import ClassBalanced
@@ -702,9 +702,9 @@ def rates_of(
     built, found = fresh("em_basis") if restored else built_maps(None, "cbst", plan=plan), list[float]()
     inner = train.take_step
 
-    def take_step(method, plan, progress, optimiser, batch):  # type: ignore[no-untyped-def]
-        found.extend(group["lr"] for group in optimiser.param_groups)
-        return inner(method, plan, progress, optimiser, batch)
+    def take_step(trainer, batch):  # type: ignore[no-untyped-def]
+        found.extend(group["lr"] for each in trainer.optimisers.values() for group in each.param_groups)
+        return inner(trainer, batch)
 
     assert monkeypatch is not None
     with monkeypatch.context() as patch:

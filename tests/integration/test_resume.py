@@ -198,7 +198,7 @@ def forget(**changes: Any) -> Callable[[TrainState], None]:
 
 
 MUTATIONS: dict[str, Callable[[TrainState], None]] = {
-    "the optimiser": forget(restored_optimiser=None),
+    "the optimiser": forget(restored_optimisers={}),
     "the cursor": forget(epoch=0, step=0),
     "the step": forget(step=0),
     "the pseudo-labels": forget(pseudo=None),

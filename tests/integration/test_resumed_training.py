@@ -91,7 +91,7 @@ def in_round(name: str, number: int) -> list[Saved]:
 
 
 def drop_optimiser(progress: TrainState) -> None:
-    progress.restored_optimiser = None
+    progress.restored_optimisers = {}
 
 
 def drop_cursor(progress: TrainState) -> None:

@@ -57,7 +57,7 @@ from embasis.engine.state import TrainState
 whole = TrainState.restore
 def restore(*arguments):
     progress = whole(*arguments)
-    progress.restored_optimiser = None
+    progress.restored_optimisers = {}
     return progress
 TrainState.restore = restore
 main(words, prog_name="embasis")

@@ -32,7 +32,7 @@ from embasis.cli import main
 from embasis.engine import train
 whole = train.take_step
 def take_step(*arguments):
-    if arguments[2].round == 1:
+    if arguments[0].state.round == 1:
         for name in ("", "generations"):
             os.chmod(os.path.join(words[-1], name), 0o555)
     return whole(*arguments)

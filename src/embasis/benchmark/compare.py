@@ -31,6 +31,7 @@ from embasis.config import Config
 from embasis.data.datasets.domain_sets import PAIRS
 from embasis.data.datasets.street_sets import STARRED
 from embasis.data.images.folders import ImageOptions
+from embasis.engine.alignment import acting_aligner
 from embasis.engine.domain_norm import init_domain_norm
 from embasis.engine.holdout import split_holdout
 from embasis.engine.self_train import train_rounds
@@ -144,7 +145,8 @@ def count_pairs(dataset: str, given: Mapping[str, Any]) -> int:
 
 def run_one(run: RunKey, built: RunParts, sources: dict[bool, tuple[nn.Module, TrainState, float]]) -> Outcome:
     """One run in memory, from the shared source model if its training does not depend on the method."""
-    shareable, start = built.method.basis is None, time.perf_counter()
+    aligned = acting_aligner(built.method, built.problem, 0) is not None
+    shareable, start = built.method.basis is None and not aligned, time.perf_counter()
     before, progress = 0.0, None
     if shareable:
         if True not in sources:
@@ -174,7 +176,7 @@ def train_source(built: RunParts) -> tuple[nn.Module, TrainState, float]:
     init_domain_norm(network, training, built.plan)
     for _ in train_round(training, built.method, built.plan, progress):
         pass
-    progress.optimiser = None
+    progress.optimisers = {}
     return network, progress, time.perf_counter() - start
 
 

@@ -17,7 +17,7 @@ from embasis.cli.console import echo
 
 PACKAGE = Path(__file__).parents[1]
 REGISTRIES = {
-    "methods": ("embasis.methods", ("METHODS",)),
+    "methods": ("embasis.methods", ("SELF_TRAINING", "ALIGNMENT")),
     "datasets": ("embasis.data", ("DATASETS",)),
     "backbones": ("embasis.networks", ("BACKBONES", "PRETRAINED", "SEGMENTERS")),
     "metrics": ("embasis.functional.metrics", ("LABEL_METRICS", "CALIBRATION", "RANKING")),

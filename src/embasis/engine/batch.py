@@ -15,24 +15,36 @@ from embasis.types import Output, Plan, PseudoLabels, RoundLoss
 
 @dataclass(frozen=True, eq=False)
 class BatchPart:
-    """Rows that go through the network together, the labels of all their sites, and their shares of two means."""
+    """Rows that go through the network together, the labels of all their sites, and their shares of means."""
 
     inputs: Tensor
     y: Tensor
     others: Tensor | None
     pseudo: PseudoLabels | None
     share: float
+    """of the labelled sites with a label"""
     other_share: float
+    """of the mass of the pseudo-labels"""
+    view: Tensor | None = None
+    row_share: float = 1.0
+    """of the labelled rows"""
+    other_row_share: float = 1.0
+    """of the unlabelled rows"""
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingBatch:
-    """Labelled inputs with y (B, *S), and unlabelled ones with the pseudo-labels of their sites, if any."""
+    """Labelled inputs with y (B, *S), and unlabelled ones with the pseudo-labels of their sites, if any.
+
+    With an aligner (`aligned`) unlabelled rows may stand without pseudo-labels, in a second `view` too, and each part
+    has rows of both sides."""
 
     inputs: Tensor
     y: Tensor
     others: Tensor | None = None
     pseudo: PseudoLabels | None = None
+    view: Tensor | None = None
+    aligned: bool = False
 
     def __str__(self) -> str:
         """For messages: how many rows of which shape."""
@@ -41,15 +53,21 @@ class TrainingBatch:
         shape = "×".join(str(side) for side in self.inputs.shape[1:])
         return f"a batch of {len(self.inputs):,} labelled{unlabelled} rows of shape {shape}"
 
+    def as_part(self) -> BatchPart:
+        """The whole batch in one part."""
+        return BatchPart(self.inputs, self.y.flatten(), self.others, self.pseudo, 1.0, 1.0, self.view)
+
     def parts(self, count: int, loss: RoundLoss) -> Iterator[BatchPart]:
         """At most `count` parts whose losses, each times its share, add up to the loss of the whole batch.
 
         Stage I's basis terms compare rows with each other, so with parts they are means over pairs within a part.
         """
         if count == 1:
-            yield BatchPart(self.inputs, self.y.flatten(), self.others, self.pseudo, 1.0, 1.0)
+            yield self.as_part()
             return
         count = min(count, len(self.y))  # each part has labelled rows
+        if self.aligned and self.others is not None:
+            count = min(count, len(self.others))
         left = torch.arange(len(self.y)).tensor_split(count)
         right = torch.arange(0 if self.others is None else len(self.others)).tensor_split(count)
         known = max(int((self.y >= 0).sum()), 1)
@@ -59,12 +77,16 @@ class TrainingBatch:
 
     def _part(self, rows: Tensor, other: Tensor, known: int, mass: float, loss: RoundLoss) -> BatchPart:
         y = self.y[rows].flatten()
-        share = int((y >= 0).sum()) / known
-        if self.others is None or self.pseudo is None or not len(other):
-            return BatchPart(self.inputs[rows], y, None, None, share, 0.0)
-        pseudo = self.pseudo[numbers_of_sites(other, len(self.pseudo) // len(self.others))]
-        other_share = loss.mass(pseudo) / mass if mass else 0.0
-        return BatchPart(self.inputs[rows], y, self.others[other], pseudo, share, other_share)
+        share, row_share = int((y >= 0).sum()) / known, len(rows) / len(self.y)
+        if self.others is None or not len(other):
+            return BatchPart(self.inputs[rows], y, None, None, share, 0.0, None, row_share, 0.0)
+        pseudo, other_share = None, 0.0
+        if self.pseudo is not None:
+            pseudo = self.pseudo[numbers_of_sites(other, len(self.pseudo) // len(self.others))]
+            other_share = loss.mass(pseudo) / mass if mass else 0.0
+        view, of_others = None if self.view is None else self.view[other], len(other) / len(self.others)
+        part = (self.inputs[rows], y, self.others[other], pseudo, share, other_share, view, row_share, of_others)
+        return BatchPart(*part)
 
 
 def numbers_of_sites(rows: Tensor, sites: int) -> Tensor:

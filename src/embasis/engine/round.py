@@ -138,7 +138,10 @@ def make_record(
         trusted_counts=tuple(counted.trusted.tolist()),
         changed=summary.changed,
         scores=summary.scores,
-        facts={name: float(value) for name, value in learned.labeller.items() if value.ndim == 0},
+        facts={
+            **{name: float(value) for name, value in learned.labeller.items() if value.ndim == 0},
+            **{name: total / count for name, (total, count) in state.alignment_sums.items()},
+        },
         evaluation=evaluate_hidden(setup, labels),
         test=evaluate_test(setup, learned, state.round),
         notes=status.notes + (summary.warnings if status.name == "ok" else ()),

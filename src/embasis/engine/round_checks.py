@@ -55,7 +55,7 @@ def check_collapse(
     if state.round and (reason := collapse_reason(setup, state, summary, scores)):
         kept = f"round {state.best_round} is kept"
         return RoundStatus("collapsed", (f"collapsed in round {state.round}: {reason}; {kept}",))
-    if not int(summary.trusted.sum()) and needs_trusted(setup.method):
+    if not int(summary.trusted.sum()) and needs_trusted(setup.method, state.round + 1):
         return RoundStatus("no_change", (f"nothing was trusted after round {state.round}; training stops",))
     return RoundStatus()
 
@@ -82,9 +82,11 @@ def best_guard_score(state: TrainState) -> tuple[float, int]:
     return best, -number
 
 
-def needs_trusted(method: Method) -> bool:
-    """Whether a round without trusted labels would change nothing."""
-    return not method.loss.uses_all_rows and method.rounds != 0
+def needs_trusted(method: Method, next_round: int) -> bool:
+    """Whether the next round would change nothing without trusted labels."""
+    aligner = method.align
+    aligned = aligner is not None and aligner.weight > 0 and (aligner.ends is None or next_round <= aligner.ends)
+    return not method.loss.uses_all_rows and method.rounds != 0 and not aligned
 
 
 class RoundWarnings:

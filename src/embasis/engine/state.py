@@ -9,13 +9,15 @@ generators.
 
 | tensors | meaning |
 | --- | --- |
-| network/…, optimiser/… | weights and buffers; the optimiser's state, lists and numbers included |
+| network/…, optimiser/… | weights and buffers; the optimiser's state, lists and numbers included; with an aligner
+  each of its groups of weights has an optimiser, optimiser/group/… |
+| extra/… | the modules of the aligner |
 | labeller/…, selector/… | the basis, the head, thresholds |
 | pseudo/label, weight, target | what this round trains on |
 | pseudo/counts | the same where rows have grids: trusted sites by row and class; the labels are in the label store |
 | labels | the last round's labels, of rows with one site each |
-| best/network/…, best/labeller/…, best/selector/… | the best round by the label-free score: for the collapse guard,
-  and for the end of a run that is to keep its best round |
+| best/network/…, best/labeller/…, best/selector/…, best/extra/… | the best round by the label-free score: for the
+  collapse guard, and for the end of a run that is to keep its best round |
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ from embasis.types import (
 
 COUNTERS = ("round", "epoch", "step", "loss_sum", "loss_count", "status", "best_round")
 """Fields of a run's state that a checkpoint stores as they are."""
+PLAIN = ""
+"""The name of the one group of weights of training without an aligner: the whole network."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,9 +69,14 @@ class TrainSetup:
     @property
     def last_round(self) -> int:
         """The number of the last round, if nothing ends the run before; 0 without unlabelled rows."""
-        if not len(self.problem.unlabelled):
-            return 0
-        return self.plan.rounds if self.method.rounds is None else min(self.plan.rounds, self.method.rounds)
+        return find_last_round(self.problem, self.method, self.plan)
+
+
+def find_last_round(problem: Problem, method: Method, plan: Plan) -> int:
+    """The number of the last round, if nothing ends the run before; 0 without unlabelled rows."""
+    if not len(problem.unlabelled):
+        return 0
+    return plan.rounds if method.rounds is None else min(plan.rounds, method.rounds)
 
 
 class LabelModel(Protocol):
@@ -118,8 +127,14 @@ class TrainState:
     counts: Tensor | None = None
     """Restored with a run whose labels are in a label store, until they are taken from there."""
     best: dict[str, Tensor] = field(default_factory=dict)
-    optimiser: torch.optim.Optimizer | None = None
-    restored_optimiser: dict[int, Any] | None = None
+    optimisers: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
+    """One for each group of weights, by name; without an aligner one for the network, PLAIN."""
+    restored_optimisers: dict[str, dict[int, Any]] = field(default_factory=dict)
+    extra: nn.ModuleDict | None = None
+    """The modules of the aligner, from the round on that it begins in."""
+    restored_extra: dict[str, Tensor] = field(default_factory=dict)
+    alignment_sums: dict[str, list[float]] = field(default_factory=dict)
+    """Sum and count of each number that the aligner has noted in this round."""
     records: list[RoundRecord] = field(default_factory=list)
 
     def at_start(self) -> bool:
@@ -139,7 +154,10 @@ class TrainState:
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by name, detached."""
         named = add_prefix("network", self.network.state_dict())
-        for prefix, values in (("labeller", self.labeller), ("selector", self.selector), ("best", self.best)):
+        extra = self.restored_extra if self.extra is None else self.extra.state_dict()
+        for prefix, values in (
+            ("labeller", self.labeller), ("selector", self.selector), ("best", self.best), ("extra", extra),
+        ):  # fmt: skip
             named.update(add_prefix(prefix, values))
         if self.pseudo is not None:
             named.update(add_prefix("pseudo", self.pseudo.tensors()))
@@ -157,13 +175,15 @@ class TrainState:
             "best_score": None if self.best_score == float("-inf") else self.best_score,
             "kept": self.kept_round,
             "optimiser": {name: value for name, value in self._optimiser().items() if not isinstance(value, Tensor)},
+            **({"alignment_sums": self.alignment_sums} if self.alignment_sums else {}),
         }
 
     def _optimiser(self) -> dict[str, Any]:
-        """The optimiser's state, flat; what was restored and not yet taken up counts."""
+        """The state of all optimisers, flat; what was restored and not yet taken up counts."""
         flat: dict[str, Any] = {}
-        state = self.restored_optimiser if self.optimiser is None else self.optimiser.state_dict()["state"]
-        flatten("optimiser", state or {}, flat)
+        states = {name: optimiser.state_dict()["state"] for name, optimiser in self.optimisers.items()}
+        for name, state in (states or self.restored_optimisers).items():
+            flatten(f"optimiser/{name}" if name else "optimiser", state, flat)
         return flat
 
     @classmethod
@@ -174,8 +194,7 @@ class TrainState:
         try:
             network.load_state_dict(strip_prefix("network", tensors))
             leaves = strip_prefix("optimiser", tensors) | strip_prefix("optimiser", facts["optimiser"])
-            optimiser = unflatten(leaves)
-            score = facts["best_score"]
+            score, sums = facts["best_score"], facts.get("alignment_sums", {})
             pseudo = strip_prefix("pseudo", tensors)
             return cls(
                 network,
@@ -196,7 +215,9 @@ class TrainState:
                 counts=pseudo.get("counts"),
                 labels=tensors.get("labels"),
                 best=strip_prefix("best", tensors),
-                restored_optimiser={int(key): value for key, value in optimiser.items()} or None,
+                restored_optimisers=group_optimisers(unflatten(leaves)),
+                restored_extra=strip_prefix("extra", tensors),
+                alignment_sums={name: [float(part) for part in pair] for name, pair in sums.items()},
                 records=records,
             )
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -225,7 +246,9 @@ class TrainState:
         if self.status in ("finished", "no_change") and not is_kept:
             self.keep_best()
         self.round, self.epoch, self.step = self.round + 1, 0, 0
-        self.loss_sum, self.loss_count, self.optimiser = 0.0, 0, None
+        self.loss_sum, self.loss_count, self.optimisers, self.alignment_sums = 0.0, 0, {}, {}
+        if setup.method.align is None or not setup.method.align.acts(self.round):
+            self.extra = None
         return is_kept
 
     def remember_best(self, score: float, later: bool = False) -> None:
@@ -236,7 +259,7 @@ class TrainState:
             self.best = {
                 name: value.detach().clone()
                 for name, value in self.tensors().items()
-                if name.startswith(("network/", "labeller/", "selector/"))
+                if name.startswith(("network/", "labeller/", "selector/", "extra/"))
             }
 
     def keep_best(self) -> None:
@@ -248,7 +271,15 @@ class TrainState:
         """The model of the best round; the network gets its weights back, in place."""
         require(self.best, "there is no round to roll back to", CorruptError)
         self.network.load_state_dict(strip_prefix("network", self.best))
+        if self.extra is not None and (extra := strip_prefix("extra", self.best)):
+            self.extra.load_state_dict(extra)
         return LearnedModel(self.network, strip_prefix("labeller", self.best), strip_prefix("selector", self.best))
+
+
+def group_optimisers(tree: Mapping[str, Any]) -> dict[str, dict[int, Any]]:
+    """Restored states of optimisers by group: that of PLAIN stands without a name, its keys are numbers of weights."""
+    groups = {PLAIN: tree} if all(key.isdigit() for key in tree) else tree
+    return {name: {int(key): value for key, value in state.items()} for name, state in groups.items() if state}
 
 
 def add_prefix(prefix: str, values: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -6,182 +6,258 @@ its own, dropout from a seed of its own. So a run can stop after any step and go
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from embasis.engine.batch import BatchPart, TrainingBatch, autocast, device_of, forward, move_labels
-from embasis.engine.state import TrainState
-from embasis.errors import NumericalError, require
-from embasis.functional import augment
+from embasis.engine.alignment import (
+    GatheredOutputs,
+    PartOutputs,
+    SeededPart,
+    acting_aligner,
+    alignment_progress,
+    build_extra,
+    epochs_of,
+    labelled_passes,
+)
+from embasis.engine.batch import TrainingBatch, device_of
+from embasis.engine.epoch import batches_of, rows_of_epoch, samples_of
+from embasis.engine.state import PLAIN, TrainState, find_last_round
+from embasis.errors import CorruptError, NumericalError, require
 from embasis.methods.losses import labelled_loss
 from embasis.networks.network import BasisBlock
-from embasis.randomness import permutation, seeded, uniforms
+from embasis.randomness import seeded
 from embasis.resources import explain_memory_errors
-from embasis.types import AugmentKey, CropTarget, Method, Output, Plan, Problem, TrainingTargets, View
+from embasis.types import Aligner, Group, Method, Output, Phase, Plan, Problem, trainable
 
 LBFGS_STEPS = 20
 """Inner iterations of one L-BFGS step."""
+PLAIN_PHASES = (Phase("train", (PLAIN,)),)
+"""A step without an aligner."""
+
+
+@dataclass(eq=False)
+class RoundTrainer:
+    """What moves in a round: groups of weights with an optimiser each, and the aligner that acts, if any."""
+
+    problem: Problem
+    method: Method
+    plan: Plan
+    state: TrainState
+    aligner: Aligner | None
+    groups: Mapping[str, Group]
+    optimisers: dict[str, torch.optim.Optimizer]
+    tau: float = 0.0
+    """part of the aligner's training that is done"""
+
+    @property
+    def cursor(self) -> tuple[int, int, int]:
+        """Round, epoch and step."""
+        return self.state.round, self.state.epoch, self.state.step
+
+    def phases(self) -> Sequence[Phase]:
+        """What a step consists of."""
+        return PLAIN_PHASES if self.aligner is None else self.aligner.phases(self.tau)
+
+    def note(self, name: str, value: float) -> None:
+        """Add a number of the aligner's to its sum over the round."""
+        total, count = self.state.alignment_sums.get(name, [0.0, 0.0])
+        self.state.alignment_sums[name] = [total + value, count + 1]
+
+    def decay_rates(self, done: float) -> None:
+        """Set the learning rates at `done`, the part of the round that is behind."""
+        factor = (1 - done) ** self.plan.lr_power
+        if self.plan.schedule == "inverse":
+            factor = (1 + 10 * (done if self.aligner is None else self.tau)) ** -0.75
+        for optimiser in self.optimisers.values() if self.plan.lr_power or self.plan.schedule == "inverse" else ():
+            for group in optimiser.param_groups:
+                group["lr"] = optimiser.defaults["lr"] * factor
+
+    def settle(self, when: str, steps: int) -> None:
+        """Let the aligner update what it averages; an epoch has so many `steps`."""
+        if self.aligner is None:
+            return
+        network, extra = self.state.network, self.state.extra or nn.ModuleDict()
+        done = find_progress(self, steps)[1]
+        with torch.no_grad():
+            passes = labelled_passes(self.problem, device_of(network))
+            self.aligner.settle(network, extra, when, passes, done)
+
+
+def find_progress(trainer: RoundTrainer, steps: int) -> tuple[float, int]:
+    """τ and the number of steps of the aligner that acts, at the cursor; an epoch has so many `steps`."""
+    last = find_last_round(trainer.problem, trainer.method, trainer.plan)
+    return (
+        (0.0, 0)
+        if trainer.aligner is None
+        else alignment_progress(trainer.aligner, trainer.plan, last, trainer.state, steps)
+    )
 
 
 def train_round(problem: Problem, method: Method, plan: Plan, state: TrainState) -> Iterator[None]:
     """The rest of the current round, from the cursor on; pauses after every step with the cursor moved."""
-    epochs = plan.epochs if state.round else plan.source_epochs
-    rate = plan.lr if state.round else plan.source_lr
-    optimiser = make_optimiser(state.network, plan, rate)
-    rate = optimiser.defaults["lr"]
-    if state.restored_optimiser is not None:
-        optimiser.load_state_dict({**optimiser.state_dict(), "state": state.restored_optimiser})
-        state.restored_optimiser = None
-    state.optimiser = optimiser
+    trainer = make_trainer(problem, method, plan, state)
+    epochs = epochs_of(plan, state.round)
     state.network.train()
     while state.epoch < epochs:
         pairs = rows_of_epoch(problem, method, plan, state)
-        batches = batches_of(problem, plan, state, pairs[state.step :])
+        batches = batches_of(problem, plan, state, pairs[state.step :], trainer.aligner)
         while state.step < len(pairs):
-            done = (state.epoch * len(pairs) + state.step) / (epochs * len(pairs))
-            for group in optimiser.param_groups if plan.lr_power else ():
-                group["lr"] = rate * (1 - done) ** plan.lr_power
+            trainer.tau = find_progress(trainer, len(pairs))[0]
+            trainer.decay_rates((state.epoch * len(pairs) + state.step) / (epochs * len(pairs)))
             try:
-                state.loss_sum += take_step(method, plan, state, optimiser, next(batches))
+                state.loss_sum += take_step(trainer, next(batches))
             except NumericalError as error:
                 raise NumericalError(f"{error}; {samples_of(problem, pairs[state.step])}") from error
             state.loss_count += 1
             state.step += 1
+            trainer.settle("step", len(pairs))
             if state.step < len(pairs):
                 yield
         state.epoch, state.step = state.epoch + 1, 0
+        trainer.settle("epoch", len(pairs))
+        if find_progress(trainer, len(pairs))[0] == 1:
+            trainer.settle("end", len(pairs))
         yield
 
 
-def make_optimiser(network: nn.Module, plan: Plan, lr: float) -> torch.optim.Optimizer:
+def make_trainer(problem: Problem, method: Method, plan: Plan, state: TrainState) -> RoundTrainer:
+    """The groups and optimisers of this round, fresh, or as they were left in a run that goes on."""
+    aligner = acting_aligner(method, problem, state.round)
+    groups: Mapping[str, Group] = {PLAIN: Group(trainable(state.network))}
+    if aligner is not None:
+        state.extra = build_extra(aligner, problem, plan, state)
+        groups = aligner.groups(state.network, state.extra)
+    rate = plan.lr if state.round else plan.source_lr
+    optimisers = {name: make_optimiser(group, plan, rate) for name, group in groups.items() if group.weights}
+    for name, restored in state.restored_optimisers.items():
+        require(name in optimisers, f"the saved progress has an optimiser {name!r} that this run has not", CorruptError)
+        optimisers[name].load_state_dict({**optimisers[name].state_dict(), "state": restored})
+    state.restored_optimisers = {}
+    state.optimisers = optimisers
+    return RoundTrainer(problem, method, plan, state, aligner, groups, optimisers)
+
+
+def make_optimiser(group: Group, plan: Plan, lr: float) -> torch.optim.Optimizer:
     """Fresh for every round. Weight decay is part of the loss, so that it means the same for all of them."""
-    weights = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    if plan.optimiser == "sgd":
-        return torch.optim.SGD(weights, lr, momentum=plan.momentum)
-    if plan.optimiser == "adam":
-        return torch.optim.Adam(weights, lr)
+    kind, rate = plan.optimiser if group.optimiser == "plan" else group.optimiser, lr * group.rate
+    if kind == "sgd":
+        return torch.optim.SGD(group.weights, rate, momentum=plan.momentum)
+    if kind == "adam":
+        return torch.optim.Adam(group.weights, rate, betas=group.betas)
     return torch.optim.LBFGS(
-        weights, 1.0, max_iter=LBFGS_STEPS, history_size=10, tolerance_grad=1e-5, line_search_fn="strong_wolfe"
+        group.weights, 1.0, max_iter=LBFGS_STEPS, history_size=10, tolerance_grad=1e-5, line_search_fn="strong_wolfe"
     )
 
 
-def rows_of_epoch(problem: Problem, method: Method, plan: Plan, state: TrainState) -> list[tuple[Tensor, Tensor]]:
-    """Row numbers of both sides for each step; the shorter side is gone through again."""
-    labelled, pseudo = len(problem.labelled), state.pseudo
-    if state.round == 0 or pseudo is None:
-        others = torch.empty(0, dtype=torch.int64)
-    elif method.loss.uses_all_rows:
-        others = torch.arange(len(problem.unlabelled))
-    else:
-        others = pseudo.useful
-    if plan.batch_size == 0:
-        return [(torch.arange(labelled), others)]
-    key = (state.round, state.epoch)
-    left = permutation(labelled, plan.seed, "labelled rows", *key)
-    right = others[permutation(len(others), plan.seed, "unlabelled rows", *key)]
-    steps = max(-(-labelled // plan.batch_size), -(-len(others) // plan.batch_size))
-    return [(cycle(left, step, plan.batch_size), cycle(right, step, plan.batch_size)) for step in range(steps)]
+def take_step(trainer: RoundTrainer, batch: TrainingBatch) -> float:
+    """All phases of one step; the loss of the first. A loss or gradient that is not finite ends the run."""
+    plan, cursor = trainer.plan, trainer.cursor
+    losses, held = list[float](), list[PartOutputs]()
+    with explain_memory_errors(f"{batch} in round {cursor[0]} epoch {cursor[1]} step {cursor[2]}", hint_for(plan)):
+        for number, phase in enumerate(trainer.phases()):
+            for repeat in range(phase.times):
+                key = cursor if number == repeat == 0 else (*cursor, number, repeat)
+                loss, held = take_phase(trainer, phase, batch, key, held)
+                losses.append(loss)
+    return losses[0]
 
 
-def cycle(rows: Tensor, step: int, batch: int) -> Tensor:
-    """The step-th batch of rows that are gone through again and again; never more than all of them at once."""
-    if len(rows) <= batch:
-        return rows
-    return rows[torch.arange(step * batch, (step + 1) * batch) % len(rows)]
-
-
-def samples_of(problem: Problem, rows: tuple[Tensor, Tensor]) -> str:
-    """The ids of a step's samples, the first five of each side."""
-    sides = {"labelled": problem.labelled.ids[rows[0]].tolist(), "unlabelled": problem.unlabelled.ids[rows[1]].tolist()}
-    named = [
-        f"{name} {', '.join(map(str, ids[:5]))}{f' and {len(ids) - 5:,} more' if len(ids) > 5 else ''}"
-        for name, ids in sides.items()
-        if ids
-    ]
-    return f"samples of the step: {'; '.join(named)}"
-
-
-def batches_of(
-    problem: Problem, plan: Plan, state: TrainState, pairs: list[tuple[Tensor, Tensor]]
-) -> Iterator[TrainingBatch]:
-    """What each step sees, read ahead where the data are files."""
-    draw, device, pseudo = (plan.seed, state.round, state.epoch), device_of(state.network), state.pseudo
-    rare = class_sampling_weights(problem, state)
-    batches = [rows for _, rows in pairs if len(rows)]
-    left = problem.labelled.stream([rows for rows, _ in pairs], draw, CropTarget(rare))
-    right = problem.unlabelled.stream(batches, draw, aim_at(pseudo, batches, rare, draw))
-    for rows, others in pairs:
-        view = next(left)
-        inputs, y = augment_view(view, problem.labelled.ids[rows], plan, draw, "labelled").to(device), view.y.to(device)
-        if not len(others) or pseudo is None:
-            yield TrainingBatch(inputs, y)
-        else:
-            other = next(right)
-            seen = augment_view(other, problem.unlabelled.ids[others], plan, draw, "unlabelled")
-            yield TrainingBatch(inputs, y, seen.to(device), move_labels(pseudo.seen(others, other), device))
-
-
-def augment_view(view: View, ids: Tensor, plan: Plan, draw: AugmentKey, side: str) -> Tensor:
-    """The inputs as training sees them: pictures in arrays warped, by a draw of each row's own."""
-    x = view.inputs
-    if not plan.augment or x.ndim != 4 or not x.is_floating_point() or view.y.ndim != 1:
-        return x
-    u = [uniforms(ids, draw[0], f"{side} view, number {number}", *draw[1:]) for number in range(augment.WARP_DRAWS)]
-    return augment.warp(x, torch.stack(u, 1), plan.augment)
-
-
-def class_sampling_weights(problem: Problem, state: TrainState) -> Tensor:
-    """(C) how much training wants to see each class: 1 / √ of how often the last round labelled it.
-
-    Before the first round that is how often the labelled side has it. A class that is hardly there counts as a
-    hundredth of an equal part, so that one site does not outweigh everything."""
-    last = state.records[-1].class_counts if state.records else None
-    counts = problem.labelled.counts(len(problem.schema)) if last is None else torch.tensor(last)
-    share = counts.double() / counts.sum().clamp_min(1)
-    return share.clamp_min(0.01 / len(share)).rsqrt().float()
-
-
-def aim_at(pseudo: TrainingTargets | None, batches: list[Tensor], rare: Tensor, draw: AugmentKey) -> CropTarget | None:
-    """Where the unlabelled rows show rare classes, if their labels say where that is."""
-    if pseudo is None:
-        return None
-    targets = [pseudo.crop_targets(rows, rare, draw) for rows in batches]
-    places = [place for place in targets if place is not None]
-    return CropTarget(rare, places) if places else None
-
-
-def take_step(
-    method: Method, plan: Plan, state: TrainState, optimiser: torch.optim.Optimizer, batch: TrainingBatch
-) -> float:
-    """One step of the optimiser; the loss before it. A loss or gradient that is not finite ends the run."""
-    network, cursor = state.network, (state.round, state.epoch, state.step)
+def take_phase(
+    trainer: RoundTrainer, phase: Phase, batch: TrainingBatch, key: tuple[int, ...], held: list[PartOutputs]
+) -> tuple[float, list[PartOutputs]]:
+    """One step of the optimisers of what moves: its loss, and the outputs that the next phase may hold."""
+    weights = [weight for name in phase.moves for weight in trainer.groups[name].weights]
+    optimisers = [trainer.optimisers[name] for name in phase.moves if name in trainer.optimisers]
+    outputs = list[PartOutputs]()
 
     def closure() -> Tensor:
-        optimiser.zero_grad()
-        loss = torch.zeros(())
-        with seeded(plan.seed, "step", *cursor):
-            for number, part in enumerate(batch.parts(plan.accumulate_steps, method.loss)):
-                value = loss_of(network, method, plan, part, first_stage=state.round == 0)
-                if number == 0:
-                    value = value + plan.weight_decay / 2 * weight_norm(network)
-                torch.autograd.backward(value)
-                loss = loss + value.detach().cpu()
-        require_finite_step(network, loss, cursor)
+        for optimiser in optimisers:
+            optimiser.zero_grad()
+        compute = backward_whole if phase.whole and plan.accumulate_steps > 1 else backward_parts
+        loss, outputs[:] = compute(trainer, phase, batch, key, held)
+        require_finite_step(weights, loss, trainer.cursor)
         return loss
 
     # L-BFGS asks for the loss with weights on trial; only those of a finished step may stay.
-    trials = list(network.parameters()) if plan.optimiser == "lbfgs" else []
+    plan = trainer.plan
+    trials = weights if plan.optimiser == "lbfgs" else []
     before = [parameter.detach().clone() for parameter in trials]
     try:
-        with explain_memory_errors(f"{batch} in round {cursor[0]} epoch {cursor[1]} step {cursor[2]}", hint_for(plan)):
-            return float(optimiser.step(closure))  # type: ignore[arg-type]
+        with freeze_others(trainer, weights):
+            loss = float(optimisers[0].step(closure))  # type: ignore[arg-type]
+            for optimiser in optimisers[1:]:
+                optimiser.step()
     except NumericalError:
         with torch.no_grad():
             for parameter, value in zip(trials, before, strict=True):
                 parameter.copy_(value)
         raise
+    return loss, outputs
+
+
+@contextmanager
+def freeze_others(trainer: RoundTrainer, weights: Sequence[nn.Parameter]) -> Iterator[None]:
+    """Only these weights, of the network and the aligner's modules, collect gradients meanwhile."""
+    if trainer.aligner is None:
+        yield
+        return
+    moved = {id(weight) for weight in weights}
+    extra = trainer.state.extra or nn.ModuleDict()
+    every = [*trainer.state.network.parameters(), *extra.parameters()]
+    before = [weight.requires_grad for weight in every]
+    try:
+        for weight in every:
+            weight.requires_grad_(id(weight) in moved)
+        yield
+    finally:
+        for weight, flag in zip(every, before, strict=True):
+            weight.requires_grad_(flag)
+
+
+def backward_parts(
+    trainer: RoundTrainer, phase: Phase, batch: TrainingBatch, key: tuple[int, ...], held: list[PartOutputs]
+) -> tuple[Tensor, list[PartOutputs]]:
+    """The gradients of a phase, part after part; its loss, and the outputs of the parts."""
+    network, plan, loss, outputs = trainer.state.network, trainer.plan, torch.zeros(()), list[PartOutputs]()
+    with seeded(plan.seed, "step", *key):
+        for number, part in enumerate(batch.parts(plan.accumulate_steps, trainer.method.loss)):
+            seen = PartOutputs(network, plan, part, trainer.note, held[number] if phase.held else None)
+            value = loss_of(trainer, phase, seen)
+            if number == 0:
+                value = value + plan.weight_decay / 2 * weight_norm(trainer, phase)
+            torch.autograd.backward(value)
+            loss = loss + value.detach().cpu()
+            outputs.append(seen)
+    return loss, outputs
+
+
+def backward_whole(
+    trainer: RoundTrainer, phase: Phase, batch: TrainingBatch, key: tuple[int, ...], held: list[PartOutputs]
+) -> tuple[Tensor, list[PartOutputs]]:
+    """As `backward_parts`, with the aligner's loss of all parts at once (engine/alignment.py)."""
+    network, plan = trainer.state.network, trainer.plan
+    whole = key if len(key) > len(trainer.cursor) else (*key, 0, 0)
+    parts = [
+        SeededPart(network, plan, part, trainer.note, (*whole, number))
+        for number, part in enumerate(batch.parts(plan.accumulate_steps, trainer.method.loss))
+    ]
+    gathered = GatheredOutputs(network, plan, batch, trainer.note, parts)
+    with seeded(plan.seed, "step", *whole):
+        value = sum_terms(alignment_loss(trainer, phase, gathered))
+    value = value + plan.weight_decay / 2 * weight_norm(trainer, phase)
+    torch.autograd.backward(value)
+    loss = value.detach().cpu()
+    for number, part in enumerate(parts):
+        own = common_terms(trainer, phase, part)
+        terms = [*own, *gathered.replay(number, part)]
+        if terms:
+            torch.autograd.backward(sum_terms(terms))
+        loss = loss + sum((term.detach().cpu() for term in own), torch.zeros(()))
+    return loss, list(parts)
 
 
 def hint_for(plan: Plan) -> str:
@@ -195,31 +271,51 @@ def hint_for(plan: Plan) -> str:
     return f"{less}, {smaller}; the last saved state is kept"
 
 
-def loss_of(network: nn.Module, method: Method, plan: Plan, part: BatchPart, first_stage: bool) -> Tensor:
+def loss_of(trainer: RoundTrainer, phase: Phase, seen: PartOutputs) -> Tensor:
     """The loss of a part of a batch, as its share of the whole."""
-    with autocast(network, plan):
-        output = forward(network, part.inputs, 0)
-        other = None if part.others is None else forward(network, part.others, 1)
-    loss = part.share * labelled_loss(output, part.y)
-    if other is not None and part.pseudo is not None:
-        loss = loss + part.other_share * method.loss(other, part.pseudo)
-    if first_stage:
-        loss = loss + part.share * basis_loss(network, method, output, part.y)
-    return loss
+    return sum_terms([*common_terms(trainer, phase, seen), *alignment_loss(trainer, phase, seen)])
 
 
-def require_finite_step(network: nn.Module, loss: Tensor, cursor: tuple[int, int, int]) -> None:
-    """A NumericalError for a loss or a gradient that is not finite."""
+def common_terms(trainer: RoundTrainer, phase: Phase, seen: PartOutputs) -> list[Tensor]:
+    """The terms of a part that every method has, each as its share of the whole: labelled rows, then pseudo-labels."""
+    terms, part, method = list[Tensor](), seen.part, trainer.method
+    if phase.labelled:
+        terms.append(part.share * labelled_loss(seen.labelled, part.y))
+    if phase.uses_pseudo_labels and part.others is not None and part.pseudo is not None:
+        terms.append(part.other_share * method.loss(seen.other, part.pseudo))
+    if phase.labelled and trainer.state.round == 0:
+        terms.append(part.share * basis_loss(seen.network, method, seen.labelled, part.y))
+    return terms
+
+
+def alignment_loss(trainer: RoundTrainer, phase: Phase, seen: PartOutputs) -> list[Tensor]:
+    """The aligner's term, if one acts."""
+    if trainer.aligner is None:
+        return []
+    extra = trainer.state.extra or nn.ModuleDict()
+    return [trainer.aligner.loss(phase.name, trainer.state.network, extra, seen, trainer.tau)]
+
+
+def sum_terms(terms: Sequence[Tensor]) -> Tensor:
+    """The terms added up, from the first one on."""
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+def require_finite_step(weights: Sequence[nn.Parameter], loss: Tensor, cursor: tuple[int, int, int]) -> None:
+    """A NumericalError for a loss, or a gradient of these weights, that is not finite."""
     where = "in round {} epoch {} step {}; the last saved state is kept; ".format(*cursor)
     advice = "try a smaller plan.lr or check the scale of the features"
     finite = bool(torch.isfinite(loss))
     require(finite, f"the loss is {float(loss)} {where}{advice}", NumericalError)
-    require(gradient_is_finite(network), f"a gradient is not finite {where}{advice}", NumericalError)
+    require(gradient_is_finite(weights), f"a gradient is not finite {where}{advice}", NumericalError)
 
 
-def gradient_is_finite(network: nn.Module) -> bool:
+def gradient_is_finite(weights: Sequence[nn.Parameter]) -> bool:
     """Whether every entry of every gradient is a number: a step is not taken otherwise."""
-    parts = [parameter.grad.sum() for parameter in network.parameters() if parameter.grad is not None]
+    parts = [parameter.grad.sum() for parameter in weights if parameter.grad is not None]
     return not parts or bool(torch.isfinite(torch.stack(parts)).all())
 
 
@@ -231,11 +327,11 @@ def basis_loss(network: nn.Module, method: Method, output: Output, y: Tensor) ->
     return block.loss(output.features, y, method.basis)
 
 
-def weight_norm(network: nn.Module) -> Tensor:
-    """Σ w² over weights; biases and the basis (kept orthonormal by its own term) are left out."""
-    parts = [
-        parameter.square().sum()
-        for name, parameter in network.named_parameters()
-        if parameter.ndim > 1 and not name.startswith("basis.")
-    ]
+def weight_norm(trainer: RoundTrainer, phase: Phase) -> Tensor:
+    """Σ w² over what moves; biases and the basis (kept orthonormal by its own term) are left out."""
+    network = trainer.state.network
+    basis = {id(weight) for name, weight in network.named_parameters() if name.startswith("basis.")}
+    groups = [trainer.groups[name].weights for name in phase.moves]
+    moved = network.parameters() if trainer.aligner is None else (weight for group in groups for weight in group)
+    parts = [weight.square().sum() for weight in moved if weight.ndim > 1 and id(weight) not in basis]
     return torch.stack(parts).sum() if parts else torch.zeros(())

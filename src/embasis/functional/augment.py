@@ -1,4 +1,4 @@
-"""Views of small pictures: turned, scaled, sheared and shifted a little, so that a class is more than its examples.
+"""Views of rows: small pictures turned, scaled, sheared and shifted a little; others with other light or noise.
 
 | symbol | shape | meaning |
 | --- | --- | --- |
@@ -20,6 +20,9 @@ from torch.nn.functional import grid_sample
 TURN, SCALE, SHEAR, SHIFT = math.radians(15), 0.2, 0.3, 0.1
 """Ranges at strength 1; a shift is in units of half a side, a scale is the log of a factor."""
 WARP_DRAWS = 6
+JITTER_DRAWS = 3
+NOISE, LIGHT = 0.1, 0.2
+"""At strength 1: deviation of the noise of a vector whose features have deviation 1, range of a picture's light."""
 
 
 @torch.no_grad()
@@ -35,3 +38,18 @@ def warp(x: Float[Tensor, "n c h w"], u: Float[Tensor, "n 6"], strength: float) 
     across = wide * (turn.cos() * columns + (shear - turn.sin()) * rows) + right * SHIFT
     along = high * (turn.sin() * columns + (turn.cos() + shear * turn.sin()) * rows) + down * SHIFT
     return grid_sample(x, torch.stack([across, along], 3), padding_mode="border", align_corners=False)
+
+
+@torch.no_grad()
+def jitter(x: Float[Tensor, "n ..."], u: Float[Tensor, "n 3"], strength: float) -> Tensor:
+    """Other values of the same rows: pictures (n c h w) in another light and contrast, vectors with noise."""
+    if x.ndim < 4:
+        drawn = [torch.Generator().manual_seed(int(seed)) for seed in (u[:, 0] * 2**53).tolist()]
+        noise = torch.stack([torch.randn(x.shape[1:], generator=each) for each in drawn])
+        noisy: Tensor = x + NOISE * strength * noise
+        return noisy
+    light, contrast, _ = (LIGHT * strength * (2 * u.float() - 1)).T[:, :, None, None, None]
+    values: Tensor = x.float()
+    centre, span = values.mean((1, 2, 3), keepdim=True), 255.0 if not x.is_floating_point() else 1.0
+    values = centre + (values - centre) * contrast.exp() + span * light
+    return values if x.is_floating_point() else values.clamp(0, 255).to(x.dtype)

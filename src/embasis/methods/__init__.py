@@ -5,6 +5,10 @@ A method is made by a recipe: a function that joins labeller, selector and loss.
 
 from __future__ import annotations
 
+from embasis.methods.alignment.dan import dan
+from embasis.methods.alignment.dann import dann
+from embasis.methods.alignment.mcc import mcc
+from embasis.methods.alignment.mcd import mcd
 from embasis.methods.baselines import (
     cbst,
     entropy,
@@ -19,9 +23,9 @@ from embasis.methods.baselines import (
 )
 from embasis.methods.em_basis.recipes import em_basis, em_basis_paper
 
-__all__ = ["METHODS"]
+__all__ = ["ALIGNMENT", "METHODS", "SELF_TRAINING"]
 
-METHODS = {
+SELF_TRAINING = {
     "em_basis": em_basis,
     "em_basis_paper": em_basis_paper,
     "source_only": source_only,
@@ -35,4 +39,13 @@ METHODS = {
     "lrl2": lrl2,
     "mrkld_lrent": mrkld_lrent,
 }
+"""Methods that train on labels of their own; and the source model, which they begin with."""
+ALIGNMENT = {
+    "dan": dan,
+    "dann": dann,
+    "mcc": mcc,
+    "mcd": mcd,
+}
+"""Methods that draw the two sides together while the network is trained; `--align` takes them beside any other."""
+METHODS = {**SELF_TRAINING, **ALIGNMENT}
 """Name of a method → its recipe, called with the number of classes."""

@@ -140,6 +140,18 @@ def mlp(shape: tuple[int, ...], classes: int, *, hidden: int = 128, layers: int 
     return Network(nn.Sequential(*parts), hidden, classes)
 
 
+def adapter(shape: tuple[int, ...], classes: int, *, width: int = 256, dropout: float = 0.5) -> Network:
+    """One trained layer before a linear classifier: what alignment methods need on features that are fixed."""
+    require(width >= 1, f"width must be at least 1, got {width}", ConfigError)
+    require(0 <= dropout < 1, f"dropout must be in [0, 1), got {dropout}", ConfigError)
+    layer = nn.Linear(prod(shape), width)
+    network = Network(nn.Sequential(nn.Flatten(), layer, nn.ReLU(), nn.Dropout(dropout)), width, classes)
+    for linear_layer, deviation, bias in ((layer, 0.005, 0.1), (network.classifier, 0.01, 0.0)):
+        nn.init.normal_(linear_layer.weight, std=deviation)
+        nn.init.constant_(linear_layer.bias, bias)
+    return network
+
+
 def small_cnn(
     shape: tuple[int, ...], classes: int, *, width: int = 16, features: int = 64, dropout: float = 0.2
 ) -> Network:

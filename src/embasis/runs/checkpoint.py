@@ -48,6 +48,7 @@ class ProgressFacts(msgspec.Struct):
     best_score: float | None
     optimiser: dict[str, Any]
     kept: Count | None = None
+    alignment_sums: dict[str, tuple[float, float]] = {}
 
 
 class MapFacts(msgspec.Struct):

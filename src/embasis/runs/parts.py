@@ -27,6 +27,7 @@ from embasis.types import Method, Plan, Problem, fine_of
 PLANS: Mapping[str, Mapping[str, Any]] = {
     "linear": {"optimiser": "lbfgs", "batch_size": 0, "source_epochs": 4, "epochs": 2, "weight_decay": 0.1},
     "mlp": {"optimiser": "adam", "batch_size": 64, "source_epochs": 30, "epochs": 6, "weight_decay": 1e-3},
+    "adapter": {"optimiser": "adam", "batch_size": 64, "source_epochs": 30, "epochs": 6, "weight_decay": 1e-3},
     "small_cnn": {
         "optimiser": "adam", "batch_size": 128, "source_epochs": 30, "epochs": 6, "weight_decay": 1e-4, "augment": 1.0,
     },

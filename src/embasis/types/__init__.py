@@ -1,5 +1,6 @@
 """The values that travel between the floors: frozen, checked once, at birth."""
 
+from embasis.types.alignment import LABELLED, UNLABELLED, Aligner, Group, Passes, Phase, Seen, Sizes, trainable
 from embasis.types.methods import BasisTerms, Labeller, Method, Recipe, RoundLoss, Selector
 from embasis.types.plans import AUGMENTATIONS, OPTIMISERS, SELECTION_SCORE, ImagePlan, MapPlan, MapPreparation, Plan
 from embasis.types.problem import (
@@ -34,10 +35,10 @@ from embasis.types.values import (
 )
 
 __all__ = [
-    "AUGMENTATIONS", "OPTIMISERS", "SELECTION_SCORE", "Arrays", "AugmentKey", "BasisTerms", "ClassTable", "CropTarget",
-    "EMStats", "Evaluation", "Features", "Fine", "GroundTruth", "ImagePlan", "LabelDistribution", "LabelSchema",
-    "LabelStore", "Labeller", "MapPlan", "MapPreparation", "Method", "Output", "PackedLabels", "PathLike", "Plan",
-    "Preparation", "Problem", "PseudoLabels", "Recipe", "RejectedFile", "RoundLoss", "RoundRecord", "RowSamples",
-    "Samples", "Selector", "State", "Stream", "TrainingTargets", "View", "fine_of", "record_from_json",
-    "record_to_json",
+    "AUGMENTATIONS", "LABELLED", "OPTIMISERS", "SELECTION_SCORE", "UNLABELLED", "Aligner", "Arrays", "AugmentKey",
+    "BasisTerms", "ClassTable", "CropTarget", "EMStats", "Evaluation", "Features", "Fine", "GroundTruth", "Group",
+    "ImagePlan", "LabelDistribution", "LabelSchema", "LabelStore", "Labeller", "MapPlan", "MapPreparation", "Method",
+    "Output", "PackedLabels", "Passes", "PathLike", "Phase", "Plan", "Preparation", "Problem", "PseudoLabels",
+    "Recipe", "RejectedFile", "RoundLoss", "RoundRecord", "RowSamples", "Samples", "Seen", "Selector", "Sizes",
+    "State", "Stream", "TrainingTargets", "View", "fine_of", "record_from_json", "record_to_json", "trainable",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from embasis.types.alignment import Aligner
 from embasis.types.values import Features, LabelDistribution, Output, PseudoLabels, State, Stream
 
 
@@ -103,6 +104,7 @@ class Method:
     rounds : at most so many, whatever the plan says; None = as many as the plan says
     recalibration : "reference", "weighted" or "none": what the labels' probabilities are made to hold for
         (engine/calibration.py)
+    align : draws the two sides together while the network is trained; None = nothing does
     """
 
     name: str
@@ -111,6 +113,7 @@ class Method:
     loss: RoundLoss
     rounds: int | None = None
     recalibration: str = "none"
+    align: Aligner | None = None
 
     @property
     def basis(self) -> BasisTerms | None:

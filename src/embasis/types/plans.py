@@ -10,6 +10,7 @@ from embasis.errors import ConfigError, check_choice, check_not_negative, requir
 SELECTION_SCORE = "information"
 """The score by which the collapse guard compares rounds, whatever score a round is kept by."""
 OPTIMISERS = ("adam", "sgd", "lbfgs")
+SCHEDULES = ("poly", "inverse")
 TRAINING_PRECISIONS = ("auto", "float32", "bfloat16")
 DEVICES = ("auto", "cpu", "cuda")
 HELD_OUT_SCORES = ("validation", "embedded_validation")
@@ -35,6 +36,8 @@ class Plan:
     optimiser : "adam", "sgd" or "lbfgs"
     source_lr, lr : learning rate of round 0, and of later rounds
     lr_power : the rate falls as (1 − t)^lr_power, t = the part of the round that is done; 0 = it stays
+    schedule : "poly" = the rate falls by lr_power; "inverse" = as (1 + 10 t)^−¾, t = the part of an aligner's training
+        that is done, or of the round (the schedule of the DANN family)
     momentum : of sgd
     weight_decay : weight of half the squared norm of all weights in the loss
     augment : training sees pictures in arrays turned, scaled, sheared and shifted by so much (functional/augment.py)
@@ -56,6 +59,7 @@ class Plan:
     source_lr: float = 1e-3
     lr: float = 1e-3
     lr_power: float = 0.0
+    schedule: str = "poly"
     momentum: float = 0.9
     weight_decay: float = 1e-4
     augment: float = 0.0
@@ -78,6 +82,7 @@ class Plan:
         check_choice(self, "precision", TRAINING_PRECISIONS, "plan.")
         check_choice(self, "device", DEVICES, "plan.")
         check_not_negative(self, "lr_power", prefix="plan.")
+        check_choice(self, "schedule", SCHEDULES, "plan.")
         check("augment", 0 <= self.augment <= 3, "in [0, 3]")
         check("max_sites", self.max_sites == 0 or self.max_sites >= 1024, "0 (no limit) or at least 1024")
         check("momentum", 0 <= self.momentum < 1, "in [0, 1)")

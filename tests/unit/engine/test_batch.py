@@ -14,17 +14,19 @@ from embasis.engine.batch import TrainingBatch
 from embasis.engine.features import extract
 from embasis.engine.self_train import begin
 from embasis.engine.state import TrainState
-from embasis.engine.train import make_optimiser, take_step
+from embasis.engine.train import make_trainer, take_step
 from embasis.errors import ConfigError
 from embasis.functional.basis import orthogonality
-from embasis.methods import METHODS
+from embasis.methods import SELF_TRAINING
 from embasis.methods.losses import PseudoLabelLoss
 from embasis.networks.network import Network
 from embasis.types import Arrays, Method, Plan, PseudoLabels
 from training_runs import built_for, run, same, toy
 
 CLASSES = 4
-WEIGHTED: dict[str, Method] = {name: recipe(CLASSES) for name, recipe in METHODS.items()}
+WEIGHTED: dict[str, Method] = {
+    name: recipe(CLASSES) for name, recipe in SELF_TRAINING.items() if recipe(CLASSES).align is None
+}
 STEP = Plan(optimiser="sgd", lr=1.0, momentum=0.0, weight_decay=0.1)
 
 
@@ -57,7 +59,7 @@ def stepped(method: Method, rows: TrainingBatch, plan: Plan, round_number: int =
     """The weights after one step, and its loss."""
     progress = TrainState(network())
     progress.round = round_number
-    loss = take_step(method, plan, progress, make_optimiser(progress.network, plan, plan.lr), rows)
+    loss = take_step(make_trainer(toy(), method, plan, progress), rows)
     return progress.network.state_dict(), loss
 
 

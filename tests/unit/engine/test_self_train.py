@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from attacked_runs import attacked, with_method
 from embasis import self_train
+from embasis.engine.epoch import cycle, rows_of_epoch
 from embasis.engine.self_train import TrainingEvent, begin, train_rounds
 from embasis.engine.state import TrainState
-from embasis.engine.train import cycle, rows_of_epoch, train_round
+from embasis.engine.train import train_round
 from embasis.errors import NumericalError
 from embasis.functional.sites import unit_rows
 from embasis.methods.baselines import pseudo_label

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from embasis.config import load
-from embasis.engine.train import augment_view
+from embasis.engine.epoch import augment_view
 from embasis.errors import ConfigError
 from embasis.runs.parts import build
 from embasis.types import Plan, View

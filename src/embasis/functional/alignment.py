@@ -1,0 +1,89 @@
+"""How far two sides are apart, and games in which one part of a network is trained against another (comparators).
+
+| symbol | shape | meaning |
+| --- | --- | --- |
+| x | n d | rows of the labelled side first, then of the unlabelled one |
+| k | n n | kernel of all pairs of rows |
+| first | () | how many rows are of the labelled side |
+| score | n | a domain classifier's: positive = of the labelled side |
+| tau | () | part of training that is done |
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+KERNEL_WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Widths of the kernel, in units of the mean squared distance."""
+
+
+def squared_distances(x: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
+    """‖a − b‖² of all pairs, in float32; never negative."""
+    wide = x.float()
+    square = wide.square().sum(1)
+    return (square.unsqueeze(1) + square - 2 * wide @ wide.T).clamp_min(0)
+
+
+def gaussian_kernel(distance: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
+    """The mean of five Gaussian kernels with widths by the mean distance of two rows, which has no gradient."""
+    count = len(distance)
+    width = (distance.detach().sum() / max(count * (count - 1), 1)).clamp_min(torch.finfo(torch.float32).tiny)
+    return torch.stack([(-distance / (scale * width)).exp() for scale in KERNEL_WIDTHS]).mean(0)
+
+
+def squared_mmd(k: Float[Tensor, "n n"], first: int) -> Float[Tensor, ""]:
+    """The squared maximum mean discrepancy of the two sides, unbiased: pairs of a row with itself are left out."""
+    last = len(k) - first
+    own, other, across = k[:first, :first], k[first:, first:], k[:first, first:]
+    within = (own.sum() - own.diagonal().sum()) / max(first * (first - 1), 1)
+    beyond = (other.sum() - other.diagonal().sum()) / max(last * (last - 1), 1)
+    return within + beyond - 2 * across.mean()
+
+
+class _Reversal(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, strength: float) -> Tensor:
+        ctx.strength = strength
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return -ctx.strength * gradients[0], None
+
+
+def reverse_gradient(x: Tensor, strength: float) -> Tensor:
+    """x itself; its gradient comes back times −strength."""
+    reversed_x: Tensor = _Reversal.apply(x, strength)
+    return reversed_x
+
+
+def reversal_strength(tau: float) -> float:
+    """λ(τ) = 2 / (1 + e^(−10 τ)) − 1: from 0 to nearly 1."""
+    return 2 / (1 + math.exp(-10 * tau)) - 1
+
+
+def domain_loss(score: Float[Tensor, " n"], labelled: bool) -> Float[Tensor, " n"]:
+    """Binary cross-entropy of a domain classifier's scores with the side that the rows are, or pass for."""
+    return binary_cross_entropy_with_logits(score, torch.full_like(score, float(labelled)), reduction="none")
+
+
+def domain_accuracy(labelled: Float[Tensor, " n"], unlabelled: Float[Tensor, " m"]) -> Float[Tensor, ""]:
+    """The share of rows whose side a domain classifier gets right, each side counted equally."""
+    return ((labelled.detach() > 0).float().mean() + (unlabelled.detach() <= 0).float().mean()) / 2
+
+
+def class_confusion(logits: Float[Tensor, "n c"], temperature: float) -> Float[Tensor, ""]:
+    """MCC: how much classes are confused with each other on average, rows of low entropy counting more."""
+    logs = (logits.float() / temperature).log_softmax(1)
+    p = logs.exp()
+    weight = 1 + (-(-(p * logs).sum(1)).detach()).exp()
+    weight = len(p) * weight / weight.sum()
+    pairs = (p * weight.unsqueeze(1)).T @ p
+    pairs = pairs / pairs.sum(1, keepdim=True).clamp_min(1e-8)
+    return (pairs.sum() - pairs.diagonal().sum()) / p.shape[1]

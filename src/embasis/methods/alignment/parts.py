@@ -1,0 +1,75 @@
+"""What alignment methods are made of: domain classifiers, copies of heads, and the parts of a network.
+
+| module | in the literature |
+| --- | --- |
+| domain classifier of rows | two hidden layers of 128 (vectors), 500 (small pictures) or 1,024 (features of pictures) |
+
+No extra module uses batch statistics, so that every loss stays a sum over rows.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import cast
+
+from torch import Tensor, nn
+
+from embasis.errors import ConfigError, require
+from embasis.methods.baselines import SoftmaxLabeller
+from embasis.methods.losses import PseudoLabelLoss
+from embasis.methods.selectors import SelectNone
+from embasis.types import Aligner, Method, Sizes
+
+
+def make_method(aligner: Aligner) -> Method:
+    """A method that does nothing but align: the network's softmax labels, and no label is trained on."""
+    return Method(aligner.name, SoftmaxLabeller(), SelectNone(), PseudoLabelLoss(0.0), align=aligner)
+
+
+def encoder_of(network: nn.Module) -> nn.Module:
+    """The part of a network that makes features."""
+    encoder = getattr(network, "extractor", None)
+    rule = f"this method needs a network with an extractor and a classifier, got {type(network).__name__}"
+    require(
+        isinstance(encoder, nn.Module), f"{rule}; embasis.networks.network.Network(extractor, …) is one", ConfigError
+    )
+    return cast(nn.Module, encoder)
+
+
+def classifier_of(network: nn.Module) -> nn.Module:
+    """The part of a network that makes scores of features: a head that sees grids, or a linear classifier."""
+    encoder_of(network)
+    head = getattr(network, "head", None)
+    return cast(nn.Module, getattr(network, "classifier", None) if head is None else head)
+
+
+def make_head_like(classifier: nn.Module) -> nn.Module:
+    """Another head of the same shape, drawn anew: two heads that begin alike would never part."""
+    head = copy.deepcopy(classifier)
+    for module in head.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            module.reset_parameters()
+    return head
+
+
+def domain_width(sizes: Sizes) -> int:
+    """Hidden units of a domain classifier of rows, as the literature has them."""
+    if len(sizes.inputs) == 1:
+        return 128
+    return 500 if max(sizes.inputs) <= 64 else 1024
+
+
+class DomainClassifier(nn.Sequential):
+    """Rows (n, d) → scores (n): positive for the labelled side."""
+
+    def __init__(self, width: int, hidden: int, dropout: float = 0.5) -> None:
+        super().__init__(
+            nn.Linear(width, hidden), nn.ReLU(), nn.Dropout(dropout),
+            nn.Linear(hidden, hidden), nn.ReLU(), nn.Dropout(dropout),
+            nn.Linear(hidden, 1),
+        )  # fmt: skip
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(n)."""
+        score: Tensor = super().forward(rows)
+        return score.squeeze(1)

@@ -1,0 +1,195 @@
+"""What every alignment method keeps, whatever it is: a new line in ALIGNMENT is tested by being there."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from embasis.config import load
+from embasis.data.datasets.digit_sets import moons
+from embasis.engine.epoch import batches_of, rows_of_epoch
+from embasis.engine.self_train import begin, self_train, train_rounds
+from embasis.engine.train import make_trainer, take_phase
+from embasis.errors import ConfigError
+from embasis.methods import ALIGNMENT, METHODS
+from embasis.runs.parts import RunParts, build
+from embasis.types import Arrays, Problem
+from map_runs import built_maps, draw_streets, little_streets, with_hidden
+from training_runs import Saved, built_for, go_on, same, saved_moments, toy
+
+SHORT = {"rounds": 2, "source_epochs": 2, "epochs": 1, "batch_size": 32}
+TAKES = {name: recipe(3).align.takes for name, recipe in ALIGNMENT.items()}  # type: ignore[union-attr]
+CASES = [(name, kind) for name, kinds in TAKES.items() for kind in kinds]
+HARDLY_MOVES_MOONS: dict[str, str] = {}
+"""Methods that need not improve the two moons, and why."""
+
+
+def built(name: str, kind: str = "rows", problem: Problem | None = None, plan: Any = None, **own: Any) -> RunParts:
+    """A small run of an alignment method on rows, or on tiny pictures with label maps."""
+    if kind == "maps":
+        return built_maps(problem, name, plan={"rounds": 2, "source_epochs": 1, "epochs": 1, **(plan or {})}, **own)
+    return built_for(problem or toy(), "mlp", name, plan={**SHORT, **(plan or {})}, **own)
+
+
+def finish(parts: RunParts) -> Saved:
+    """The run at its end."""
+    states = [event.state for event in train_rounds(parts.problem, parts.network, parts.method, parts.plan)]
+    return Saved.of(states[-1])
+
+
+@functools.cache
+def undisturbed(name: str, kind: str) -> Saved:
+    return finish(built(name, kind))
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_weight_zero_is_source_only_to_the_bit(name: str, kind: str) -> None:
+    none, source = finish(built(name, kind, weight=0.0)), finish(built("source_only", kind))
+    assert same(network_of(none.tensors), network_of(source.tensors))
+    assert not [tensor for tensor in none.tensors if tensor.startswith("extra/")]
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_it_changes_the_network(name: str, kind: str) -> None:
+    source = finish(built("source_only", kind))
+    assert not same(network_of(undisturbed(name, kind).tensors), network_of(source.tensors))
+
+
+@pytest.mark.parametrize(("name", "kind"), [case for case in CASES if case[1] == "rows"])
+def test_a_run_stopped_after_any_step_ends_as_if_it_had_not_been(name: str, kind: str) -> None:
+    moments = saved_moments(built(name, kind))
+    assert moments[-1].same(undisturbed(name, kind))
+    for saved in moments[1:-1:3]:
+        assert go_on(saved, built(name, kind)).same(moments[-1]), saved.cursor
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_a_step_in_parts_is_the_same_step(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for dropout in (nn.Dropout, nn.Dropout2d):
+        monkeypatch.setattr(dropout, "forward", lambda self, x: x)
+    plan = {"optimiser": "sgd", "source_lr": 0.01, "lr": 0.01, "rounds": 1, "source_epochs": 1}
+    whole, parted = (finish(built(name, kind, plan={**plan, "accumulate_steps": parts})) for parts in (1, 4))
+    for tensor, value in whole.tensors.items():
+        if tensor.startswith(("network/", "extra/")) and value.is_floating_point():
+            assert torch.allclose(value, parted.tensors[tensor], atol=1e-5, rtol=1e-4), tensor
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_hidden_labels_shuffled_change_nothing(name: str, kind: str) -> None:
+    if kind == "maps":
+        pictures, _ = draw_streets(9, 2, 45)
+        problem = with_hidden(little_streets(), torch.zeros_like(pictures[:, 0]))
+    else:
+        assert toy().hidden_labels is not None
+        problem = replace(toy(), hidden_labels=toy().hidden_labels.roll(7))  # type: ignore[union-attr]
+    assert same(finish(built(name, kind, problem)).tensors, undisturbed(name, kind).tensors)
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_a_phase_changes_nothing_outside_of_what_it_moves(name: str, kind: str) -> None:
+    made = built(name, kind)
+    state = begin(made.network, made.method, made.plan)
+    aligner = made.method.align
+    assert aligner is not None
+    state.round = aligner.begins
+    trainer = make_trainer(made.problem, made.method, made.plan, state)
+    pairs = rows_of_epoch(made.problem, made.method, made.plan, state)
+    batch = next(batches_of(made.problem, made.plan, state, pairs, aligner))
+    assert state.extra is not None
+    held: Any = []
+    trainer.tau = 0.5
+    for number, phase in enumerate(aligner.phases(0.5)):
+        before = all_weights(state.network, state.extra)
+        _, held = take_phase(trainer, phase, batch, (0, 0, 0, number, 0), held)
+        after = all_weights(state.network, state.extra)
+        moved = {id(weight) for group in phase.moves for weight in trainer.groups[group].weights}
+        names = named_weights(state.network, state.extra)
+        for key, weight in names.items():
+            if id(weight) not in moved:
+                assert torch.equal(before[key], after[key]), (phase.name, key)
+        assert any(not torch.equal(before[key], after[key]) for key, weight in names.items() if id(weight) in moved)
+        assert all(weight.requires_grad for weight in state.network.parameters()) or kind == "maps"
+
+
+@pytest.mark.parametrize("name", [name for name, kinds in TAKES.items() if "rows" in kinds])
+@pytest.mark.parametrize(("labelled", "unlabelled"), [(90, 7), (9, 90), (1, 40), (40, 1)])
+def test_sides_may_be_of_unequal_size(name: str, labelled: int, unlabelled: int) -> None:
+    whole = toy()
+    rows = torch.arange(labelled)
+    few = replace(
+        whole,
+        labelled=Arrays.of(whole.labelled.inputs(rows), whole.labelled.labels[rows]),  # type: ignore[attr-defined]
+        unlabelled=Arrays.of(whole.unlabelled.inputs(torch.arange(unlabelled))),
+        hidden_labels=None,
+    )
+    assert all_finite(finish(built(name, problem=few, plan={"accumulate_steps": 3})).tensors)
+
+
+@pytest.mark.parametrize("name", [name for name, kinds in TAKES.items() if "rows" in kinds])
+def test_two_equal_sides_keep_the_loss_finite(name: str) -> None:
+    whole = toy()
+    twice = replace(whole, unlabelled=Arrays.of(whole.labelled.inputs(torch.arange(90))), hidden_labels=None)
+    assert all_finite(finish(built(name, problem=twice)).tensors)
+
+
+@functools.cache
+def accuracy_on_moons(name: str) -> float:
+    """The mean over three seeds, with as many steps and the same network for all methods."""
+    right = []
+    for seed in range(3):
+        made = build(
+            moons(seed=seed),
+            load(
+                top={"seed": seed, "standardise": "none"},
+                method={"name": name},
+                network={"name": "mlp", "hidden": 64, "layers": 2, "dropout": 0.0},
+                plan={"source_epochs": 60, "epochs": 60, "rounds": 1, "source_lr": 5e-3, "lr": 5e-3},
+            ),
+        )
+        evaluation = list(self_train(made.problem, made.network, made.method, made.plan))[-1].evaluation
+        assert evaluation is not None
+        right.append(evaluation.accuracy)
+    return sum(right) / len(right)
+
+
+@pytest.mark.parametrize("name", [name for name, kinds in TAKES.items() if "rows" in kinds])
+def test_it_improves_two_moons_that_are_turned(name: str) -> None:
+    if name in HARDLY_MOVES_MOONS:
+        pytest.skip(HARDLY_MOVES_MOONS[name])
+    assert accuracy_on_moons(name) > accuracy_on_moons("source_only") + 0.02
+
+
+@pytest.mark.parametrize("name", list(ALIGNMENT))
+def test_what_it_cannot_take_is_refused_with_the_cure(name: str) -> None:
+    aligner = METHODS[name](3).align
+    assert aligner is not None
+    for kind in {"rows", "maps"} - {*aligner.takes}:
+        with pytest.raises(ConfigError, match=f"{name} aligns .* these data have"):
+            finish(built(name, kind))
+    if "rows" in aligner.takes and aligner.trains_features:
+        with pytest.raises(ConfigError, match=r"needs features that can be trained.*network.name=adapter"):
+            finish(built_for(toy(), "linear", name))
+    if "rows" in aligner.takes and aligner.is_game:
+        with pytest.raises(ConfigError, match=r"plan.optimiser must be adam or sgd, got lbfgs"):
+            finish(built(name, plan={"optimiser": "lbfgs", "batch_size": 0}))
+
+
+def network_of(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value for name, value in tensors.items() if name.startswith("network/")}
+
+
+def all_weights(network: nn.Module, extra: nn.ModuleDict) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in named_weights(network, extra).items()}
+
+
+def named_weights(network: nn.Module, extra: nn.ModuleDict) -> dict[str, nn.Parameter]:
+    return {**dict(network.named_parameters(prefix="network")), **dict(extra.named_parameters(prefix="extra"))}
+
+
+def all_finite(tensors: dict[str, Tensor]) -> bool:
+    return all(bool(torch.isfinite(value).all()) for value in tensors.values() if value.is_floating_point())

@@ -1,0 +1,62 @@
+"""Slow twins of functional/alignment.py: loops over pairs and rows, written from the equations."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def squared_distances(x: Tensor) -> Tensor:
+    return torch.stack([torch.stack([((a - b) ** 2).sum() for b in x.double()]) for a in x.double()]).float()
+
+
+def gaussian_kernel(distance: Tensor) -> Tensor:
+    count = len(distance)
+    width = sum(float(distance[i, j]) for i in range(count) for j in range(count) if i != j) / (count * (count - 1))
+    kernel = torch.zeros(count, count)
+    for i in range(count):
+        for j in range(count):
+            kernel[i, j] = sum(math.exp(-float(distance[i, j]) / (2**u * width)) for u in range(-2, 3)) / 5
+    return kernel
+
+
+def squared_mmd(k: Tensor, first: int) -> Tensor:
+    left, right = range(first), range(first, len(k))
+    own = [float(k[i, j]) for i in left for j in left if i != j]
+    other = [float(k[i, j]) for i in right for j in right if i != j]
+    across = [float(k[i, j]) for i in left for j in right]
+    return torch.tensor(sum(own) / len(own) + sum(other) / len(other) - 2 * sum(across) / len(across))
+
+
+def reverse_gradient(x: Tensor, strength: float) -> Tensor:
+    return (1 + strength) * x.detach() - strength * x
+
+
+def reversal_strength(tau: float) -> float:
+    return math.tanh(5 * tau)
+
+
+def domain_loss(score: Tensor, labelled: bool) -> Tensor:
+    p = [1 / (1 + math.exp(-float(value))) for value in score]
+    return torch.tensor([-math.log(value if labelled else 1 - value) for value in p])
+
+
+def domain_accuracy(labelled: Tensor, unlabelled: Tensor) -> Tensor:
+    left = sum(float(value) > 0 for value in labelled) / len(labelled)
+    right = sum(float(value) <= 0 for value in unlabelled) / len(unlabelled)
+    return torch.tensor((left + right) / 2)
+
+
+def class_confusion(logits: Tensor, temperature: float) -> Tensor:
+    p = [[math.exp(float(z) / temperature) for z in row] for row in logits]
+    p = [[value / sum(row) for value in row] for row in p]
+    raw = [1 + math.exp(sum(value * math.log(value) for value in row)) for row in p]
+    weight = [len(p) * value / sum(raw) for value in raw]
+    classes = len(p[0])
+    pairs = [[sum(w * row[a] * row[b] for w, row in zip(weight, p, strict=True)) for b in range(classes)]
+             for a in range(classes)]  # fmt: skip
+    return torch.tensor(
+        sum(pairs[a][b] / sum(pairs[a]) for a in range(classes) for b in range(classes) if a != b) / classes
+    )
