@@ -5,6 +5,7 @@
 | (top) | seed, standardise, save_seconds |
 | [data] | labelled, unlabelled, test, label, id, for images also ImageOptions; or dataset and its settings |
 | [method] | name and the arguments of METHODS[name] |
+| [align] | name and the arguments of ALIGNMENT[name]: beside a method that labels; and ends, its last round |
 | [network] | name and the arguments of BACKBONES[name]; for label maps also backbone, weights, pretrained |
 | [plan], [images], [maps] | the fields of types.Plan, ImagePlan, MapPlan |
 
@@ -29,7 +30,7 @@ from embasis.data import DATASETS
 from embasis.data.formats import read_text
 from embasis.data.segmentation.pairs import is_map_folder
 from embasis.errors import ConfigError, join_names, lookup, quote, require
-from embasis.methods import METHODS
+from embasis.methods import ALIGNMENT, METHODS
 from embasis.methods.parts import upgrade_settings, where_it_went
 from embasis.networks import BACKBONES, PRETRAINED, SEGMENTERS
 from embasis.types import ImagePlan, MapPlan, Plan
@@ -46,6 +47,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     save_seconds: float = 60.0
     data: Table = {}
     method: Table = {}
+    align: Table = {}
     network: Table = {}
     plan: Table = {}
     images: Table = {}
@@ -53,7 +55,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parts: Table = {}
 
 
-TABLES = ("data", "method", "network", "plan", "images", "maps")
+TABLES = ("data", "method", "align", "network", "plan", "images", "maps")
 TOP = ("seed", "standardise", "save_seconds")
 PRESETS = Path(__file__).parent / "presets"
 IMAGE_DATA = ("follow_links", "allow_empty_class", "allow_missing_class", "forbid_leakage", "budget")
@@ -208,6 +210,8 @@ def known_keys(raw: Table) -> dict[str, tuple[str, ...]]:
         names = str(raw.get(table, {}).get("name", default)).split(",")
         entries = [registry(table).get(network_family(name) if table == "network" else name) for name in names]
         keys[table] = ("name", *dict.fromkeys(key for entry in entries if entry for key in setting_names(entry)))
+    aligner = registry("align").get(str(raw.get("align", {}).get("name")))
+    keys["align"] = ("name", "ends", *(setting_names(aligner) if aligner else ()))
     if raw.get("network", {}).get("name") in SEGMENTERS:
         keys["network"] += OF_BACKBONE
     entry = registry("data").get(str(raw.get("data", {}).get("dataset")))
@@ -217,13 +221,15 @@ def known_keys(raw: Table) -> dict[str, tuple[str, ...]]:
 def registry(table: str) -> Mapping[str, EntryFunction]:
     """The entries that a table's `name`, or `dataset`, can be."""
     networks: Mapping[str, Any] = {**BACKBONES, **PRETRAINED, **SEGMENTERS}
-    tables: dict[str, Mapping[str, Any]] = {"method": METHODS, "network": networks, "data": DATASETS}
+    tables: dict[str, Mapping[str, Any]] = {
+        "method": METHODS, "align": ALIGNMENT, "network": networks, "data": DATASETS,
+    }  # fmt: skip
     return tables[table]
 
 
 def find_entry(table: str, name: str) -> EntryFunction:
     """The registry's entry, or a ConfigError that lists what is known."""
-    kind = {"data": "data set"}.get(table, table)
+    kind = {"data": "data set", "align": "alignment method"}.get(table, table)
     return lookup(registry(table), network_family(name) if table == "network" else name, kind)
 
 

@@ -866,6 +866,24 @@ def accuracy_of(label, truth, share=None):
     return right / sum(shares) if len(label) else 0.0
 
 
+def jitter(x, u, strength):
+    """Each number of a picture in another light and contrast; each vector with noise drawn by its first number."""
+    if x.ndim < 4:
+        import torch
+
+        draws = [torch.Generator().manual_seed(int(float(row[0]) * 2**53)) for row in u]
+        return wide(x) + 0.1 * strength * np.stack([wide(torch.randn(x.shape[1:], generator=each)) for each in draws])
+    light, contrast = (0.2 * strength * (2 * wide(u)[:, number] - 1) for number in (0, 1))
+    found = np.zeros(x.shape)
+    for n, picture in enumerate(wide(x)):
+        centre = sum(picture.flatten()) / picture.size
+        for place in itertools.product(*(range(side) for side in picture.shape)):
+            span = 1.0 if x.is_floating_point() else 255.0
+            value = centre + (picture[place] - centre) * math.exp(contrast[n]) + span * light[n]
+            found[(n, *place)] = value if x.is_floating_point() else math.floor(min(max(value, 0), 255))
+    return found
+
+
 def warp(x, u, strength):
     """Each pixel of a view by hand: where it comes from, and the mean of the four pixels around that place."""
     x, u = wide(x), wide(u)

@@ -116,8 +116,11 @@ def run_variants(
                     continue
                 own = {key: value for key, value in given.items() if key in known_settings(variant.method)}
                 method = {"name": variant.method, **own}
-                run = Config(seed, config.standardise, config.save_seconds, {}, method, config.network,
-                             config.plan, config.images, config.maps, {**config.parts, **variant.parts})  # fmt: skip
+                aligns = settings.find_entry("method", variant.method)(len(loaded.schema)).align is not None
+                run = msgspec.structs.replace(
+                    config, seed=seed, data={}, method=method, parts={**config.parts, **variant.parts},
+                    align={} if aligns else config.align,
+                )  # fmt: skip
                 run_key = RunKey(dataset, pair, variant.name, seed)
                 outcome = run_one(run_key, build(problem, run, inputs), sources)
                 learned = outcome.learned if learned is None else learned

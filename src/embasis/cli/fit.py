@@ -58,6 +58,7 @@ def train_run(
     overrides: tuple[str, ...],
     output: str,
     method: str | None,
+    align: str | None,
     backbone: str | None,
     config_file: str | None,
     preset: str | None,
@@ -80,6 +81,7 @@ def train_run(
         top={} if seed is None else {"seed": seed},
         preset=preset,
         method={"name": method},
+        align={"name": align},
         network={"name": backbone},
         data={key: None if value is False else value for key, value in data.items()},
     )

@@ -110,6 +110,7 @@ def demo_command(**options: Any) -> None:
 @click.option("--corrections", metavar="PATH", help="Rows of UNLABELLED that a person has labelled: see above.")
 @click.option("--dataset", metavar="NAME", help="A named data set instead of LABELLED and UNLABELLED.")
 @click.option("--method", metavar="NAME", help="See `embasis list methods`.  [default: em_basis]")
+@click.option("--align", metavar="NAME", help="Align both sides in the method's first round: dann, mcc, …")
 @click.option("--backbone", metavar="NAME", help="See `embasis list backbones`.  [default: by the data]")
 @click.option("--config", "config_file", metavar="FILE", help="Settings as .toml, or a run's config.json.")
 @click.option("--preset", metavar="NAME", help="Settings that come with embasis, such as paper-office31.")

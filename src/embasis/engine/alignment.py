@@ -197,8 +197,7 @@ def refuse_unalignable(aligner: Aligner, network: nn.Module, sizes: Sizes, plan:
     rule = f"{name} aligns {' and '.join(words[each] for each in aligner.takes)}, and these data have {words[kind]}"
     require(kind in aligner.takes, f"{rule}; `embasis list methods` says what takes them", ConfigError)
     frozen = isinstance(network, Network) and not any(w.requires_grad for w in network.extractor.parameters())
-    cure = "network.name=adapter adds a layer for tables, images.head=mlp or images.depth=partial for images"
-    rule = f"{name} needs features that can be trained, and this network has none: {cure}"
+    rule = f"{name} needs features that can be trained, and no layer before this network's classifier can be"
     require(not (frozen and aligner.trains_features), rule, ConfigError)
     rule = f"{name} plays against itself: plan.optimiser must be adam or sgd, got lbfgs"
     require(plan.optimiser != "lbfgs" or not aligner.is_game, rule, ConfigError)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
@@ -41,7 +41,7 @@ def warp(x: Float[Tensor, "n c h w"], u: Float[Tensor, "n 6"], strength: float) 
 
 
 @torch.no_grad()
-def jitter(x: Float[Tensor, "n ..."], u: Float[Tensor, "n 3"], strength: float) -> Tensor:
+def jitter(x: Shaped[Tensor, "n ..."], u: Float[Tensor, "n 3"], strength: float) -> Tensor:
     """Other values of the same rows: pictures (n c h w) in another light and contrast, vectors with noise."""
     if x.ndim < 4:
         drawn = [torch.Generator().manual_seed(int(seed)) for seed in (u[:, 0] * 2**53).tolist()]

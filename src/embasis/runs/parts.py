@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,13 @@ from embasis.data.class_labels import quote_names
 from embasis.data.standardise import Standardiser
 from embasis.engine.calibration import refuse_unheld
 from embasis.engine.holdout import training_part
-from embasis.errors import ConfigError, EmbasisWarning, require
+from embasis.errors import ConfigError, EmbasisWarning, join_names, require
 from embasis.inputs import Inputs
 from embasis.inputs.load import open_inputs
+from embasis.methods import ALIGNMENT
 from embasis.methods.parts import part_of, replace_parts
 from embasis.resources import require_disk, require_memory
-from embasis.types import Method, Plan, Problem, fine_of
+from embasis.types import Aligner, Method, Plan, Problem, fine_of
 
 PLANS: Mapping[str, Mapping[str, Any]] = {
     "linear": {"optimiser": "lbfgs", "batch_size": 0, "source_epochs": 4, "epochs": 2, "weight_decay": 0.1},
@@ -89,6 +90,7 @@ def build(problem: Problem, config: Config, inputs: Inputs | None = None) -> Run
     shape, classes = inputs.input_shape(problem), len(problem.schema)
     network = inputs.make_network(config, shape, classes)  # first, to refuse rows that it cannot take
     chosen = resolve_settings(config, inputs, shape, classes, problem.same_domain)
+    refuse_fixed_features(chosen.method, network)
     standardiser = None
     if chosen.standardise != "none":
         standardiser = Standardiser.fit(training_part(problem, chosen.plan), chosen.standardise)
@@ -108,6 +110,16 @@ def resolve_settings(
     method, plan, resolved = make_method_and_plan(config, chosen.plan_name, classes, same_domain)
     inputs.refuse_plan(plan, shape)
     return RunSettings(method, plan, chosen.standardise, device_for(plan, chosen.is_deep), resolved | chosen.resolved)
+
+
+def refuse_fixed_features(method: Method, network: nn.Module) -> None:
+    """A ConfigError where an aligner is to draw features together that nothing can change."""
+    extractor = getattr(network, "extractor", None)
+    if method.align is None or not method.align.trains_features or not isinstance(extractor, nn.Module):
+        return
+    cure = "network.name=adapter adds a layer to tables, images.head=mlp or images.depth=partial trains one for images"
+    rule = f"{method.align.name} needs features that can be trained, and this network has none; {cure}"
+    require(any(weight.requires_grad for weight in extractor.parameters()), rule, ConfigError)
 
 
 def resolve_for_problem(problem: Problem, config: Config, inputs: Inputs) -> RunSettings:
@@ -140,7 +152,8 @@ def make_method_and_plan(
     parts = dict(config.parts)
     if same_domain and CENTRING_PART not in parts and part_of(recipe, CENTRING_PART) == "domain":
         parts[CENTRING_PART] = "joint"  # two sides of one domain are centred together
-    method = replace_parts(recipe, parts)
+    aligner_settings, aligner = choose_aligner(config, recipe, classes)
+    method = replace(replace_parts(recipe, parts), align=aligner)
     refuse_unheld(method, plan)
     return method, plan, {
         "seed": config.seed,
@@ -150,8 +163,26 @@ def make_method_and_plan(
         "method": {"name": name, **method_settings},
         "network": {},
         "plan": plan_settings,
+        **({"align": aligner_settings} if aligner_settings else {}),
         **({"parts": parts} if parts else {}),
     }  # fmt: skip
+
+
+def choose_aligner(config: Config, method: Method, classes: int) -> tuple[dict[str, Any], Aligner | None]:
+    """The settings and the aligner of [align], beside a method that labels; by default it acts in its first round."""
+    if not config.align:
+        return {}, method.align
+    require("name" in config.align, f"align.name is missing; known: {join_names(ALIGNMENT)}", ConfigError)
+    name = str(config.align["name"])
+    clash = f"{method.name} aligns by itself: leave align.name={name} out, or take another method"
+    require(method.align is None, clash, ConfigError)
+    given = {key: value for key, value in config.align.items() if key not in ("name", "ends")}
+    own = settings.bind_entry("align", name, given)
+    aligner = settings.find_entry("align", name)(classes, **own).align
+    ends = config.align.get("ends", aligner.begins)
+    rule = f"align.ends must be a round from {aligner.begins} on, got {ends!r}"
+    require(isinstance(ends, int) and ends >= aligner.begins, rule, ConfigError)
+    return {"name": name, **own, "ends": ends}, replace(aligner, ends=ends)
 
 
 def device_for(plan: Plan, deep: bool) -> torch.device:

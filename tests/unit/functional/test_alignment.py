@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+import reference
 import reference_alignment as slow
-from embasis.functional import alignment
+from embasis.functional import alignment, augment
 
 
 def rows(count: int, width: int = 5, seed: int = 0) -> Tensor:
@@ -86,3 +88,20 @@ def test_classes_are_confused_by_uniform_predictions_and_not_by_one_hot_ones() -
     sure = 1e4 * torch.nn.functional.one_hot(torch.arange(8) % 4, 4).float()
     assert float(alignment.class_confusion(sure, 2.5)) < 1e-6
     assert float(alignment.class_confusion(1e4 * torch.eye(4)[torch.zeros(8, dtype=torch.int64)], 2.5)) < 1e-6
+
+
+@pytest.mark.parametrize("shape", [(4, 7), (4, 3, 5, 6)])
+@pytest.mark.parametrize("strength", [0.0, 1.0, 2.0])
+def test_another_view_equals_its_slow_twin_and_strength_zero_changes_nothing(
+    shape: tuple[int, ...], strength: float
+) -> None:
+    u = torch.rand(4, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    assert np.allclose(augment.jitter(x, u, strength).numpy(), reference.jitter(x, u, strength), atol=1e-5)
+    if strength == 0:
+        assert torch.allclose(augment.jitter(x, u, strength), x, atol=1e-6)
+    pictures = (40 * x + 120).clamp(0, 255).to(torch.uint8)
+    if x.ndim == 4:
+        seen = augment.jitter(pictures, u, strength)
+        assert seen.dtype == torch.uint8
+        assert np.abs(seen.numpy().astype(int) - reference.jitter(pictures, u, strength)).max() <= 1
