@@ -1,4 +1,4 @@
-"""The protocol of the three kinds of input: tables, images, and pictures with label maps.
+"""What the three kinds of input have in common: tables, images, and pictures with label maps.
 
 | step | tables | images | label maps |
 | --- | --- | --- | --- |
@@ -8,12 +8,11 @@
 | label | rows | files, or pictures in memory | files, or pictures in memory |
 
 A site is a place that gets one label: a row of a table, an image, or a cell of the grid that a network lays over a
-picture. A run and its trained model keep one `Inputs` object, which knows what differs between the kinds; other code
-asks only whether labels are maps (`InputKind.has_maps`), to label and to write them, or to make them again. Loading is
-a function outside it, since the two paths that a user names decide which kind there is. Loading finds the files and
-their labels, `read` turns files into rows of numbers, and `prepare` makes of pictures the views that a network takes.
-`resolve` fills in every setting before anything is read or built: a mistake in the settings is an error before hours of
-reading.
+picture. A run and its trained model keep one `Inputs` object, which knows what differs between the kinds; only
+runs/predict.py asks whether labels are maps (`InputKind.has_maps`), to label and to write them. Loading is a function
+outside it, since the two paths that a user names decide which kind there is. Loading finds the files and their labels,
+`read` turns files into rows of numbers, and `prepare` makes of pictures the views that a network takes. `resolve` fills
+in every setting before anything is read or built: a mistake in the settings is an error before hours of reading.
 """
 
 from __future__ import annotations
