@@ -84,11 +84,7 @@ class Variant:
 
 
 def run_comparison(
-    dataset: str,
-    methods: Sequence[str],
-    seeds: Sequence[int],
-    config: Config,
-    root: str | None = None,
+    dataset: str, methods: Sequence[str], seeds: Sequence[int], config: Config, root: str | None = None
 ) -> Iterator[Outcome]:
     """Every method on every pair with every seed."""
     require(len(methods) > 0, "compare needs at least one method", ConfigError)
