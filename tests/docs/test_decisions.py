@@ -12,7 +12,7 @@ from paths import ROOT
 TREE = ROOT
 FOLDER, NOTES = TREE / "docs" / "decisions", TREE / "benchmarks" / "notes"
 DECISIONS = sorted(FOLDER.glob("[0-9]*.md"))
-MOST_LINES = 40
+MOST_LINES, WIDEST_LINE = 40, 120
 
 pytestmark = pytest.mark.skipif(not DECISIONS, reason="needs the docs of the repository")
 
@@ -26,6 +26,11 @@ def links(page: Path) -> set[Path]:
 def test_no_decision_is_longer_than_forty_lines() -> None:
     lengths = {page.name: len(page.read_text(encoding="utf-8").splitlines()) for page in DECISIONS}
     assert {name: count for name, count in lengths.items() if count > MOST_LINES} == {}
+
+
+def test_no_line_of_a_decision_is_wider_than_120_characters() -> None:
+    lines = [(page.name, line) for page in DECISIONS for line in page.read_text(encoding="utf-8").splitlines()]
+    assert [(name, line) for name, line in lines if len(line) > WIDEST_LINE] == []
 
 
 def test_numbers_of_decisions_are_consecutive() -> None:
