@@ -6,8 +6,12 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 from jaxtyping import install_import_hook
 
@@ -19,7 +23,9 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
+from embasis.data.reader import Reader  # noqa: E402
 from forked import Zygote  # noqa: E402
+from storage_runs import make_runs_fast  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -39,3 +45,50 @@ def zygote() -> Iterator[Zygote]:
     """The process that commands are forked from; its start takes seconds, so there is one for all tests."""
     with Zygote() as process:
         yield process
+
+
+@pytest.fixture
+def fast_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_runs_fast(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def fast_runs_in_module() -> Iterator[None]:
+    """The same for runs that the tests of a module share."""
+    with pytest.MonkeyPatch.context() as patch:
+        make_runs_fast(patch)
+        yield
+
+
+@pytest.fixture
+def plain_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages are tested elsewhere; drawing them takes seconds."""
+    monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
+
+
+@pytest.fixture
+def usual_signals() -> Iterator[None]:
+    """Whoever started the tests may have signals ignored, and then the command leaves them so."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that anybody may enter: those of pytest are the user's own."""
+    path = Path(tempfile.mkdtemp())
+    path.chmod(0o777)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(scope="module")
+def readers() -> Iterator[list[Reader]]:
+    """Readers without, with one and with two workers; started once, for workers take seconds to start."""
+    found = [Reader(count) for count in (0, 1, 2)]
+    yield found
+    for reader in found:
+        reader.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -197,15 +196,7 @@ def test_a_mistake_gets_one_sentence_and_its_code(
 # --- signals
 
 
-@pytest.fixture
-def _listening() -> Iterator[None]:
-    """Whoever started the tests may have Ctrl-C ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("_listening")
+@pytest.mark.usefixtures("usual_signals")
 def test_ctrl_c_in_a_run_leaves_with_130_and_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, usual = list[str](), running.run_one
 
@@ -222,7 +213,7 @@ def test_ctrl_c_in_a_run_leaves_with_130_and_no_file(tmp_path: Path, monkeypatch
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.usefixtures("_listening")
+@pytest.mark.usefixtures("usual_signals")
 def test_ctrl_c_while_files_are_written_leaves_whole_ones_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     count, usual = iter(range(9)), atomic.disk.write
 

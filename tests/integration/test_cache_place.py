@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -102,15 +99,6 @@ main(words, prog_name="embasis")
 """
 
 
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that anybody may enter: those of pytest are the user's own."""
-    path = Path(tempfile.mkdtemp())
-    path.chmod(0o777)
-    yield path
-    shutil.rmtree(path)
-
-
 def test_a_read_only_home_is_one_sentence_and_code_5(open_folder: Path, zygote: Zygote) -> None:
     sides(open_folder)
     home = open_folder / "home"
@@ -118,7 +106,7 @@ def test_a_read_only_home_is_one_sentence_and_code_5(open_folder: Path, zygote: 
     home.chmod(0o555)
     words = ["fit", open_folder / "photos", open_folder / "paintings", "-o", open_folder / "run", *WORDS, home]
     child = zygote.run(open_folder / "log", *words, code=AS_NOBODY)
-    assert child.code == 5, child.told
-    assert child.told == f"embasis: cannot write {home}/.cache/embasis: {home}: Permission denied; {CURE}\n"
-    assert child.said == "", "no image was read"
+    assert child.code == 5, child.stderr
+    assert child.stderr == f"embasis: cannot write {home}/.cache/embasis: {home}: Permission denied; {CURE}\n"
+    assert child.stdout == "", "no image was read"
     assert os.listdir(home) == []

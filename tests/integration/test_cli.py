@@ -35,12 +35,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def plain_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages are tested elsewhere; drawing them takes seconds."""
-    monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
-
-
 def narrow(text: str) -> bool:
     return all(len(line) <= 80 for line in text.splitlines())
 

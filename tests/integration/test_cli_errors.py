@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 import subprocess
 import warnings
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cli_tables import ENVIRONMENT, FEATURES, PROGRAM, embasis, write_tables
+from cli_tables import ENVIRONMENT, FEATURES, PROGRAM, copied, embasis, fit_tables
 from embasis.storage import RunFolder, read_newest
 
 KNOWN_METHODS = (
@@ -37,22 +36,14 @@ EXPECTED = "a table is expected: .csv, .npy, .npz or .parquet"
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tables and a finished run of one round."""
-    path = tmp_path_factory.mktemp("errors")
-    write_tables(path)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("embasis.runs.run.run_page", lambda view: "page")
-        result = embasis("fit", path / "labelled.csv", path / "judged.csv", "-o", path / "run", "rounds=1")
-    assert result.exit_code == 0, result.output
-    return path
+    return fit_tables(tmp_path_factory.mktemp("errors"), "rounds=1")
 
 
 @pytest.fixture
 def here(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy to spoil, as the current folder; pages are not drawn."""
-    shutil.copytree(finished, place := tmp_path / "here")
-    monkeypatch.chdir(place)
     monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
-    return place
+    return copied(finished, tmp_path / "here", monkeypatch)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

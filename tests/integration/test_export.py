@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import cli_tables
-from cli_tables import copied, embasis, write_tables
+from cli_tables import copied, embasis, fit_tables
 from embasis.runs import export as module
 from embasis.storage import encode_table, read_newest, read_stored_table
 from folder_runs import config, go
@@ -26,13 +26,7 @@ COLUMNS = ["id", "label", "probability", "between", "within", "uncertainty", "tr
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tables and a finished run of two rounds."""
-    path = tmp_path_factory.mktemp("export")
-    write_tables(path)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("embasis.runs.run.run_page", lambda view: "page")
-        result = embasis("fit", path / "labelled.csv", path / "unlabelled.csv", "-o", path / "run", "rounds=2")
-    assert result.exit_code == 0, result.output
-    return path
+    return fit_tables(tmp_path_factory.mktemp("export"), "rounds=2", unlabelled="unlabelled.csv")
 
 
 THREADS = """

@@ -25,17 +25,15 @@ from embasis.storage import SealedFiles, encode_table, read_newest, read_stored_
 from embasis.storage.label_map_folder import LabelMapFolder
 from embasis.types import ClassTable
 from image_trees import plant, refusal
-from map_folder_runs import IDS, NAMES, WORDS, pair, quick, scene, sides
+from map_folder_runs import IDS, NAMES, WORDS, pair, scene, sides
 from map_trees import saved
 from resealed import reseal
-from storage_runs import tree
+from storage_runs import make_runs_fast, tree
 
 FIT = ("fit", "drawn", "streets", "-o", "new", *WORDS, "--corrections", "fix")
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick(monkeypatch)
+pytestmark = pytest.mark.usefixtures("fast_runs")
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plant(root / "streets", {"zeile\nzwei.png": saved(scene(7, 25)[0]), "=cmd().jpg": saved(scene(8, 25)[0], "JPEG")})
     plant(root / "streets", {"twin.jpg": saved(scene(9, 25)[0], "JPEG"), "twin.png": saved(scene(10, 25)[0])})
     with pytest.MonkeyPatch.context() as patch:
-        quick(patch)
+        make_runs_fast(patch)
         result = embasis("fit", root / "drawn", root / "streets", "-o", root / "run", *WORDS)
     assert result.exit_code == 0, result.output
     return root

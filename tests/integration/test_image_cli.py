@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_tables import embasis, refused, write_tables
+from cli_tables import copied, embasis, refused, write_tables
 from embasis.storage import read_newest, read_stored_table
 from image_runs import CLASSES, WORDS, counting, picture, sides
 from image_trees import plant
@@ -17,9 +17,7 @@ from image_trees import plant
 COLUMNS = ["id", "label", "probability", "between", "within", "uncertainty", "trusted"]
 
 
-@pytest.fixture(autouse=True)
-def _plain_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
+pytestmark = pytest.mark.usefixtures("plain_page")
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +37,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy to spoil, as the current folder."""
-    shutil.copytree(made, place := tmp_path / "here")
-    monkeypatch.chdir(place)
-    monkeypatch.setenv("EMBASIS_CACHE", str(place / "cache"))
-    return place
+    monkeypatch.setenv("EMBASIS_CACHE", str(tmp_path / "here" / "cache"))
+    return copied(made, tmp_path / "here", monkeypatch)
 
 
 def table(path: str | Path) -> list[dict[str, str]]:

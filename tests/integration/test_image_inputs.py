@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,21 +18,13 @@ from embasis.benchmark.compare import run_comparison
 from embasis.data.images.samples import Images
 from embasis.errors import ConfigError, InputDataError, NumericalError
 from embasis.inputs.image_rows import STEM_BATCH, CachedFeatures
-from embasis.runs import run as folder
 from embasis.storage import read_newest
 from embasis.types import Arrays, Problem
 from folder_runs import digests
 from image_runs import CLASSES, DEPTHS, begun, counting, folder_run, picture, read, settings, sides, whole_run
 from image_trees import plant
-from storage_runs import do_not_wait
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        do_not_wait(patch)
-        patch.setattr(folder, "run_page", lambda view: "page")
-        yield
+pytestmark = pytest.mark.usefixtures("fast_runs_in_module")
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,15 +23,8 @@ from embasis.networks.pretrained import custom_backbone
 from embasis.types import Preparation
 from image_runs import CLASSES, DEPTHS, PLANS, WORDS, picture, sides
 from image_trees import plant
-from storage_runs import do_not_wait
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        do_not_wait(patch)
-        patch.setattr("embasis.runs.run.run_page", lambda view: "page")
-        yield
+pytestmark = pytest.mark.usefixtures("fast_runs_in_module")
 
 
 @pytest.fixture(scope="module")

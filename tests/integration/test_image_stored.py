@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +12,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from embasis.errors import CheckpointError, ConfigError, CorruptError, InputDataError
-from embasis.runs import run as folder
 from embasis.runs.model import TrainedModel, load_model
 from embasis.runs.run import TrainingRun
 from embasis.storage import RunFolder, read_newest
 from image_runs import CLASSES, DEPTHS, begun, folder_run, picture, read, settings, sides, whole_run
-from storage_runs import do_not_wait, tree
+from storage_runs import tree
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        do_not_wait(patch)
-        patch.setattr(folder, "run_page", lambda view: "page")
-        yield
+pytestmark = pytest.mark.usefixtures("fast_runs_in_module")
 
 
 @pytest.fixture(scope="module")

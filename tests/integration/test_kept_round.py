@@ -28,8 +28,9 @@ from embasis.storage import read_newest, read_stored_table
 from embasis.types import LabelDistribution, Plan, Problem
 from embasis.types.plans import CHOICES
 from folder_runs import config, digests, go
-from map_folder_runs import fitted, quick, sides
+from map_folder_runs import fitted, sides
 from map_runs import built_maps, kept_moments, run_built_maps, run_maps
+from storage_runs import make_runs_fast
 from training_runs import built_for, go_on, parts, run, run_built, same, same_round_labels, saved_moments, toy
 
 HALF = {"holdout": 0.4}
@@ -331,7 +332,7 @@ def test_what_needs_held_out_rows_is_refused_before_the_folder_is_touched(
 def test_a_folder_of_label_maps_shows_and_predicts_by_the_round_that_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quick(monkeypatch)
+    make_runs_fast(monkeypatch)
     home = sides(tmp_path)
     short = fitted(home, tmp_path / "short", "rounds=0", "holdout=0.2")
     scripted(monkeypatch, "density", [3, 1, 2])

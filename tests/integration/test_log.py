@@ -20,16 +20,12 @@ from folder_runs import digests, signal_at
 from forked import Zygote
 from kill_runs import TINY
 from signal_runs import SELDOM
-from storage_runs import Faulty, do_not_wait, tree
+from storage_runs import Faulty, tree
 
 STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00 ")
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No waiting for the disk, and a page that is not drawn."""
-    do_not_wait(monkeypatch)
-    monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
+pytestmark = pytest.mark.usefixtures("fast_runs")
 
 
 def lines_of(run: Path) -> list[str]:
@@ -73,8 +69,8 @@ def test_a_stopped_run_and_the_one_that_goes_on_have_one_log(tmp_path: Path, mon
 def test_a_killed_run_keeps_its_log_and_goes_on_in_it(tmp_path: Path, zygote: Zygote) -> None:
     path = tmp_path / "run"
     child = zygote.start(tmp_path / "log", *SELDOM, "-o", path)
-    while "round  0" not in child.said:
-        assert child.wait(0.01) is None, child.told
+    while "round  0" not in child.stdout:
+        assert child.wait(0.01) is None, child.stderr
     child.end()
     before = (path / "log.txt").read_bytes()
     assert b"round  0  trusted" in before

@@ -15,14 +15,11 @@ from embasis.config import load, presets
 from embasis.storage import read_newest
 from image_runs import sides as image_sides
 from image_trees import plant
-from map_folder_runs import IDS, TOML, command, pair, quick, scene, sides
+from map_folder_runs import IDS, TOML, command, pair, scene, sides
 from map_trees import saved
 from street_trees import grow
 
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick(monkeypatch)
+pytestmark = pytest.mark.usefixtures("fast_runs")
 
 
 @pytest.fixture

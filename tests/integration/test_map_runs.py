@@ -18,7 +18,7 @@ from embasis.runs.run import TrainingRun
 from embasis.storage import read_newest, read_stored_table
 from folder_runs import digests
 from image_trees import plant
-from map_folder_runs import IDS, NAMES, command, fitted, pair, quick, scene, sides
+from map_folder_runs import IDS, NAMES, command, fitted, pair, scene, sides
 from map_trees import saved
 from storage_runs import tree
 
@@ -26,9 +26,7 @@ KINDS = ("labels", "confidence", "variance", "trusted")
 STREETS = sorted(f"{'' if number % 3 else 'unten/'}{number} ü.png" for number in range(12))
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick(monkeypatch)
+pytestmark = pytest.mark.usefixtures("fast_runs")
 
 
 @pytest.fixture(scope="module")

@@ -72,8 +72,8 @@ NAMES = ("vectors", "pictures", "maps", "without truth", "comparison")
 def test_a_page_opens_without_an_error_and_asks_for_nothing(browser: Any, pages: dict[str, Path], name: str) -> None:
     with opened(browser, pages[name]) as tab:
         tab.page.wait_for_timeout(200)
-        assert tab.said == []
-        assert [url for url in tab.asked if not url.startswith("data:image/")] == [pages[name].as_uri()]
+        assert tab.console == []
+        assert [url for url in tab.requests if not url.startswith("data:image/")] == [pages[name].as_uri()]
         broken = tab.page.evaluate("[...document.images].filter(i => i.complete && !i.naturalWidth).length")
         assert broken == 0
 

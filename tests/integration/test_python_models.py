@@ -12,7 +12,7 @@ from cli_tables import embasis, write_tables
 from embasis import MapModel, TableModel, fit_maps, fit_tables
 from embasis.errors import ConfigError, InputDataError
 from embasis.storage import read_newest
-from map_folder_runs import IDS, NAMES, fitted, quick, sides
+from map_folder_runs import IDS, NAMES, fitted, sides
 
 MAP_WORDS = {
     "network": "small_fcn", "network.width": 16, "maps.size": 32, "maps.crop_height": 32, "maps.crop_width": 48,
@@ -21,9 +21,7 @@ MAP_WORDS = {
 MAP_KINDS = ("labels", "confidence", "variance", "trusted")
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick(monkeypatch)
+pytestmark = pytest.mark.usefixtures("fast_runs")
 
 
 @pytest.fixture

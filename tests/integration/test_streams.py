@@ -72,8 +72,8 @@ def test_closed_streams_change_no_exit_code(
 def test_what_a_shell_closes_is_open_again_before_a_file_can_have_its_number(tmp_path: Path, closed: str) -> None:
     assert shell(tmp_path, f"embasis list methods {closed} | cat >/dev/null; exit ${{PIPESTATUS[0]}}") == (0, "", "")
     (tmp_path / "bad.pt").write_bytes(b"no weights")
-    code, _, told = shell(tmp_path, f"embasis import-weights bad.pt -o out.safetensors {closed}")
-    assert (code, told) == (4, "" if "2>" in closed else "embasis: bad.pt is not a file that PyTorch has written\n")
+    code, _, stderr = shell(tmp_path, f"embasis import-weights bad.pt -o out.safetensors {closed}")
+    assert (code, stderr) == (4, "" if "2>" in closed else "embasis: bad.pt is not a file that PyTorch has written\n")
     assert os.listdir(tmp_path) == ["bad.pt"]
 
 
@@ -94,18 +94,18 @@ from embasis.__main__ import main
 main()
 """
     child = zygote.run(tmp_path / "log", *TINY, "-o", tmp_path / "run", code=full)
-    assert (child.code, child.told) == (5, FULL)
+    assert (child.code, child.stderr) == (5, FULL)
     assert digests(tmp_path / "run") == digests(tmp_path / "usual")
     child = zygote.run(tmp_path / "log", "report", tmp_path / "run", code=full)
-    assert (child.code, child.told) == (5, FULL)
+    assert (child.code, child.stderr) == (5, FULL)
     child = zygote.run(tmp_path / "log", *COMPARE, code=full)
-    assert (child.code, child.told) == (5, FULL)
+    assert (child.code, child.stderr) == (5, FULL)
 
 
 @needs_full
 def test_a_failure_keeps_its_code_when_its_output_is_full(tmp_path: Path) -> None:
-    code, _, told = shell(tmp_path, "embasis check a.csv b.csv >/dev/full")
-    assert (code, told) == (3, FULL)
+    code, _, stderr = shell(tmp_path, "embasis check a.csv b.csv >/dev/full")
+    assert (code, stderr) == (3, FULL)
     assert shell(tmp_path, "embasis no-such-command 2>/dev/full") == (2, "", "")
     assert shell(tmp_path, "embasis report nowhere 2>/dev/full")[0] == 4
     assert shell(tmp_path, "embasis list >/dev/full 2>/dev/full") == (5, "", "")

@@ -91,15 +91,6 @@ def files(tmp_path: Path) -> list[ImageFile]:
     return [image_file(tmp_path / f"{number:02}.png", number) for number in range(23)]
 
 
-@pytest.fixture(scope="module")
-def readers() -> Iterator[list[Reader]]:
-    """Readers without, with one and with two workers; started once, for workers take seconds to start."""
-    found = [Reader(count) for count in (0, 1, 2)]
-    yield found
-    for reader in found:
-        reader.close()
-
-
 @pytest.fixture
 def quick() -> Iterator[Reader]:
     with Reader(1, seconds=1.5, command=[sys.executable, "-S", "-c", QUICK]) as reader:

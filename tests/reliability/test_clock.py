@@ -76,12 +76,12 @@ def test_a_run_goes_on_with_files_of_the_future(tmp_path: Path, zygote: Zygote, 
     for path in [run, *run.rglob("*")]:
         os.utime(path, (future, future))
     again = zygote.run(tmp_path / "log", *LONG, "-o", run, 0, later, code=BACKWARDS)
-    assert (again.code, again.told) == (0, "")
-    assert again.said.startswith("resumed round 2 from generation 6; ")
+    assert (again.code, again.stderr) == (0, "")
+    assert again.stdout.startswith("resumed round 2 from generation 6; ")
     assert digests(run) == digests(tmp_path / "usual")
     assert min(seconds(run)) >= 0
     reported = zygote.run(tmp_path / "log", "report", run, 0, later, code=BACKWARDS)
-    assert (reported.code, reported.told) == (0, "")
+    assert (reported.code, reported.stderr) == (0, "")
 
 
 def test_an_owner_since_a_time_to_come_is_named(tmp_path: Path, zygote: Zygote) -> None:

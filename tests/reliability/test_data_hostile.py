@@ -1,4 +1,4 @@
-"""Tables and small files that are out for trouble (row 38), and classes that cannot be learned (row 42)."""
+"""Tables and small files that are out for trouble, and classes that cannot be learned."""
 
 from __future__ import annotations
 

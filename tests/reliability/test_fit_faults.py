@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cli_tables import embasis
 from embasis.storage import RunFolder
-from fault_runs import Fault, artefacts, quick, sweep, try_fault
+from fault_runs import Fault, artefacts, sweep, try_fault
 from kill_runs import TINY
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        quick(patch)
-        yield
+pytestmark = pytest.mark.usefixtures("fast_runs_in_module")
 
 
 @pytest.fixture(scope="module")

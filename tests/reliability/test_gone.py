@@ -14,11 +14,10 @@ from cli_tables import embasis
 from embasis.engine import train
 from embasis.errors import ResourceError
 from embasis.storage import Disk, RunFolder, atomic
-from fault_runs import artefacts, quick
+from fault_runs import artefacts
 from kill_runs import TINY
 from map_folder_runs import command, sides
-from map_folder_runs import quick as quick_maps
-from storage_runs import CALLS, state
+from storage_runs import CALLS, make_runs_fast, state
 
 ROUNDS = (*TINY, "rounds=2")
 
@@ -54,7 +53,7 @@ class Thief(Disk):
 def test_a_folder_that_goes_at_any_call_to_the_disk_is_said_to_be_gone_and_not_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    quick(monkeypatch)
+    make_runs_fast(monkeypatch)
     assert embasis(*ROUNDS, "-o", tmp_path / "usual").exit_code == 0
     calls = 0
     for at in range(1, 2000, 29):
@@ -96,7 +95,7 @@ def at_the_second_step(patch: pytest.MonkeyPatch, act: Callable[[], object]) -> 
 def test_what_takes_the_place_of_a_run_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    quick(monkeypatch)
+    make_runs_fast(monkeypatch)
     path = tmp_path / "run"
 
     def act() -> None:
@@ -124,7 +123,7 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 def test_a_run_with_label_maps_says_so_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    quick_maps(monkeypatch)
+    make_runs_fast(monkeypatch)
     sides(tmp_path)
     for at in range(1, 2000, 211):
         path = tmp_path / f"run-{at}"

@@ -15,25 +15,16 @@ from cli_tables import ENVIRONMENT, PROGRAM, embasis
 from embasis.inputs.image_inputs import ImageInputs
 from embasis.storage import read_newest
 from embasis.storage.feature_cache import FeatureCache
-from folder_runs import digests, signal_at
+from folder_runs import digests
 from image_runs import CLASSES, WORDS, picture, sides
 from image_trees import plant
-from storage_runs import do_not_wait
+from signal_runs import interrupt_and_go_on
 
 PARTIAL = ("depth=partial", "method.name=em_basis_paper", "workers=0", "rounds=1", "source_epochs=2", "epochs=2",
            "batch_size=8", "plan.lr=0.002", "source_lr=0.002", "save_seconds=1000")  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whoever started the tests may have signals ignored, and then the command leaves them so."""
-    do_not_wait(monkeypatch)
-    monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("fast_runs", "usual_signals")
 
 
 @pytest.fixture(scope="module")
@@ -73,18 +64,9 @@ def undisturbed(home: Path) -> Callable[..., dict[str, str]]:
 def test_a_signal_in_stage_one_or_a_round_of_partial_depth_ends_bit_identical(
     home: Path, tmp_path: Path, undisturbed: Any, number: int, code: int, at: int, where: str
 ) -> None:
-    words = command(home, tmp_path / "run", home / "cache", *PARTIAL)
-    expected = undisturbed(*PARTIAL)
-    with pytest.MonkeyPatch.context() as patch:
-        signal_at(patch, number, at)
-        result = embasis(*words)
-    assert result.exit_code == code
-    assert result.stderr == f"embasis: interrupted; saved {where} in {tmp_path / 'run'}; the same command goes on\n"
-    assert read_newest(tmp_path / "run").facts["progress"]["status"] == "running"
-    again = embasis(*words)
-    assert again.exit_code == 0, again.output
-    assert f"resumed round {where.split()[1]} from generation" in again.stdout
-    assert digests(tmp_path / "run") == expected
+    run, expected = tmp_path / "run", undisturbed(*PARTIAL)
+    interrupt_and_go_on(command(home, run, home / "cache", *PARTIAL), run, number, at, code, where)
+    assert digests(run) == expected
 
 
 def test_a_signal_while_images_are_read_keeps_what_was_read(

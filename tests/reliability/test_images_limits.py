@@ -1,4 +1,4 @@
-"""A header cannot take minutes: every loop over a file has a limit of steps, so the scan needs no clock (row 30).
+"""A header cannot take minutes: every loop over a file has a limit of steps, so the scan needs no clock.
 
 The bytes are at most 256 MiB and are read once (`files.read_part`, each turn of whose loop gets some of them). After
 that, native code goes over them once, and Python's loops are those tried here.

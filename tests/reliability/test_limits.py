@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,27 +49,18 @@ def test_a_limit_of_file_sizes_is_one_sentence_and_code_5(tmp_path: Path, zygote
     assert child.code == 5
     assert re.fullmatch(
         r"embasis: cannot write \S+: File too large; (no generation exists yet|the last good generation 1 is kept)\n",
-        child.told,
+        child.stderr,
     )
     assert not temps(tmp_path / "run")
     assert zygote.run(tmp_path / "log", *TINY, "-o", tmp_path / "run").code == 0
 
 
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that anybody may enter: those of pytest are the user's own."""
-    path = Path(tempfile.mkdtemp())
-    path.chmod(0o777)
-    yield path
-    shutil.rmtree(path)
-
-
 def test_a_folder_that_becomes_read_only_is_one_sentence_and_code_5(open_folder: Path, zygote: Zygote) -> None:
     run = open_folder / "run"
     child = zygote.run(open_folder / "log", *TINY, "-o", run, code=READ_ONLY)
-    assert child.code == 5, child.told
+    assert child.code == 5, child.stderr
     assert re.fullmatch(
-        r"embasis: cannot write \S+: Permission denied; the last good generation 1 is kept\n", child.told
+        r"embasis: cannot write \S+: Permission denied; the last good generation 1 is kept\n", child.stderr
     )
     assert read_newest(run).number == 1
     assert not temps(run)
@@ -90,8 +79,8 @@ def test_a_disk_that_fills_up_keeps_the_last_generation(tmp_path: Path, zygote: 
         pytest.skip("a small disk cannot be mounted here")
     try:
         child = zygote.run(tmp_path / "log", *TINY, "-o", disk / "run")
-        assert child.code == 5, child.told
-        assert "No space left on device" in child.told
+        assert child.code == 5, child.stderr
+        assert "No space left on device" in child.stderr
         assert not temps(disk / "run")
         subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
         assert zygote.run(tmp_path / "log", *TINY, "-o", disk / "run").code == 0

@@ -21,21 +21,14 @@ from embasis.runs import run as folder
 from embasis.storage import RunFolder, atomic, read_newest
 from embasis.storage.label_map_folder import LabelMapFolder
 from embasis.storage.label_store import DiskLabelStore
-from folder_runs import digests, signal_at
-from map_folder_runs import command, fitted, quick, sides
+from folder_runs import digests
+from map_folder_runs import command, fitted, sides
+from signal_runs import interrupt_and_go_on
 
 OFTEN, SELDOM = "save_seconds=0", "save_seconds=1000"
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whoever started the tests may have signals ignored, and then the command leaves them so."""
-    quick(monkeypatch)
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("fast_runs", "usual_signals")
 
 
 @pytest.fixture(scope="module")
@@ -95,15 +88,7 @@ def test_a_signal_in_any_round_ends_bit_identical(
     home: Path, tmp_path: Path, undisturbed: Any, number: int, code: int, at: int, where: str
 ) -> None:
     run = tmp_path / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        signal_at(patch, number, at)
-        result = embasis(*command(home, run, SELDOM))
-    assert result.exit_code == code
-    assert result.stderr == f"embasis: interrupted; saved {where} in {run}; the same command goes on\n"
-    assert read_newest(run).facts["progress"]["status"] == "running"
-    again = embasis(*command(home, run, SELDOM))
-    assert again.exit_code == 0, again.output
-    assert f"resumed round {where.split()[1]} from generation" in again.stdout
+    interrupt_and_go_on(command(home, run, SELDOM), run, number, at, code, where)
     assert artefacts(run) == undisturbed(SELDOM)
 
 

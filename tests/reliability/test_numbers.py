@@ -45,7 +45,7 @@ def test_the_cases_find_what_is_broken_on_purpose(name: str, monkeypatch: pytest
     assert any(number_cases.faults_of(number_cases.draw_case(seed)) for seed in range(60))
 
 
-# --- P1, P2 and row 47: what is said of a round's labels
+# --- weights and ties: what is noted of a round's labels
 
 
 def labels_with(uncertainty: Tensor, weights: str = "equal") -> LabelBatch:
@@ -86,7 +86,7 @@ def test_components_that_the_rows_cannot_tell_apart_are_counted() -> None:
 
 
 def test_the_literal_variance_of_a_linear_head_is_flagged() -> None:
-    """P2: the paper's Var(f(x̂)) is W Wᵀ for every site, so it ranks nothing."""
+    """The paper's Var(f(x̂)) is W Wᵀ for every site, so it ranks nothing."""
     z, mu = em.responsibilities(torch.randn(40, 5), torch.randn(6, 5), 1.0), torch.randn(6, 5)
     weight, noise = torch.randn(2, 5), torch.randn(64, 5)
     spread = moments.literal_moments(z, mu, weight, torch.zeros(2), noise, softmax=False)[1].sum(1)
@@ -96,7 +96,7 @@ def test_the_literal_variance_of_a_linear_head_is_flagged() -> None:
 
 
 def test_weights_that_are_cut_are_counted() -> None:
-    """P1: Var → 0 would give an infinite weight."""
+    """Var → 0 would give an infinite weight."""
     part = labels_with(torch.cat([torch.zeros(2), torch.full((38,), 0.9)]), "inverse_variance")
     trusted = int(part.pseudo.trusted.sum())
     cut = int((part.pseudo.weight == 10).sum() + (part.pseudo.weight == 0.1).sum())
@@ -132,7 +132,7 @@ def test_labels_that_are_not_finite_end_the_run_before_anything_is_selected(wher
     assert str(caught.value) == "the labels are not finite for 2 of 90 sites: ids 2, 3"
 
 
-# --- row 49: a step that is not finite
+# --- a step that is not finite
 
 
 @pytest.fixture(scope="module")

@@ -55,8 +55,8 @@ class Other:
     def refused(self, code: int, *words: object) -> str:
         """The sentence with which a command is refused that says nothing else on stderr."""
         child = self(*words)
-        assert (child.code, child.told.count("\n")) == (code, 1), child.told
-        return child.told.removeprefix("embasis: ").removesuffix("\n")
+        assert (child.code, child.stderr.count("\n")) == (code, 1), child.stderr
+        return child.stderr.removeprefix("embasis: ").removesuffix("\n")
 
 
 @pytest.fixture(scope="module")
@@ -127,9 +127,9 @@ def test_the_run_of_another_user_is_read_and_reported_and_stays_as_it_is(other: 
     assert (other.own / "labels.csv").read_bytes() == mine.read_bytes()
     assert other("export", run, "-o", other.own / "trusted.csv", "--as", "csv").code == 0
     page = other.own / "page.html"
-    told = other("report", run, "-o", page)
-    assert told.code == 0, told.told
-    assert told.said.splitlines()[-1] == f"finished: round 1 of 1 is kept; wrote {page}"
+    child = other("report", run, "-o", page)
+    assert child.code == 0, child.stderr
+    assert child.stdout.splitlines()[-1] == f"finished: round 1 of 1 is kept; wrote {page}"
     assert page.read_text().startswith("<!doctype html>")
     assert tree(tables) == before
 
@@ -164,9 +164,9 @@ def test_a_lock_that_another_user_holds_stops_no_reader(other: Other, tables: Pa
     (run / "lock").chmod(0o666)
     with RunFolder(run):
         assert other("predict", run, tables / "judged.csv", "-o", other.own / "labels.csv").code == 0
-        told = other.refused(7, *fit)
-    assert told.startswith(f"run folder {run} is locked by pid {os.getpid()} since 2")
-    assert told.endswith("; wait for it or choose another folder")
+        sentence = other.refused(7, *fit)
+    assert sentence.startswith(f"run folder {run} is locked by pid {os.getpid()} since 2")
+    assert sentence.endswith("; wait for it or choose another folder")
     (run / "lock").chmod(0o444)
     assert other.refused(5, *fit) == f"cannot write {run}: Permission denied; the last good generation 2 is kept"
 
@@ -218,8 +218,8 @@ def test_closed_images_are_one_sentence_or_a_line_of_the_quarantine(other: Other
 @pytest.mark.parametrize("name", ["labels", "images"])
 def test_a_closed_folder_of_label_maps_is_said_to_be_closed(other: Other, closed: Path, name: str) -> None:
     (closed / "drawn" / name).chmod(0)
-    told = other.refused(3, "fit", closed / "drawn", closed / "streets", "-o", other.own / "out")
-    assert told == f"{closed / 'drawn' / name}: cannot be read: permission denied"
+    sentence = other.refused(3, "fit", closed / "drawn", closed / "streets", "-o", other.own / "out")
+    assert sentence == f"{closed / 'drawn' / name}: cannot be read: permission denied"
 
 
 def test_closed_weights_are_said_to_be_closed(other: Other, pictures: Path, closed: Path) -> None:
@@ -229,15 +229,15 @@ def test_closed_weights_are_said_to_be_closed(other: Other, pictures: Path, clos
     assert other.refused(4, *fit, f"network.weights={ours}") == f"cannot read {ours}: Permission denied"
     closed.chmod(0)
     assert other.refused(4, *fit, f"network.weights={ours}") == f"cannot read {ours}: Permission denied"
-    told = other.refused(2, "import-weights", foreign, "-o", other.own / "w.safetensors")
-    assert told == f"cannot read {foreign}: Permission denied"
+    sentence = other.refused(2, "import-weights", foreign, "-o", other.own / "w.safetensors")
+    assert sentence == f"cannot read {foreign}: Permission denied"
 
 
 def test_the_backbone_of_a_run_that_is_closed_is_no_damage(other: Other, pictures: Path, closed: Path) -> None:
     shutil.copytree(pictures / "run", run := closed / "run")
     (run / "backbone.safetensors").chmod(0)
-    told = other.refused(4, "predict", run, pictures / "paintings", "-o", other.own / "l.csv")
-    assert told == f"cannot read {run / 'backbone.safetensors'}: Permission denied"
+    sentence = other.refused(4, "predict", run, pictures / "paintings", "-o", other.own / "l.csv")
+    assert sentence == f"cannot read {run / 'backbone.safetensors'}: Permission denied"
 
 
 # --- the feature cache
@@ -248,12 +248,12 @@ def test_a_cache_that_is_not_ours_is_used_or_refused_before_an_image_is_read(oth
     theirs = f"images.cache={pictures / 'cache'}"
     assert other(*fit, other.own / "shared", theirs).code == 0
     assert digests(other.own / "shared") == digests(pictures / "run")
-    told = other(*fit, other.own / "new", theirs, "seed=9")
+    child = other(*fit, other.own / "new", theirs, "seed=9")
     (before,) = (pictures / "cache" / "features").iterdir()
-    new = told.told.removeprefix("embasis: cannot write ").partition(":")[0]
+    new = child.stderr.removeprefix("embasis: cannot write ").partition(":")[0]
     assert Path(new).parent == before.parent
-    assert (told.code, told.told) == (5, f"embasis: cannot write {new}: Permission denied; {FEATURES}\n")
-    assert told.said == "", "not one image was read"
+    assert (child.code, child.stderr) == (5, f"embasis: cannot write {new}: Permission denied; {FEATURES}\n")
+    assert child.stdout == "", "not one image was read"
     assert not (other.own / "new").exists()
 
 
@@ -261,9 +261,9 @@ def test_a_cache_that_is_closed_is_refused_with_a_cure(other: Other, pictures: P
     fit = ("fit", pictures / "photos", pictures / "paintings", *WORDS, "rounds=1", "workers=0", "-o", other.own / "c")
     (home := closed / "home").mkdir()
     home.chmod(0)
-    told = other.refused(5, *fit, f"@HOME={home}")
+    sentence = other.refused(5, *fit, f"@HOME={home}")
     cache = home / ".cache" / "embasis"
-    assert told == f"cannot write {cache}: {cache / 'features'}: Permission denied; {FEATURES}"
+    assert sentence == f"cannot write {cache}: {cache / 'features'}: Permission denied; {FEATURES}"
     assert other(*fit, f"@HOME={home}", f"images.cache={other.own / 'cache'}").code == 0
 
 
@@ -281,12 +281,12 @@ def test_images_are_not_read_for_a_run_that_may_not_be_written(other: Other, pic
 def test_workers_and_the_reader_of_foreign_weights_need_no_root(other: Other, pictures: Path) -> None:
     fit = ("fit", pictures / "photos", pictures / "paintings", *WORDS, "rounds=1", "workers=1")
     child = other(*fit, "-o", other.own / "worked", f"images.cache={other.own / 'fresh'}")
-    assert child.code == 0, child.told
+    assert child.code == 0, child.stderr
     assert not orphans(child.pid)
     assert digests(other.own / "worked") == digests(pictures / "run")
     torch.save({"a": torch.ones(2)}, file := other.place / "weights.pt")
     child = other("import-weights", file, "-o", other.own / "weights.safetensors")
-    assert child.code == 0, child.told
+    assert child.code == 0, child.stderr
 
 
 @pytest.mark.parametrize(("mask", "folder", "file"), [("077", 0o700, 0o600), ("000", 0o777, 0o666)])
@@ -295,7 +295,7 @@ def test_what_a_run_writes_has_the_modes_that_the_user_wants(other: Other, mask:
     for path, words in ((run, (f"@umask={mask}",)), (usual, ("@umask=022",))):
         for _ in range(2):  # the second goes on
             child = other(*words, *TINY, "-o", path)
-            assert child.code == 0, child.told
+            assert child.code == 0, child.stderr
     assert digests(run) == digests(usual)
     modes = {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in (run, *run.rglob("*"))}
     assert modes == {(True, folder), (False, file)}

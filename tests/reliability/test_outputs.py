@@ -45,13 +45,13 @@ def found() -> Session:
 
 
 def said(command: str) -> list[str]:
-    return [text for name, _, text in found().said if name == command]
+    return [text for name, _, text in found().outputs if name == command]
 
 
 def test_every_command_ends_well_without_a_network() -> None:
     if not namespaces():
         pytest.skip("this system does not allow a network namespace (unshare -n), so the network cannot be cut")
-    assert {(name, code) for name, code, _ in found().said} == {(words[0], 0) for words in TABLES}, found().said
+    assert {(name, code) for name, code, _ in found().outputs} == {(words[0], 0) for words in TABLES}, found().outputs
 
 
 def test_no_command_opens_a_socket_or_starts_a_program() -> None:
@@ -105,7 +105,7 @@ def test_the_note_of_a_failure_names_no_place_of_the_machine(tmp_path: Path, mon
 
 
 def test_no_control_character_reaches_the_terminal() -> None:
-    assert {command: strange_bytes(text) for command, _, text in found().said if strange_bytes(text)} == {}
+    assert {command: strange_bytes(text) for command, _, text in found().outputs if strange_bytes(text)} == {}
     assert "\\x1b]0;owned\\x07" in said("check")[0]
 
 

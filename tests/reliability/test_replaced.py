@@ -1,5 +1,5 @@
 """Files that are replaced between the scan and the moment they are read: refused with the reason, never followed,
-waited for or mistaken for what they were (row 34)."""
+waited for or mistaken for what they were."""
 
 from __future__ import annotations
 

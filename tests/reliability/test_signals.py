@@ -32,8 +32,8 @@ def seldom(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> tuple[di
 
 def begun(child: Child) -> Child:
     """A fit that has said its first words: from here on it saves before it stops."""
-    while not child.said:
-        assert child.wait(0.005) is None, child.told
+    while not child.stdout:
+        assert child.wait(0.005) is None, child.stderr
     return child
 
 
@@ -61,7 +61,7 @@ def test_a_stop_that_saves_nothing_is_found_out(tmp_path: Path, zygote: Zygote) 
     stop = stop_once(child, signal.SIGTERM, 0, group=False, twice=False)
     assert stop is not None
     assert stop.code == 143
-    assert not is_honest(path, stop.told)
+    assert not is_honest(path, stop.stderr)
 
 
 SLEEPY = """
@@ -86,13 +86,13 @@ def test_a_second_signal_leaves_at_once_and_what_was_saved_is_there(tmp_path: Pa
     for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
         path = tmp_path / str(code)
         child = zygote.start(path.with_suffix(".log"), *words, "-o", path, code=SLEEPY)
-        while "asleep" not in child.said:
-            assert child.wait(0.01) is None, child.told
+        while "asleep" not in child.stdout:
+            assert child.wait(0.01) is None, child.stderr
         stop = stop_once(child, number, 0, group=True, twice=True)
         assert stop is not None
         assert stop.code == code, "the first signal waits for the step, the second does not"
         assert stop.seconds < 5
-        assert stop.told == ""
+        assert stop.stderr == ""
         assert read_newest(path).facts["progress"]["loss_count"] >= 1
 
 
@@ -102,12 +102,12 @@ def test_a_second_signal_leaves_at_once_and_what_was_saved_is_there(tmp_path: Pa
 def test_a_signal_to_the_whole_group_saves_although_workers_read(tmp_path: Path, zygote: Zygote, workers: int) -> None:
     words, path = pictures(tmp_path, workers), tmp_path / "run"
     child = zygote.start(path.with_suffix(".log"), *words, "-o", path)
-    while "classes" not in child.said:
-        assert child.wait(0.01) is None, child.told
+    while "classes" not in child.stdout:
+        assert child.wait(0.01) is None, child.stderr
     stop = stop_once(child, signal.SIGTERM, 0.3, group=True, twice=False)
     assert stop is not None
-    assert stop.code == 143, stop.told
-    assert stop.told.startswith("embasis: interrupted; saved round ")
+    assert stop.code == 143, stop.stderr
+    assert stop.stderr.startswith("embasis: interrupted; saved round ")
     assert stop.orphans == 0
     expected, _ = undisturbed(zygote, tmp_path / "undisturbed", pictures(tmp_path, 0))
     found, _ = undisturbed(zygote, path, words)
@@ -183,7 +183,7 @@ def test_a_fit_that_was_killed_says_what_it_found_when_it_goes_on(tmp_path: Path
     ignored = r"ignored [2-4] incomplete publishes"
     gone = f"process {child.pid}, which had locked the folder, is gone"
     first = rf"resumed round \d from generation \d+; epoch \d+, step \d+; {ignored}; {gone}"
-    assert re.fullmatch(first, stop.said.splitlines()[0]), stop.said
+    assert re.fullmatch(first, stop.stdout.splitlines()[0]), stop.stdout
 
 
 @pytest.mark.skipif(bool(why_not()), reason=why_not())

@@ -298,7 +298,7 @@ def python(what: str, path: str) -> int:
 
 
 def call(words: Sequence[Any]) -> tuple[int, str]:
-    """A command or an entry point, and what it said."""
+    """A command or an entry point, and its output."""
     if words[0] == "python":
         return python(*words[1:]), ""
     from click.testing import CliRunner
@@ -319,18 +319,18 @@ def judge(case: Case, words: Sequence[Any], place: Path, canary: Path, tally: Ta
     tally.loaders.clear()
     Watch.deeds.clear()
     before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-    code, said = call(words)
+    code, output = call(words)
     seconds = time.process_time() - began
     more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     tally.calls += 1
     where = f"{case.name}: {' '.join(map(str, words))[:120]}"
     faults = [f"deed: {deed}" for deed in Watch.deeds]
-    faults += [f"exit code {code}, not {sorted(case.codes)}: {said[-300:]!r}"] if code not in case.codes else []
+    faults += [f"exit code {code}, not {sorted(case.codes)}: {output[-300:]!r}"] if code not in case.codes else []
     faults += ["the canary is there"] if canary.exists() else []
     faults += [f"loaders {sorted(tally.loaders)}"] if len(tally.loaders) > 1 else []
     faults += [f"{seconds:.1f} s"] if seconds > SECONDS and not case.slow else []
     faults += [f"{more / 2**20:.0f} MB more"] if more > MEMORY else []
-    faults += ["a control character in what it said"] if "\x1b" in said else []
+    faults += ["a control character in its output"] if "\x1b" in output else []
     tally.faults += [f"{where}: {fault}" for fault in faults]
     canary.unlink(missing_ok=True)
     os.chdir(place)
@@ -367,8 +367,8 @@ def base(folder: Path) -> Path:
     os.chdir(place)
     fits = (("fit", "labelled.csv", "judged.csv", "-o", "run", "rounds=1"), PREDICT, REPORT, EXPORT, RESUME)
     for words in (*fits, ("check", "labelled.csv", "judged.csv"), ("list",), ("list", "methods")):
-        code, said = call(words)
-        assert code == 0, said
+        code, output = call(words)
+        assert code == 0, output
     for path in ("l.csv", "e.csv"):
         os.unlink(path)
     return place
@@ -382,8 +382,8 @@ def warm(place: Path) -> None:
         "1", "count=60", "plan.rounds=1", "-o", "compared"), ("predict", "pictures", "paintings", "-o", "l.csv",
         "--workers", "0"), ("export", "pictures", "-o", "e", "--as", "folder", "--images", "paintings", "--all"),
     ):  # fmt: skip
-        code, said = call(words)
-        assert code == 0, said
+        code, output = call(words)
+        assert code == 0, output
     for path in ("pictures", "compared", "e"):
         shutil.rmtree(path)
     os.unlink("l.csv")

@@ -20,11 +20,11 @@ WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
 
 @dataclass
 class Tab:
-    """An open page, what it said on the console, and all that it asked for."""
+    """An open page, the lines of its console, and the addresses of its requests."""
 
     page: Any
-    said: list[str] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
+    console: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
     def focused(self) -> str:
         """The words of the element that has the focus."""
@@ -53,9 +53,9 @@ def opened(browser: Any, file: Path, scheme: str = "light", size: dict[str, int]
     context = browser.new_context(color_scheme=scheme, viewport=size or WIDE)
     context.set_default_timeout(120_000)  # on a busy machine a page takes its time
     tab = Tab(context.new_page())
-    tab.page.on("console", lambda message: tab.said.append(message.text))
-    tab.page.on("pageerror", lambda error: tab.said.append(str(error)))
-    tab.page.on("request", lambda request: tab.asked.append(request.url))
+    tab.page.on("console", lambda message: tab.console.append(message.text))
+    tab.page.on("pageerror", lambda error: tab.console.append(str(error)))
+    tab.page.on("request", lambda request: tab.requests.append(request.url))
     tab.page.goto(file.as_uri())
     yield tab
     context.close()

@@ -51,6 +51,22 @@ def write_tables(folder: Path) -> None:
     write_table(folder / "turned.csv", rows, problem.hidden_labels.tolist(), FEATURES[::-1])
 
 
+def fit_tables(folder: Path, *words: str, unlabelled: str = "judged.csv") -> Path:
+    """Tables and a finished run on them in the folder `run`, without its page."""
+    write_tables(folder)
+    return fit_without_page(folder, folder / "labelled.csv", folder / unlabelled, *words)
+
+
+def fit_without_page(folder: Path, *words: object) -> Path:
+    """A finished run in the folder `run`; features are kept in the folder `cache`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EMBASIS_CACHE", str(folder / "cache"))
+        patch.setattr("embasis.runs.run.run_page", lambda view: "page")
+        result = embasis("fit", *words, "-o", folder / "run")
+    assert result.exit_code == 0, result.output
+    return folder
+
+
 def copied(made: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy to spoil, as the current folder."""
     shutil.copytree(made, place)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from cli_tables import embasis
-from embasis import storage
 from embasis.errors import CheckpointError
 from embasis.storage import atomic, checkpoints
 from folder_runs import digests
@@ -46,12 +45,6 @@ class Fault:
     def cleans(self) -> bool:
         """Whether the disk lets one clean up afterwards."""
         return not self.forever or self.name in ("ENOSPC", "EDQUOT", "short")
-
-
-def quick(patch: pytest.MonkeyPatch) -> None:
-    """No waiting for the disk, and a page that is not drawn."""
-    patch.setattr(storage.Disk, "fsync", staticmethod(lambda handle: None))
-    patch.setattr("embasis.runs.run.run_page", lambda view: "page")
 
 
 def artefacts(path: Path) -> dict[str, str]:

@@ -25,7 +25,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 class Child:
-    """One command under way. `said` and `told` are its stdout and stderr."""
+    """One command under way."""
 
     def __init__(self, zygote: Zygote, pid: int, log: Path) -> None:
         self.zygote, self.pid, self.log = zygote, pid, log
@@ -51,11 +51,11 @@ class Child:
         return code
 
     @property
-    def said(self) -> str:
+    def stdout(self) -> str:
         return self._read(".out")
 
     @property
-    def told(self) -> str:
+    def stderr(self) -> str:
         return self._read(".err")
 
     def _read(self, suffix: str) -> str:

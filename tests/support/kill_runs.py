@@ -75,7 +75,7 @@ def undisturbed(zygote: Zygote, path: Path, words: tuple[str, ...]) -> tuple[dic
     """What a fit that is left alone leaves, and its seconds."""
     began = time.monotonic()
     child = zygote.run(path.with_suffix(".log"), *placed(words, path))
-    assert child.code == 0, child.told
+    assert child.code == 0, child.stderr
     return digests(path), time.monotonic() - began
 
 
@@ -85,8 +85,8 @@ def ended(child: Child, number: signal.Signals) -> bool:
         return child.end() == -signal.SIGKILL
     child.send(number)
     code = child.wait(60)
-    assert code in (0, 128 + number, -number), f"{number.name}: {code} {child.told}"
-    assert len(child.told.splitlines()) <= 1, child.told
+    assert code in (0, 128 + number, -number), f"{number.name}: {code} {child.stderr}"
+    assert len(child.stderr.splitlines()) <= 1, child.stderr
     return code != 0
 
 
@@ -108,14 +108,14 @@ def try_once(
         child, began = zygote.start(log, *placed(words, path)), time.monotonic()
         code = child.wait(draw.uniform(0, longest if draw.random() < 1 / 3 else longest / 4))
         if code is not None:
-            assert code == 0, child.told
+            assert code == 0, child.stderr
             return trial
         if ended(child, draw.choice(numbers)):
             trial.pids.append(child.pid)
             trial.instants.append(time.monotonic() - began)
             trial.cursors.append(cursor(path))
     child = zygote.run(log, *placed(words, path))
-    assert child.code == 0, child.told
+    assert child.code == 0, child.stderr
     return trial
 
 
@@ -161,7 +161,7 @@ def kill_a_publish(zygote: Zygote, folder: Path, kinds: tuple[str, ...] = CALLS)
     for point in (point for point in found if point[0] in kinds):
         path = run_with(folder / f"publish-{point[0]}-{point[1]}", 1, 2)
         child = zygote.start(log, path, code=PUBLISH, paused=True)
-        assert signalled(child, signal.SIGKILL, point) == -signal.SIGKILL, child.told
+        assert signalled(child, signal.SIGKILL, point) == -signal.SIGKILL, child.stderr
         newest = read_newest(path)
         assert newest.number >= 2
         assert newest.facts == {"value": newest.number}
@@ -182,7 +182,7 @@ def kill_a_fit(zygote: Zygote, folder: Path, step: int = 1) -> tuple[int, int]:
     for point in found:
         path = folder / f"fit-{point[0]}-{point[1]}"
         child = zygote.start(path.with_suffix(".log"), *TINY, "-o", path, paused=True)
-        assert signalled(child, signal.SIGKILL, point) == -signal.SIGKILL, child.told
+        assert signalled(child, signal.SIGKILL, point) == -signal.SIGKILL, child.stderr
         alike += undisturbed(zygote, path, TINY)[0] == expected
         assert not temps(path)
         shutil.rmtree(path, ignore_errors=True)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from cli_tables import embasis
 from image_trees import plant
 from map_trees import saved
-from storage_runs import do_not_wait
 
 NAMES = ("sky", "road", "car")
 IDS = (7, 11, 26)
@@ -61,10 +58,3 @@ def fitted(home: Path, run: Path, *words: str) -> Path:
     result = embasis(*command(home, run, *words))
     assert result.exit_code == 0, result.output
     return run
-
-
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No waiting for the disk, and no figures: drawing them takes as long as the run."""
-    do_not_wait(monkeypatch)
-    monkeypatch.setattr(os, "sync", lambda: None)
-    monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")

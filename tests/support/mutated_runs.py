@@ -33,7 +33,7 @@ from embasis.runs.export import label_table, read_finished_run, read_labelled_pi
 from embasis.runs.resume import check_file
 from embasis.storage import SealedFiles
 from resealed import newest, reseal, unsealed
-from storage_runs import forge_file, sealed
+from storage_runs import forge_file, make_runs_fast, sealed
 
 TABLE = ("labelled.csv", "judged.csv", "-o", "run", "rounds=1")
 IMAGES = ("photos", "paintings", "-o", "run", *image_runs.WORDS, "rounds=1", "images.cache=cache", "images.workers=0")
@@ -76,7 +76,7 @@ def call(*words: str) -> tuple[int, str]:
 
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """No waiting for the disk, no figures, no worker to check label maps."""
-    map_folder_runs.quick(monkeypatch)
+    make_runs_fast(monkeypatch)
     whole = Reader.__init__
     monkeypatch.setattr(
         Reader, "__init__", lambda self, workers=0, *more, **named: whole(self, workers, *more, **named)

@@ -225,7 +225,7 @@ def moments_hold(case: NumberCase) -> Iterator[str]:
 
 
 def trust_holds(case: NumberCase, mean: Tensor, between: Tensor, within: Tensor) -> Iterator[str]:
-    """P1, P2: weights are bounded; of equal scores the ids decide, whatever the order of rows."""
+    """Weights are bounded; of equal scores the ids decide, whatever the order of rows."""
     weight = losses.inverse_variance((between + within).sum(1))
     yield from finite(weight=weight)
     if float(weight.min()) < 1 / losses.WEIGHT_RATIO - 1e-6 or float(weight.max()) > losses.WEIGHT_RATIO + 1e-5:

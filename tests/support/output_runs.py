@@ -71,10 +71,10 @@ for words in {commands!r}:
 
 @dataclass(frozen=True)
 class Session:
-    """What the commands said and did."""
+    """What the commands printed and did."""
 
     folder: Path
-    said: list[tuple[str, int, str]]
+    outputs: list[tuple[str, int, str]]
     deeds: list[str]
     cut: bool
     """Whether the network was cut."""
@@ -132,9 +132,9 @@ def session(folder: Path, commands: Sequence[Sequence[str]], names: Sequence[str
     command = [*start, sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=home, check=False)
     assert done.returncode == 0, done.stderr
-    said = [tuple(json.loads(line)) for line in done.stdout.splitlines()]
+    outputs = [tuple(json.loads(line)) for line in done.stdout.splitlines()]
     deeds = (site / "deeds").read_text().splitlines() if (site / "deeds").exists() else []
-    return Session(home, said, deeds, bool(namespaces()))  # type: ignore[arg-type]
+    return Session(home, outputs, deeds, bool(namespaces()))  # type: ignore[arg-type]
 
 
 INPUTS = ("labelled.csv", "judged.csv", "unlabelled.csv", "turned.csv", "photos/", "paintings/")

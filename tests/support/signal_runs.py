@@ -6,11 +6,15 @@ import random
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from folder_runs import digests
+import pytest
+
+from cli_tables import embasis
+from embasis.storage import read_newest
+from folder_runs import digests, signal_at
 from forked import Child, Zygote
 from kill_runs import MATRIX, TINY, cursor
 from storage_runs import temps
@@ -64,7 +68,7 @@ class Stopped:
     code: int
     """As a shell says it: 143 where a process died of SIGTERM itself, before it had anything to save."""
     seconds: float
-    told: str
+    stderr: str
     orphans: int
     honest: bool = True
     """Whether the disk holds what it says was saved."""
@@ -72,7 +76,7 @@ class Stopped:
     @property
     def right(self) -> bool:
         """The code of the signal and one line, or none where nothing had begun; or the run had ended."""
-        lines = self.told.splitlines()
+        lines = self.stderr.splitlines()
         plain = not lines or (len(lines) == 1 and lines[0].startswith("embasis: interrupted"))
         return self.code in (0, CODES[signal.Signals(self.number)]) and plain and self.honest
 
@@ -100,7 +104,7 @@ def orphans(session: int, seconds: float = 5) -> int:
 def stop_once(child: Child, number: int, instant: float, group: bool, twice: bool) -> Stopped | None:
     """A signal at that instant, and another 50 ms later if `twice`; None if the command had ended by itself."""
     if child.wait(instant) is not None:
-        assert child.code == 0, child.told
+        assert child.code == 0, child.stderr
         return None
     began = time.monotonic()
     child.send(number, group)
@@ -110,13 +114,13 @@ def stop_once(child: Child, number: int, instant: float, group: bool, twice: boo
     seconds = time.monotonic() - began
     if code is None:
         code = child.end()
-    return Stopped(number, group, twice, 128 - code if code < 0 else code, seconds, child.told, orphans(child.pid))
+    return Stopped(number, group, twice, 128 - code if code < 0 else code, seconds, child.stderr, orphans(child.pid))
 
 
-def is_honest(path: Path, told: str) -> bool:
+def is_honest(path: Path, stderr: str) -> bool:
     """Whether the run stands on the disk where its last words say."""
-    said = re.search(r"saved round (\d+) epoch (\d+) step (\d+) in ", told)
-    return said is None or cursor(path) == tuple(map(int, said.groups()))
+    place = re.search(r"saved round (\d+) epoch (\d+) step (\d+) in ", stderr)
+    return place is None or cursor(path) == tuple(map(int, place.groups()))
 
 
 def stop_until_done(
@@ -130,11 +134,11 @@ def stop_until_done(
         found = stop_once(child, which, draw.uniform(0, longest), draw.random() < 0.5, number % 7 == 6)
         if found is None:
             return
-        yield replace(found, honest=is_honest(path, found.told))
+        yield replace(found, honest=is_honest(path, found.stderr))
         if found.code == 0:
             return
     last = zygote.run(log, *words, "-o", path)
-    assert last.code == 0, last.told
+    assert last.code == 0, last.stderr
 
 
 def pictures(home: Path, workers: int) -> tuple[str, ...]:
@@ -155,8 +159,8 @@ def measured(zygote: Zygote, path: Path, words: tuple[str, ...]) -> tuple[dict[s
     starts the workers."""
     began = time.monotonic()
     child = zygote.run(path.with_suffix(".log"), *words, "-o", path, code=MEASURED)
-    assert child.code == 0, child.told
-    return digests(path), time.monotonic() - began, float(child.said.split()[-1])
+    assert child.code == 0, child.stderr
+    return digests(path), time.monotonic() - began, float(child.stdout.split()[-1])
 
 
 def alike(path: Path, expected: dict[str, str]) -> bool:
@@ -176,3 +180,16 @@ def term_at_calls(zygote: Zygote, folder: Path, step: int) -> tuple[int, int]:
         again = zygote.run(path.with_suffix(".log"), *TINY, "-o", path)
         good += code in (0, 143, -signal.SIGTERM) and again.code == 0 and alike(path, expected)
     return len(found), good
+
+
+def interrupt_and_go_on(words: Sequence[str], run: Path, number: int, at: int, code: int, where: str) -> None:
+    """A signal within the step of number `at` saves the run at `where`; the same command goes on to the end."""
+    with pytest.MonkeyPatch.context() as patch:
+        signal_at(patch, number, at)
+        result = embasis(*words)
+    assert result.exit_code == code
+    assert result.stderr == f"embasis: interrupted; saved {where} in {run}; the same command goes on\n"
+    assert read_newest(run).facts["progress"]["status"] == "running"
+    again = embasis(*words)
+    assert again.exit_code == 0, again.output
+    assert f"resumed round {where.split()[1]} from generation" in again.stdout

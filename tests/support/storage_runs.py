@@ -22,6 +22,13 @@ def do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Disk, "fsync", staticmethod(lambda handle: None))
 
 
+def make_runs_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No waiting for the disk, and no page: drawing it takes longer than a small run."""
+    do_not_wait(monkeypatch)
+    monkeypatch.setattr(os, "sync", lambda: None)
+    monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
+
+
 class Faulty(Disk):
     """Fails from the N-th call on, once or for ever."""
 

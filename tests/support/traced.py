@@ -49,7 +49,7 @@ def points(child: Child, step: int = 1) -> list[tuple[str, int]]:
     tracer = attach(child.pid, f"trace={kinds}", log=log)
     assert tracer is not None
     child.send(signal.SIGCONT)
-    assert child.wait(120) == 0, child.told
+    assert child.wait(120) == 0, child.stderr
     tracer.wait(30)
     found, numbers = list[tuple[str, int]](), Counter[str]()
     for line in log.read_text().splitlines():

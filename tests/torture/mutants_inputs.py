@@ -131,7 +131,7 @@ MUTANTS = (
         "integration/test_worker_processes.py::test_the_second_worker_lost_in_one_pass_ends_it",
     ),
     Mutant(
-        "the budget is not asked", IMAGE + "folders.py", "        len(rejected) <= most,\n", "        True,\n",
+        "the budget is not checked", IMAGE + "folders.py", "        len(rejected) <= most,\n", "        True,\n",
         "unit/data/images/test_folders.py::test_more_than_the_budget_is_refused_with_what_would_do",
     ),
     Mutant(
@@ -140,12 +140,12 @@ MUTANTS = (
         "unit/data/datasets/test_domain_sets.py::test_a_matrix_that_unpacks_to_more_than_is_read_is_refused",
     ),
     Mutant(
-        "disk is not asked before images are read", "inputs/image_inputs.py",
+        "free disk is not checked before images are read", "inputs/image_inputs.py",
         "self.require_cache_room(total - done)", "pass",
         "unit/ground/test_resources.py::test_the_commands_ask_for_disk_before_long_work",
     ),
     Mutant(
-        "disk is not asked before training", "cli/fit.py",
+        "free disk is not checked before training", "cli/fit.py",
         "require_run_room(run.prepare(), path)", "run.prepare()",
         "unit/ground/test_resources.py::test_the_commands_ask_for_disk_before_long_work",
     ),
@@ -174,11 +174,11 @@ def is_seen(mutant: Mutant) -> bool:
     return done.returncode == 1  # a test failed; tests that cannot even be collected have seen nothing
 
 
-def main(asked: list[str]) -> int:
-    """The breakages that are asked for by number, or all of them."""
+def main(wanted: list[str]) -> int:
+    """The breakages with these numbers, or all of them."""
     missed = 0
     for number, mutant in enumerate(MUTANTS, 1):
-        if not asked or str(number) in asked:
+        if not wanted or str(number) in wanted:
             seen = is_seen(mutant)
             missed += not seen
             print(f"{number:2} {'seen' if seen else 'MISSED'}: {mutant.what} ({mutant.tests})", flush=True)

@@ -19,8 +19,8 @@ DEMO = (("demo", "-o", "{}/demo"),)
 
 def faults_of(found: Session) -> list[str]:
     """What is wrong with a session."""
-    faults = [f"{name} ended with {code}: {text[-200:]!r}" for name, code, text in found.said if code]
-    faults += [f"{name} said {strange_bytes(text)}" for name, _, text in found.said if strange_bytes(text)]
+    faults = [f"{name} ended with {code}: {text[-200:]!r}" for name, code, text in found.outputs if code]
+    faults += [f"{name} said {strange_bytes(text)}" for name, _, text in found.outputs if strange_bytes(text)]
     faults += [f"deed: {deed}" for deed in found.deeds if not deed.startswith(OWN_CODE)]
     return faults + leaks(found)
 
@@ -43,7 +43,7 @@ def run() -> Result:
     faults += [f"{name!r} changes the page" for name in pages]
     for fault in faults:
         print(fault)
-    calls = sum(len(one.said) for one in found)
+    calls = sum(len(one.outputs) for one in found)
     net = "the network cut" if cut else "the network NOT cut (unshare is not allowed here)"
     figure = f"{calls} commands with {net}: {len(faults)} leaks, calls or control characters in {files} files"
     return Result(not faults and cut, f"{figure}; {len(PAYLOADS) - len(pages)} of {len(PAYLOADS)} names change no page")

@@ -12,10 +12,10 @@ from goals import Result
 
 from cli_tables import embasis
 from crash_runs import crashes, kill_points
-from fault_runs import CODES, artefacts, quick, sweep
+from fault_runs import CODES, artefacts, sweep
 from kill_runs import TINY
 from power_runs import broken_promises, fit_states, looked_at, recorded
-from storage_runs import do_not_wait
+from storage_runs import do_not_wait, make_runs_fast
 
 
 def run() -> Result:
@@ -27,7 +27,7 @@ def run() -> Result:
         again = list(crashes(home / "crashes", kill_points(home / "crashes"), 10, looked_at))
         (home / "fit").mkdir()
         count, alike = fit_states(home / "fit", 80, seed=0)
-        quick(patch)
+        make_runs_fast(patch)
         assert embasis(*TINY, "-o", home / "undisturbed").exit_code == 0
         expected = artefacts(home / "undisturbed")
         for name in CODES:

@@ -37,14 +37,14 @@ def run_here(module: str) -> int:
     return 0 if result.held else 1
 
 
-def main(asked: list[str]) -> int:
-    """The goals that are asked for, or all of them."""
+def main(wanted: list[str]) -> int:
+    """The goals of these names, or all of them."""
     known = goals()
-    unknown = [name for name in asked if name.upper() not in known]
+    unknown = [name for name in wanted if name.upper() not in known]
     if unknown:
         print(f"unknown goal {unknown[0]!r}; known: {', '.join(known)}", file=sys.stderr)
         return 2
-    chosen = [name.upper() for name in asked] or list(known)
+    chosen = [name.upper() for name in wanted] or list(known)
     began = time.monotonic()
     beside = [known[goal] for goal in TIMELESS if goal in chosen]
     with ThreadPoolExecutor(2) as lanes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,9 +32,7 @@ from image_trees import plant
 FIT = ("fit", "labelled.csv", "judged.csv", "-o", "new", "rounds=1", "--corrections", "fix.csv")
 
 
-@pytest.fixture(autouse=True)
-def _plain_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
+pytestmark = pytest.mark.usefixtures("plain_page")
 
 
 @pytest.fixture
@@ -303,20 +300,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = image_sides(tmp_path_factory.mktemp("images"))
     plant(root / "paintings", {name: picture(number % 3, 70 + number, 40) for number, name in enumerate(HOSTILE)})
     plant(root / "paintings", {"amsel/bild 0.png": picture(0, 90, 40)})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EMBASIS_CACHE", str(root / "cache"))
-        patch.setattr("embasis.runs.run.run_page", lambda view: "page")
-        result = embasis("fit", root / "photos", root / "paintings", "-o", root / "run", *WORDS, "rounds=1")
-    assert result.exit_code == 0, result.output
-    return root
+    return cli_tables.fit_without_page(root, root / "photos", root / "paintings", *WORDS, "rounds=1")
 
 
 @pytest.fixture
 def pictures(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(made, place := tmp_path / "here")
-    monkeypatch.chdir(place)
-    monkeypatch.setenv("EMBASIS_CACHE", str(place / "cache"))
-    return place
+    monkeypatch.setenv("EMBASIS_CACHE", str(tmp_path / "here" / "cache"))
+    return cli_tables.copied(made, tmp_path / "here", monkeypatch)
 
 
 PAINT = ("fit", "photos", "paintings", "-o", "new", *WORDS, "rounds=1", "--corrections")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cli_tables import copied, embasis, refused, write_tables
+from cli_tables import copied, embasis, fit_tables, refused
 from embasis.storage import read_newest
 from storage_runs import forge_file
 
@@ -20,13 +20,8 @@ REPORT, EXPORT = ("report", "run"), ("export", "run", "-o", "e.csv", "--as", "cs
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tables, and a run of a small network with a basis block."""
-    write_tables(path := tmp_path_factory.mktemp("facts"))
     words = ("--backbone", "mlp", "hidden=4", "method.name=em_basis_paper", "rounds=0", "source_epochs=1")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("embasis.runs.run.run_page", lambda view: "page")
-        result = embasis("fit", path / "labelled.csv", path / "judged.csv", "-o", path / "run", *words)
-    assert result.exit_code == 0, result.output
-    return path
+    return fit_tables(tmp_path_factory.mktemp("facts"), *words)
 
 
 @pytest.fixture

@@ -19,14 +19,12 @@ from embasis import storage
 from embasis.errors import CorruptError, EmbasisWarning, InputDataError, ResourceError
 from embasis.storage import atomic
 from embasis.storage.feature_cache import FeatureCache, cache_folder
-from storage_runs import Faulty, do_not_wait, temps
+from storage_runs import Faulty, temps
 
 ADVICE = "images.cache=DIR or EMBASIS_CACHE names another folder for features"
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    do_not_wait(monkeypatch)
+pytestmark = pytest.mark.usefixtures("fast_runs")
 
 
 def digests(count: int, start: int = 0) -> list[bytes]:

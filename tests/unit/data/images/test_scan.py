@@ -49,13 +49,6 @@ def as_nobody() -> Iterator[None]:
         os.seteuid(0)
 
 
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
-        yield Path(folder)
-
-
 # Folders
 
 

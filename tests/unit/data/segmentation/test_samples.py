@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,15 +50,6 @@ def map_file(folder: Path, number: int, height: int = 40, width: int = 64) -> Ma
 @pytest.fixture
 def files(tmp_path: Path) -> list[MapFile]:
     return [map_file(tmp_path, number) for number in range(COUNT)]
-
-
-@pytest.fixture(scope="module")
-def readers() -> Iterator[list[Reader]]:
-    """Without, with one and with two workers; started once, for workers take seconds to start."""
-    found = [Reader(count) for count in (0, 1, 2)]
-    yield found
-    for reader in found:
-        reader.close()
 
 
 def rows_of(files: list[MapFile], reader: Reader | None = None, labelled: bool = True) -> MapFiles:
