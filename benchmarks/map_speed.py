@@ -33,8 +33,8 @@ from embasis import config as settings
 from embasis.data.images.scan import scan_folder
 from embasis.data.segmentation.pairs import MapFile
 from embasis.data.segmentation.samples import MapFiles
+from embasis.engine.features import sample_features
 from embasis.engine.labels import label_and_select
-from embasis.engine.sampling import sample_features
 from embasis.engine.scores import summarise_labels
 from embasis.engine.state import TrainSetup, TrainState
 from embasis.inputs.map_inputs import plain_table, table_of_maps

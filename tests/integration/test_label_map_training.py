@@ -20,11 +20,10 @@ from embasis.data.segmentation.samples import MapArrays
 from embasis.data.segmentation.views import place_sites
 from embasis.engine import features as extraction
 from embasis.engine import round as round_module
-from embasis.engine import sampling as surveying
 from embasis.engine import train
 from embasis.engine.epoch import aim_at, class_sampling_weights
 from embasis.engine.evaluate import Tally, evaluate, pair_with_truth
-from embasis.engine.features import extract, forward_by_window, forward_windowed, window_starts
+from embasis.engine.features import extract, forward_by_window, forward_windowed, sample_features, window_starts
 from embasis.engine.labels import (
     BoundSelector,
     LabelBatch,
@@ -35,7 +34,6 @@ from embasis.engine.labels import (
     labelled_parts,
 )
 from embasis.engine.pixels import PixelLabels, pack, unpack
-from embasis.engine.sampling import sample_features
 from embasis.engine.self_train import train_rounds
 from embasis.engine.state import TrainState
 from embasis.errors import CorruptError
@@ -250,14 +248,14 @@ def test_a_survey_is_the_same_whatever_the_chunks(labelled: bool, monkeypatch: p
     for size in (1, 100, 700):
         parts = sites_of(every)
         cut = [Features(*columns) for columns in zip(*(parts[n].split(size) for n in parts), strict=True)]
-        monkeypatch.setattr(surveying, "extract", lambda *_, cut=cut: iter(cut))
+        monkeypatch.setattr(extraction, "extract", lambda *_, cut=cut: iter(cut))
         found = sample_features(seeing(), side, plan, labelled, 1).chunks
         assert same(sites_of(found), whole)
         assert torch.equal(torch.cat([part.site_weight for part in found]), weight)
 
 
 def test_only_some_pictures_of_a_long_street_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(surveying, "LEAST_ROWS", 20)
+    monkeypatch.setattr(extraction, "LEAST_ROWS", 20)
     problem, plan = many(), Plan(max_sites=1024)
     found = sites_of(sample_features(seeing(), problem.unlabelled, plan, False, 1).chunks)
     other = sites_of(sample_features(seeing(), problem.unlabelled, plan, False, 2).chunks)
@@ -269,7 +267,7 @@ def test_only_some_pictures_of_a_long_street_are_looked_at(monkeypatch: pytest.M
 
 
 def test_pictures_with_more_sites_than_the_first_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(surveying, "sites_of_a_row", lambda _: 1)
+    monkeypatch.setattr(extraction, "sites_of_a_row", lambda _: 1)
     found = sample_features(seeing(), many().unlabelled, Plan(max_sites=1024), False, 1)
     assert not found.whole
     assert sum(len(chunk) for chunk in found.chunks) <= 1024

@@ -28,10 +28,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from embasis.engine.features import extract
+from embasis.engine.features import FeatureSample, draw_in_shares, extract, join_features, sites_of_a_row, take_features
 from embasis.engine.holdout import HeldOut, RoundFeatures
 from embasis.engine.labels import label_chunk
-from embasis.engine.sampling import FeatureSample, draw_in_shares, join_features, sites_of_a_row, take_features
 from embasis.engine.state import TrainSetup
 from embasis.errors import ConfigError, require
 from embasis.functional import calibration

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from embasis.engine.features import score_again
-from embasis.engine.sampling import FeatureSample, sample_features
+from embasis.engine.features import FeatureSample, sample_features, score_again
 from embasis.functional.sites import centre_and_scale, matched_scale, sum_parts
 from embasis.networks.network import DomainNorm, Network
 from embasis.types import Features, Plan, Problem

@@ -1,19 +1,26 @@
-"""Features of all sites, in chunks that can be computed again and again.
+"""Features of all sites of a side, in chunks that can be computed again and again; or of a sample that fits in memory.
 
 | symbol | meaning |
 | --- | --- |
 | window | pixels of a window's side, a multiple of the network's `multiple`; 0 = whole pictures |
 | step | windows begin so far apart: three quarters of a window, so that each place lies well inside of one |
+| limit | the most sites that are held (plan.max_sites; 0 = no limit) |
+| quota | the most sites of one class: limit / C |
+| key | a number in [0, 1) for each site, a hash of its id: the sites of the smallest keys are the sample |
+| weight | how many of the extracted sites each one of the sample stands for: seen / kept of its class |
 
 Pictures that are too large for one pass go through the network window by window. Where windows overlap their outputs
 are averaged, features and logits alike, so that a site has one feature.
+
+In a sample every class has its part. The class of a site is its label on the labelled side and the network's on the
+other one. The smallest keys of two parts together are the smallest of all: the sample is the same whatever the parts.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +29,7 @@ from embasis.engine.batch import autocast, device_of, forward
 from embasis.errors import NumericalError, require
 from embasis.functional.sites import to_sites
 from embasis.networks.network import Network
-from embasis.randomness import site_ids
+from embasis.randomness import permutation, site_ids, uniforms
 from embasis.resources import explain_memory_errors
 from embasis.types import Features, Output, Plan, Samples, View
 
@@ -34,6 +41,10 @@ matrix product may round a row differently in another shape: so the batch a row 
 SMALLER = "a smaller network or image needs less (network.size, maps.size, maps.window); the last saved state is kept"
 LARGE, ROWS_OF_LARGE = 2**13, 16
 """Inputs of more than LARGE numbers (images) go through the network FEW at a time."""
+LEAST_ROWS = 256
+"""Where rows have many sites each, features of at least so many rows are extracted."""
+CHUNK_SITES = 4096
+"""Sites of a chunk of a sample."""
 
 
 def fill_up(rows: Tensor, size: int = CHUNK_ROWS) -> Tensor:
@@ -164,3 +175,100 @@ def window_starts(length: int, window: int, multiple: int) -> list[int]:
         return [0]
     step = max(window * 3 // 4 // multiple, 1) * multiple
     return [*range(0, length - window, step), length - window]
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureSample:
+    """Chunks of features; `whole`: all sites of the side are there, in order."""
+
+    chunks: list[Features]
+    whole: bool
+
+
+def sample_features(
+    network: nn.Module, samples: Samples, plan: Plan, labelled: bool, round_number: int, balanced: bool = True
+) -> FeatureSample:
+    """All sites of a side if they are few, else a sample; `balanced`: with equal parts for all classes."""
+    rows = draw_rows(samples, plan, round_number)
+    held, count, whole, seen = list[Features](), 0, rows is None, list[Tensor]()
+    for chunk in extract(network, samples, plan, labelled, rows):
+        held.append(chunk)
+        count += len(chunk)
+        seen.append(torch.bincount(classes_of_sites(chunk, balanced), minlength=chunk.scores.shape[1]))
+        whole = whole and (not plan.max_sites or count <= plan.max_sites)  # rows may have more sites than the first
+        if not whole and count > 2 * plan.max_sites:
+            held = [draw_sample(join_features(held), plan, round_number, balanced)]
+            count = len(held[0])
+    if whole:
+        return FeatureSample(held, whole)
+    sample = draw_sample(join_features(held), plan, round_number, balanced)
+    return FeatureSample(split_features(weigh_sample(sample, torch.stack(seen).sum(0)) if balanced else sample), whole)
+
+
+def draw_rows(samples: Samples, plan: Plan, round_number: int) -> Tensor | None:
+    """Numbers of the rows whose features are extracted; None = all, if their sites are few."""
+    sites = sites_of_a_row(samples)
+    if not plan.max_sites or len(samples) * sites <= plan.max_sites:
+        return None
+    count = max(LEAST_ROWS, math.ceil(plan.max_sites / sites)) if sites > 1 else plan.max_sites
+    return permutation(len(samples), plan.seed, "survey", round_number)[:count].sort().values
+
+
+def sites_of_a_row(samples: Samples) -> int:
+    """Sites of the first row: what is typical for the side."""
+    return math.prod(next(iter(samples.stream([torch.tensor([0])]))).grid) if len(samples) else 1
+
+
+def draw_sample(chunk: Features, plan: Plan, round_number: int, balanced: bool) -> Features:
+    """At most plan.max_sites sites, those of the smallest keys in each class."""
+    classes, label = chunk.scores.shape[1] if balanced else 1, classes_of_sites(chunk, balanced)
+    key = uniforms(chunk.ids, plan.seed, "reservoir", round_number)
+    kept = [
+        smallest(torch.nonzero(label == number).squeeze(1), key, plan.max_sites // classes) for number in range(classes)
+    ]
+    return take_features(chunk, torch.cat(kept).sort().values)
+
+
+def classes_of_sites(chunk: Features, balanced: bool) -> Tensor:
+    """The class of each site; one for all if none is to have a part of its own."""
+    return torch.where(chunk.y >= 0, chunk.y, chunk.scores.argmax(1)) if balanced else torch.zeros_like(chunk.y)
+
+
+def weigh_sample(sample: Features, seen: Tensor) -> Features:
+    """The sample with its weights; `seen`: (C) sites of each class that were extracted."""
+    label = classes_of_sites(sample, True)
+    kept = torch.bincount(label, minlength=len(seen)).clamp_min(1)
+    return replace(sample, weight=(seen / kept)[label])
+
+
+def draw_in_shares(sample: Features, count: int, seed: int, purpose: str) -> Features:
+    """At most so many sites in the shares of their side, each for itself: those of the smallest −log u / weight."""
+    key = -uniforms(sample.ids, seed, purpose).clamp_min(1e-12).log() / sample.site_weight
+    return replace(take_features(sample, torch.argsort(key, stable=True)[:count].sort().values), weight=None)
+
+
+def smallest(sites: Tensor, key: Tensor, count: int) -> Tensor:
+    """Those of the smallest keys."""
+    return sites if len(sites) <= count else sites[torch.argsort(key[sites], stable=True)[:count]]
+
+
+def take_features(chunk: Features, sites: Tensor) -> Features:
+    """Some sites of a chunk."""
+    weight = None if chunk.weight is None else chunk.weight[sites]
+    return Features(chunk.x[sites], chunk.scores[sites], chunk.y[sites], chunk.ids[sites], weight=weight)
+
+
+def split_features(chunk: Features) -> list[Features]:
+    """The chunk cut up, so that what is computed of it needs little memory at a time."""
+    columns = (column.split(CHUNK_SITES) for column in (chunk.x, chunk.scores, chunk.y, chunk.ids))
+    parts = [Features(*part) for part in zip(*columns, strict=True)]
+    if chunk.weight is None:
+        return parts
+    return [replace(part, weight=weight) for part, weight in zip(parts, chunk.weight.split(CHUNK_SITES), strict=True)]
+
+
+def join_features(parts: list[Features]) -> Features:
+    """The sites of all parts."""
+    x, scores, y, ids = (join_tensors([getattr(part, name) for part in parts]) for name in ("x", "scores", "y", "ids"))
+    plain = all(part.weight is None for part in parts)
+    return Features(x, scores, y, ids, weight=None if plain else join_tensors([part.site_weight for part in parts]))

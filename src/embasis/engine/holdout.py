@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from embasis.engine.sampling import FeatureSample, draw_in_shares, join_features, sample_features
+from embasis.engine.features import FeatureSample, draw_in_shares, join_features, sample_features
 from embasis.engine.state import TrainSetup
 from embasis.errors import InputDataError, require
 from embasis.functional.validation import importance, side_loss

@@ -23,9 +23,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from embasis.engine.features import CHUNK_ROWS, extract, fill_up
+from embasis.engine.features import CHUNK_ROWS, FeatureSample, extract, fill_up
 from embasis.engine.pixels import PixelLabels, mix_labels, pack, repeat_to_pixels, unpack
-from embasis.engine.sampling import FeatureSample
 from embasis.engine.state import LabelModel, TrainSetup
 from embasis.errors import CorruptError, NumericalError, require
 from embasis.functional import interpolation

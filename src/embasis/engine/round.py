@@ -11,15 +11,21 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from embasis.engine.basis_summary import BasisSummary, summarise_basis
 from embasis.engine.calibration import calibrate
 from embasis.engine.domain_norm import match_domains
 from embasis.engine.evaluate import evaluate
+from embasis.engine.features import sample_features
 from embasis.engine.holdout import RoundFeatures, weigh_holdout
 from embasis.engine.labels import RoundLabels, label_and_select, labelled_parts
 from embasis.engine.round_checks import RoundStatus, RoundWarnings, check_collapse
-from embasis.engine.sampling import sample_features
-from embasis.engine.scores import LabelSummary, held_out_scores, label_free_scores, summarise_labels
+from embasis.engine.scores import (
+    BasisSummary,
+    LabelSummary,
+    held_out_scores,
+    label_free_scores,
+    summarise_basis,
+    summarise_labels,
+)
 from embasis.engine.state import LearnedModel, TrainSetup, TrainState
 from embasis.methods.em_basis.state import start_of_round
 from embasis.types import Evaluation, RoundRecord, State

@@ -1,4 +1,4 @@
-"""Scores of a round by which it can be chosen: figures of a model that need no true label of the unlabelled side.
+"""What is known of a round without a true label: scores by which it can be chosen, and what its basis stands for.
 
 | score | meaning; higher is better |
 | --- | --- |
@@ -14,12 +14,22 @@
 
 The last two are there where the plan holds rows out. All are written down in every round; `plan.keep_round` names the
 one by which a round is kept. Predictions are the labels' distributions, not the network's own.
+
+| of the basis | shape | meaning |
+| --- | --- | --- |
+| p | k c | class probabilities of each component |
+| z | n k | responsibilities of the unlabelled sites |
+| w | n | how many sites of the side each one stands for |
+| share | k | Σ_n w_n z_nk / Σ_n w_n |
+| nearest | k m | ids of the rows with the largest kernel values, the nearest first |
+
+The basis is summarised from features that a round holds anyway: one product with the basis, no pass over the data.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -34,6 +44,8 @@ from embasis.types import Features, Labeller, State
 
 DENSITY_SITES = 2048
 """The most sites by which density is measured: the same ones in every round."""
+NEAREST = 5
+"""Rows that are named for each component of a basis."""
 
 
 @dataclass(eq=False)
@@ -139,3 +151,45 @@ def label_free_scores(summary: LabelSummary, labelled: list[Features]) -> dict[s
         "agreement": summary.agreeing / summary.sites if summary.sites else 1.0,
         "labelled_accuracy": accuracy_of(named, truth, share),
     }
+
+
+@dataclass(frozen=True, eq=False)
+class BasisSummary:
+    """The components of a round's basis."""
+
+    p: Tensor
+    share: Tensor
+    nearest: Tensor
+    """(k, m) ids; m = 0 where rows have many sites"""
+
+
+@torch.no_grad()
+def summarise_basis(
+    labeller: Labeller, chunks: Sequence[Features], state: State, many_sites: bool
+) -> BasisSummary | None:
+    """None where the labeller has no basis, or there are no sites."""
+    p = labeller.component_probability(state)
+    if p is None or not any(len(chunk) for chunk in chunks):
+        return None
+    components = len(p)
+    mass, total = torch.zeros(components, dtype=torch.float64), 0.0
+    score, ids = torch.empty(0, components), torch.empty(0, components, dtype=torch.int64)
+    for chunk in chunks:
+        near = labeller.component_scores(chunk, state)
+        weight = chunk.site_weight.double()
+        mass += weight @ near.softmax(1).double()
+        total += float(weight.sum())
+        if not many_sites:
+            score, ids = nearest_of(torch.cat([score, near]), torch.cat([ids, repeat_ids(chunk.ids, components)]))
+    return BasisSummary(p.float(), (mass / total).float(), ids.T.contiguous())
+
+
+def repeat_ids(ids: Tensor, count: int) -> Tensor:
+    """(n, count) the same ids in each column."""
+    return ids.unsqueeze(1).expand(-1, count)
+
+
+def nearest_of(score: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """The NEAREST rows of each column by their score, the first ones where several are equal."""
+    order = score.argsort(dim=0, descending=True, stable=True)[:NEAREST]
+    return score.gather(0, order), ids.gather(0, order)

@@ -43,12 +43,12 @@ from dataclasses import dataclass
 from torch import nn
 
 from embasis.distributed import require_alone
-from embasis.engine.basis_summary import BasisSummary
 from embasis.engine.calibration import refuse_unheld
 from embasis.engine.domain_norm import init_domain_norm
 from embasis.engine.holdout import split_holdout
 from embasis.engine.labels import BoundSelector, MapLabels, MapPseudoLabels, MemoryLabelStore, RoundLabels
 from embasis.engine.round import finish_round
+from embasis.engine.scores import BasisSummary
 from embasis.engine.state import TrainSetup, TrainState
 from embasis.engine.train import train_round
 from embasis.networks.network import Network

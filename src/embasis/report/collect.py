@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 — its usual name
 
-from embasis.engine.basis_summary import BasisSummary
 from embasis.engine.labels import MapLabels
 from embasis.engine.pixels import PixelLabels
+from embasis.engine.scores import BasisSummary
 from embasis.errors import CorruptError, require
 from embasis.report import (
     MOST_BASIS_BYTES,

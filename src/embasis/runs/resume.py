@@ -28,11 +28,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from embasis.engine.basis_summary import summarise_basis
 from embasis.engine.calibration import drop_reference
-from embasis.engine.features import extract
+from embasis.engine.features import extract, sample_features
 from embasis.engine.labels import BoundSelector, MapLabels, label_maps, label_rows
-from embasis.engine.sampling import sample_features
+from embasis.engine.scores import summarise_basis
 from embasis.engine.state import TrainState, strip_prefix
 from embasis.errors import CheckpointError, ConfigError, CorruptError, InputDataError, quote, require
 from embasis.inputs import FROZEN_WEIGHTS

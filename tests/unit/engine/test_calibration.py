@@ -10,7 +10,7 @@ import torch
 from embasis.config import Config
 from embasis.data.datasets.digit_sets import blobs
 from embasis.engine.calibration import REFERENCE_LABELS
-from embasis.engine.sampling import draw_in_shares
+from embasis.engine.features import draw_in_shares
 from embasis.engine.self_train import train_rounds
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from embasis.engine.basis_summary import NEAREST, summarise_basis
+from embasis.engine.scores import NEAREST, summarise_basis
 from embasis.errors import CorruptError
 from embasis.methods.baselines import SoftmaxLabeller
 from embasis.methods.em_basis import ClassMeans, EMBasisLabeller, Mixture
