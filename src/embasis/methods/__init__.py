@@ -22,10 +22,11 @@ from embasis.methods.baselines import (
     source_only,
 )
 from embasis.methods.em_basis.recipes import em_basis, em_basis_paper
+from embasis.types import Recipe
 
-__all__ = ["ALIGNMENT", "METHODS", "SELF_TRAINING"]
+__all__ = ["ALIGNMENT", "FAMILIES", "METHODS", "SELF_TRAINING"]
 
-SELF_TRAINING = {
+SELF_TRAINING: dict[str, Recipe] = {
     "em_basis": em_basis,
     "em_basis_paper": em_basis_paper,
     "source_only": source_only,
@@ -40,12 +41,37 @@ SELF_TRAINING = {
     "mrkld_lrent": mrkld_lrent,
 }
 """Methods that train on labels of their own; and the source model, which they begin with."""
-ALIGNMENT = {
+DISCREPANCY: dict[str, Recipe] = {
     "dan": dan,
-    "dann": dann,
     "mcc": mcc,
+}
+"""A number that says how far the sides, or the predictions, are from what they should be is made small, without an
+adversary: MMD and its kin, norms of features, confusion of classes."""
+ADVERSARIAL: dict[str, Recipe] = {
+    "dann": dann,
+}
+"""Features are trained to fool a domain classifier."""
+TWO_HEADS: dict[str, Recipe] = {
     "mcd": mcd,
 }
+"""Two heads, or two draws of one, seek rows on which they differ; the features make them agree."""
+LABEL_MAPS: dict[str, Recipe] = {}
+"""Methods made for label maps, whatever their loss. One of another family may take label maps too."""
+RESTYLING: dict[str, Recipe] = {}
+"""Labelled pictures are dressed like the unlabelled side, before or while the network is trained."""
+TEACHERS: dict[str, Recipe] = {}
+"""An averaged copy or the source model itself teaches the network on the unlabelled side: teachers and source-free."""
+FAMILIES = {
+    "self-training": SELF_TRAINING,
+    "discrepancy": DISCREPANCY,
+    "adversarial": ADVERSARIAL,
+    "two-heads": TWO_HEADS,
+    "label-maps": LABEL_MAPS,
+    "restyling": RESTYLING,
+    "teachers": TEACHERS,
+}
+"""Every method is in one family; `embasis list methods` and the documents group them so."""
+ALIGNMENT = {**DISCREPANCY, **ADVERSARIAL, **TWO_HEADS, **LABEL_MAPS, **RESTYLING, **TEACHERS}
 """Methods that draw the two sides together while the network is trained; `--align` takes them beside any other."""
 METHODS = {**SELF_TRAINING, **ALIGNMENT}
 """Name of a method → its recipe, called with the number of classes."""

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from embasis.cli.list import REGISTRIES, read_entries
+from embasis.cli.list import REGISTRIES, WIDTH, format_entries, read_entries
 from embasis.data import DATASETS
 from embasis.functional.metrics import CALIBRATION, LABEL_METRICS, RANKING
-from embasis.methods import METHODS
+from embasis.methods import ALIGNMENT, FAMILIES, METHODS
 from embasis.networks import BACKBONES, PRETRAINED, SEGMENTERS
 
 LIVE: Mapping[str, Mapping[str, Callable[..., Any]]] = {
@@ -55,3 +55,31 @@ def test_the_registries_are_read_without_torch() -> None:
         "import sys, embasis.cli.list as c; [c.read_entries(k) for k in c.REGISTRIES]; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_method_is_in_one_family() -> None:
+    assert [name for family in FAMILIES.values() for name in family] == list(METHODS)
+    assert [(entry.group, entry.name) for entry in read_entries("methods")] == [
+        (family, name) for family, recipes in FAMILIES.items() for name in recipes
+    ]
+
+
+def test_what_a_method_needs_is_what_its_aligner_says() -> None:
+    read = {entry.name: entry for entry in read_entries("methods")}
+    for name, recipe in METHODS.items():
+        align = recipe(3).align
+        expected = {} if align is None else {"takes": align.takes, "trains_features": align.trains_features}
+        assert {key: read[name].aligner[key] for key in expected} == expected, name
+        assert (read[name].needs == "") == (align is None), name
+    assert read["dan"].needs == "for rows; needs trainable features"
+    assert read["mcc"].needs == "for rows"
+    assert read["mcd"].needs == "for rows and label maps; needs trainable features"
+
+
+@pytest.mark.parametrize("kind", list(LIVE))
+def test_a_list_fits_a_terminal(kind: str) -> None:
+    assert max(map(len, format_entries(kind).splitlines())) <= WIDTH
+
+
+def test_alignment_methods_are_those_that_are_no_self_training() -> None:
+    assert list(METHODS) == [*FAMILIES["self-training"], *ALIGNMENT]
