@@ -22,6 +22,10 @@ def gaussian_kernel(distance: Tensor) -> Tensor:
     return kernel
 
 
+def fixed_kernel(distance: Tensor, width: float) -> Tensor:
+    return torch.tensor([[math.exp(-float(value) / width) for value in row] for row in distance])
+
+
 def squared_mmd(k: Tensor, first: int) -> Tensor:
     left, right = range(first), range(first, len(k))
     own = [float(k[i, j]) for i in left for j in left if i != j]

@@ -37,6 +37,11 @@ def gaussian_kernel(distance: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
     return torch.stack([(-distance / (scale * width)).exp() for scale in KERNEL_WIDTHS]).mean(0)
 
 
+def fixed_kernel(distance: Float[Tensor, "n n"], width: float) -> Float[Tensor, "n n"]:
+    """exp(−‖a − b‖² / width): a Gaussian kernel whose width does not follow the rows."""
+    return (-distance / width).exp()
+
+
 def squared_mmd(k: Float[Tensor, "n n"], first: int) -> Float[Tensor, ""]:
     """The squared maximum mean discrepancy of the two sides, unbiased: pairs of a row with itself are left out."""
     last = len(k) - first

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from embasis.methods.alignment.dan import dan
 from embasis.methods.alignment.dann import dann
+from embasis.methods.alignment.jan import jan
 from embasis.methods.alignment.mcc import mcc
 from embasis.methods.alignment.mcd import mcd
 from embasis.methods.baselines import (
@@ -43,6 +44,8 @@ SELF_TRAINING: dict[str, Recipe] = {
 """Methods that train on labels of their own; and the source model, which they begin with."""
 DISCREPANCY: dict[str, Recipe] = {
     "dan": dan,
+    "dann": dann,
+    "jan": jan,
     "mcc": mcc,
 }
 """A number that says how far the sides, or the predictions, are from what they should be is made small, without an

@@ -29,6 +29,7 @@ def test_every_function_equals_its_slow_twin(seed: int) -> None:
     assert torch.allclose(distance, slow.squared_distances(x), atol=1e-5)
     distance = distance.fill_diagonal_(0)
     assert torch.allclose(alignment.gaussian_kernel(distance), slow.gaussian_kernel(distance), atol=1e-5)
+    assert torch.allclose(alignment.fixed_kernel(distance, 1.68), slow.fixed_kernel(distance, 1.68), atol=1e-6)
     assert torch.allclose(alignment.squared_mmd(kernel(x), 4), slow.squared_mmd(kernel(x), 4), atol=1e-5)
     for labelled in (True, False):
         assert torch.allclose(alignment.domain_loss(score, labelled), slow.domain_loss(score, labelled), atol=1e-5)
