@@ -64,3 +64,13 @@ def class_confusion(logits: Tensor, temperature: float) -> Tensor:
     return torch.tensor(
         sum(pairs[a][b] / sum(pairs[a]) for a in range(classes) for b in range(classes) if a != b) / classes
     )
+
+
+def symmetric_divergence(first: Tensor, second: Tensor) -> Tensor:
+    values = []
+    for a, b in zip(first.double(), second.double(), strict=True):
+        p = [math.exp(float(z)) for z in a]
+        q = [math.exp(float(z)) for z in b]
+        p, q = [value / sum(p) for value in p], [value / sum(q) for value in q]
+        values.append(sum((x - y) * (math.log(x) - math.log(y)) for x, y in zip(p, q, strict=True)) / 2)
+    return torch.tensor(values)

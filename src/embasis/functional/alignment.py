@@ -92,3 +92,12 @@ def class_confusion(logits: Float[Tensor, "n c"], temperature: float) -> Float[T
     pairs = (p * weight.unsqueeze(1)).T @ p
     pairs = pairs / pairs.sum(1, keepdim=True).clamp_min(1e-8)
     return (pairs.sum() - pairs.diagonal().sum()) / p.shape[1]
+
+
+def symmetric_divergence(first: Float[Tensor, "n c"], second: Float[Tensor, "n c"]) -> Float[Tensor, " n"]:
+    """ADR: ½ [KL(p₂ ‖ p₁) + KL(p₁ ‖ p₂)] of the softmax of two scores; the first of each pair has no gradient."""
+    left, right = first.float().log_softmax(1), second.float().log_softmax(1)
+    kept_left, kept_right = left.detach(), right.detach()
+    forth = (kept_right.exp() * (kept_right - left)).sum(1)
+    back = (kept_left.exp() * (kept_left - right)).sum(1)
+    return (forth + back) / 2

@@ -5,6 +5,7 @@ A method is made by a recipe: a function that joins labeller, selector and loss.
 
 from __future__ import annotations
 
+from embasis.methods.alignment.adr import adr
 from embasis.methods.alignment.dan import dan
 from embasis.methods.alignment.dann import dann
 from embasis.methods.alignment.jan import jan
@@ -55,6 +56,7 @@ ADVERSARIAL: dict[str, Recipe] = {
 }
 """Features are trained to fool a domain classifier."""
 TWO_HEADS: dict[str, Recipe] = {
+    "adr": adr,
     "mcd": mcd,
 }
 """Two heads, or two draws of one, seek rows on which they differ; the features make them agree."""
