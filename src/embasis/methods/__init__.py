@@ -45,7 +45,6 @@ SELF_TRAINING: dict[str, Recipe] = {
 """Methods that train on labels of their own; and the source model, which they begin with."""
 DISCREPANCY: dict[str, Recipe] = {
     "dan": dan,
-    "dann": dann,
     "jan": jan,
     "mcc": mcc,
 }
