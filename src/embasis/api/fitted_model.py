@@ -58,7 +58,7 @@ SIDES = {
 }  # fmt: skip
 """What a run reads and never writes to, in words."""
 NUMBERS = ("probability", "between", "within", "uncertainty")
-SHORT_NAMES = {"method": "method.name", "network": "network.name", "depth": "images.depth"}
+SHORT_NAMES = {"method": "method.name", "align": "align.name", "network": "network.name", "depth": "images.depth"}
 """Settings that Python calls otherwise than a config file."""
 
 

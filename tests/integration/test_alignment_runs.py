@@ -1,0 +1,94 @@
+"""Alignment in run folders, on the command line and in Python: stopped and gone on with, beside em_basis, refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import embasis
+from cli_tables import embasis as command
+from cli_tables import write_tables
+from embasis.engine.self_train import TrainingEvent, train_rounds
+from embasis.engine.state import TrainState
+from embasis.errors import ConfigError, CorruptError
+from embasis.runs.checkpoint import read_run
+from embasis.runs.parts import RunParts, build
+from folder_runs import config, digests, go
+from training_runs import Saved, built_for, run, same, toy
+
+
+@pytest.mark.parametrize("words", [("align.name=dann", "align.ends=1"), ("align.name=mcd",)])
+def test_em_basis_with_an_aligner_goes_on_from_any_step(tmp_path: Path, words: tuple[str, ...]) -> None:
+    settings = config(*words)
+    whole = digests(go(tmp_path / "whole", settings).folder.path)
+    for stop in (1, 4, 9, 13):
+        go(tmp_path / f"stopped{stop}", settings, stop_after=stop)
+        assert digests(go(tmp_path / f"stopped{stop}", settings).folder.path) == whole, stop
+
+
+def test_modules_of_an_aligner_are_in_a_checkpoint_until_it_ends(tmp_path: Path) -> None:
+    settings = config("align.name=dann", "align.ends=1")
+    for stop, there in ((2, True), (14, False)):
+        go(tmp_path / str(stop), settings, stop_after=stop)
+        names = read_run(tmp_path / str(stop)).tensors
+        assert any(name.startswith("extra/domain.") for name in names) == there
+        assert any(name.startswith("optimiser/domain/") for name in names) == there
+    go(tmp_path / "whole", settings)
+    first, _, last = read_run(tmp_path / "whole").facts["records"]
+    assert 0 < first["facts"]["domain_accuracy"] < 1
+    assert "domain_accuracy" not in last["facts"]
+
+
+def test_an_aligner_of_round_0_changes_the_start_and_then_em_basis_goes_its_own_way() -> None:
+    plain, aligned = (run(toy(), "mlp", "em_basis", plan={"rounds": 1}) for _ in range(2))
+    assert same(plain.weights, aligned.weights)
+    parts = build(toy(), config("align.name=dann", "plan.rounds=1"))
+    assert parts.method.name == "em_basis"
+    assert parts.method.align is not None
+    assert (parts.method.align.begins, parts.method.align.ends) == (0, 0)
+    assert parts.resolved["align"] == {"name": "dann", "weight": 1.0, "ends": 0}
+
+
+def test_saved_modules_that_do_not_fit_are_damage() -> None:
+    parts = built_for(toy(), "mlp", "dann")
+    saved = [Saved.of(event.state) for event, _ in zip(embasis_rounds(parts), range(3), strict=False)][-1]
+    saved.tensors["extra/domain.0.weight"] = torch.zeros(3, 3)
+    again = built_for(toy(), "mlp", "dann")
+    with pytest.raises(CorruptError, match="the saved modules of dann do not fit this run"):
+        list(embasis_rounds(again, saved.restore(again)))
+
+
+def embasis_rounds(parts: RunParts, state: TrainState | None = None) -> Iterator[TrainingEvent]:
+    return train_rounds(parts.problem, parts.network, parts.method, parts.plan, state)
+
+
+def test_the_command_line_aligns_and_says_what_it_cannot_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_tables(tmp_path)
+    sides = ("labelled.csv", "unlabelled.csv")
+    short = ("--backbone", "adapter", "rounds=1", "source_epochs=2", "epochs=1")
+    done = command("fit", *sides, "-o", "run", "--method", "em_basis", "--align", "dann", *short)
+    assert done.exit_code == 0, done.output
+    for sentence, words in {
+        "the run folder was begun with other settings: align.name": ("-o", "run", "--align", "mcc", *short),
+        "needs features that can be trained": ("-o", "other", "--method", "dan"),
+        "dann aligns by itself": ("-o", "other", "--method", "dann", "--align", "mcc", *short),
+        "unknown alignment method 'cbst'": ("-o", "other", "--align", "cbst", *short),
+        "align.ends must be a round from 0 on": ("-o", "other", "--align", "dann", "align.ends=-1", *short),
+        "align.name is missing": ("-o", "other", "align.ends=1", *short),
+    }.items():
+        answer = command("fit", *sides, *words)
+        assert sentence in answer.stderr
+        assert answer.exit_code == 2
+
+
+def test_python_takes_an_aligner_by_its_name(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    sides = (tmp_path / "labelled.csv", tmp_path / "unlabelled.csv")
+    model = embasis.fit_tables(*sides, align="mcc", network="adapter", rounds=1, source_epochs=2, epochs=1)
+    assert model.predict(tmp_path / "unlabelled.csv").label
+    with pytest.raises(ConfigError, match="needs features that can be trained"):
+        embasis.fit_tables(*sides, method="dann")
