@@ -99,9 +99,9 @@ def find_progress(trainer: RoundTrainer, steps: int) -> tuple[float, int]:
 
 def train_round(problem: Problem, method: Method, plan: Plan, state: TrainState) -> Iterator[None]:
     """The rest of the current round, from the cursor on; pauses after every step with the cursor moved."""
+    state.network.train()  # before an aligner copies it: a run that goes on and one that was not stopped copy alike
     trainer = make_trainer(problem, method, plan, state)
     epochs = epochs_of(plan, state.round)
-    state.network.train()
     while state.epoch < epochs:
         pairs = rows_of_epoch(problem, method, plan, state)
         batches = batches_of(problem, plan, state, pairs[state.step :], trainer.aligner)
