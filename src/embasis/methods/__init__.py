@@ -5,6 +5,7 @@ A method is made by a recipe: a function that joins labeller, selector and loss.
 
 from __future__ import annotations
 
+from embasis.methods.alignment.adda import adda
 from embasis.methods.alignment.adr import adr
 from embasis.methods.alignment.dan import dan
 from embasis.methods.alignment.dann import dann
@@ -51,6 +52,7 @@ DISCREPANCY: dict[str, Recipe] = {
 """A number that says how far the sides, or the predictions, are from what they should be is made small, without an
 adversary: MMD and its kin, norms of features, confusion of classes."""
 ADVERSARIAL: dict[str, Recipe] = {
+    "adda": adda,
     "dann": dann,
 }
 """Features are trained to fool a domain classifier."""

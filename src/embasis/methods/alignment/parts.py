@@ -3,6 +3,7 @@
 | module | in the literature |
 | --- | --- |
 | domain classifier of rows | two hidden layers of 128 (vectors), 500 (small pictures) or 1,024 (features of pictures) |
+| domain classifier of sites | two hidden layers of 512 and 256, site by site (CyCADA) |
 
 No extra module uses batch statistics, so that every loss stays a sum over rows.
 """
@@ -15,10 +16,11 @@ from typing import cast
 from torch import Tensor, nn
 
 from embasis.errors import ConfigError, require
+from embasis.functional.sites import to_sites
 from embasis.methods.baselines import SoftmaxLabeller
 from embasis.methods.losses import PseudoLabelLoss
 from embasis.methods.selectors import SelectNone
-from embasis.types import Aligner, Method, Sizes
+from embasis.types import Aligner, Method, Output, Sizes
 
 
 def make_method(aligner: Aligner) -> Method:
@@ -41,6 +43,12 @@ def classifier_of(network: nn.Module) -> nn.Module:
     encoder_of(network)
     head = getattr(network, "head", None)
     return cast(nn.Module, getattr(network, "classifier", None) if head is None else head)
+
+
+def rows_read_by(network: nn.Module, output: Output, side: int) -> Tensor:
+    """(n, d) what the classifier of any network, such as a frozen copy, reads of its features."""
+    rows, domains = to_sites(output.features).float(), getattr(network, "domains", None)
+    return rows if domains is None else cast(Tensor, domains(rows, side))
 
 
 def make_head_like(classifier: nn.Module) -> nn.Module:
@@ -73,3 +81,20 @@ class DomainClassifier(nn.Sequential):
         """(n)."""
         score: Tensor = super().forward(rows)
         return score.squeeze(1)
+
+
+class SiteClassifier(nn.Sequential):
+    """Grids (B, d, h, w) → a score of every site (B·h·w), none of which sees its neighbours: positive for the labelled
+    side. One score and a binary cross-entropy are the published two scores and their softmax."""
+
+    def __init__(self, width: int, dropout: float = 0.5) -> None:
+        super().__init__(
+            nn.Conv2d(width, 512, 1), nn.Dropout2d(dropout), nn.ReLU(),
+            nn.Conv2d(512, 256, 1), nn.Dropout2d(dropout), nn.ReLU(),
+            nn.Conv2d(256, 1, 1),
+        )  # fmt: skip
+
+    def forward(self, grid: Tensor) -> Tensor:
+        """(B·h·w)."""
+        score: Tensor = super().forward(grid)
+        return score.flatten()
