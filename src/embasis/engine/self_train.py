@@ -29,7 +29,8 @@ Algorithm (the paper's Algorithm 1 is steps 3 to 5; the other steps are its sect
 * The code computes these two lines once, after the T iterations: μ does not depend on θ, so the minimum is the same.
 
 Steps 2 to 6 are `finish_round` (round.py). Other methods than `em_basis` have another labeller in steps 3 and 4 and
-another selector in step 5; docs/method.md says for each equation whether it is on by default.
+another selector in step 5; docs/method.md says for each equation whether it is on by default. An aligner (DANN, MCD, …)
+adds its loss to steps 1 and 7: it draws the features of X_L and X_U together (types/alignment.py).
 
 `self_train` is a generator of records: logging, progress, early stop and checkpoints are code in the caller's loop.
 `train_rounds` is the same with a pause after every training step, for callers that save or show progress.
