@@ -283,7 +283,7 @@ def common_terms(trainer: RoundTrainer, phase: Phase, seen: PartOutputs) -> list
         terms.append(part.share * labelled_loss(seen.labelled, part.y))
     if phase.uses_pseudo_labels and part.others is not None and part.pseudo is not None:
         terms.append(part.other_share * method.loss(seen.other, part.pseudo))
-    if phase.labelled and trainer.state.round == 0:
+    if phase.uses_stage_one and trainer.state.round == 0:
         terms.append(part.share * basis_loss(seen.network, method, seen.labelled, part.y))
     return terms
 

@@ -65,8 +65,9 @@ class Phase:
     ----------
     name : what `Aligner.loss` is called with
     moves : names of the groups that move; every other weight is frozen meanwhile
-    labelled : the engine adds the labelled cross-entropy (and Stage I's terms)
+    labelled : the engine adds the labelled cross-entropy; False also where the aligner has one of its own
     pseudo : the engine adds the pseudo-label loss of the round, if there is one; None = as `labelled`
+    stage_one : the engine adds Stage I's terms, if the method has any; None = as `labelled`
     times : how often it is taken
     whole : its loss compares rows with each other, so that it is computed of the whole batch
     held : it reads the detached outputs of the phase before; nothing is computed again
@@ -76,6 +77,7 @@ class Phase:
     moves: tuple[str, ...]
     labelled: bool = True
     pseudo: bool | None = None
+    stage_one: bool | None = None
     times: int = 1
     whole: bool = False
     held: bool = False
@@ -84,6 +86,11 @@ class Phase:
     def uses_pseudo_labels(self) -> bool:
         """Whether the engine adds the pseudo-label loss."""
         return self.labelled if self.pseudo is None else self.pseudo
+
+    @property
+    def uses_stage_one(self) -> bool:
+        """Whether the engine adds Stage I's terms."""
+        return self.labelled if self.stage_one is None else self.stage_one
 
 
 class Seen(Protocol):
