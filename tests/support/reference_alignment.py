@@ -12,6 +12,10 @@ def squared_distances(x: Tensor) -> Tensor:
     return torch.stack([torch.stack([((a - b) ** 2).sum() for b in x.double()]) for a in x.double()]).float()
 
 
+def product_distances(x: Tensor, z: Tensor) -> Tensor:
+    return squared_distances(torch.stack([torch.outer(a, b).flatten() for a, b in zip(x, z, strict=True)]))
+
+
 def gaussian_kernel(distance: Tensor) -> Tensor:
     count = len(distance)
     width = sum(float(distance[i, j]) for i in range(count) for j in range(count) if i != j) / (count * (count - 1))

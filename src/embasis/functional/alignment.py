@@ -3,6 +3,7 @@
 | symbol | shape | meaning |
 | --- | --- | --- |
 | x | n d | rows of the labelled side first, then of the unlabelled one |
+| z | n c | scores, or probabilities |
 | k | n n | kernel of all pairs of rows |
 | first | () | how many rows are of the labelled side |
 | score | n | a domain classifier's: positive = of the labelled side |
@@ -28,6 +29,13 @@ def squared_distances(x: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
     wide = x.float()
     square = wide.square().sum(1)
     return (square.unsqueeze(1) + square - 2 * wide @ wide.T).clamp_min(0)
+
+
+def product_distances(x: Float[Tensor, "n d"], z: Float[Tensor, "n c"]) -> Float[Tensor, "n n"]:
+    """‖x⊗z − x'⊗z'‖² of all pairs, by ⟨x⊗z, x'⊗z'⟩ = ⟨x, x'⟩⟨z, z'⟩: no product is made; never negative."""
+    gram = (x.float() @ x.float().T) * (z.float() @ z.float().T)
+    square = gram.diagonal()
+    return (square.unsqueeze(1) + square - 2 * gram).clamp_min(0)
 
 
 def gaussian_kernel(distance: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:

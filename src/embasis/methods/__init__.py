@@ -12,6 +12,7 @@ from embasis.methods.alignment.dann import dann
 from embasis.methods.alignment.jan import jan
 from embasis.methods.alignment.mcc import mcc
 from embasis.methods.alignment.mcd import mcd
+from embasis.methods.alignment.rtn import rtn
 from embasis.methods.baselines import (
     cbst,
     entropy,
@@ -47,6 +48,7 @@ SELF_TRAINING: dict[str, Recipe] = {
 DISCREPANCY: dict[str, Recipe] = {
     "dan": dan,
     "jan": jan,
+    "rtn": rtn,
     "mcc": mcc,
 }
 """A number that says how far the sides, or the predictions, are from what they should be is made small, without an

@@ -27,6 +27,8 @@ def test_every_function_equals_its_slow_twin(seed: int) -> None:
     x, score = rows(9, seed=seed), rows(9, 1, seed).squeeze(1)
     distance = alignment.squared_distances(x)
     assert torch.allclose(distance, slow.squared_distances(x), atol=1e-5)
+    z = rows(9, 3, seed + 7)
+    assert torch.allclose(alignment.product_distances(x, z), slow.product_distances(x, z), atol=1e-4)
     distance = distance.fill_diagonal_(0)
     assert torch.allclose(alignment.gaussian_kernel(distance), slow.gaussian_kernel(distance), atol=1e-5)
     assert torch.allclose(alignment.fixed_kernel(distance, 1.68), slow.fixed_kernel(distance, 1.68), atol=1e-6)
