@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -18,6 +19,8 @@ LONGEST_TEXT, LONGEST_WORD = 1500, 300
 """Characters of a text of others (click, the system), and of one word (a path, say) of a message."""
 LONGEST_SENTENCE = 10_000
 """Characters of a message of ours: room for a list of all settings."""
+ALIKE = 0.65
+"""How alike a name that was meant and the one that was written are at least, 0 … 1."""
 _JOINERS = {*"\u200c\u200d"}  # Persian and Indic words, and emoji, need them
 _NOT_XML = {*"\ufffe\uffff"}
 
@@ -125,9 +128,11 @@ def check_choice(settings: object, name: str, allowed: Iterable[str], prefix: st
 
 
 def lookup(table: Mapping[str, TableEntry], name: str, kind: str) -> TableEntry:
-    """`table[name]`, or a ConfigError that lists what is known."""
+    """`table[name]`, or a ConfigError that names the nearest one and lists what is known."""
     if name not in table:
-        raise ConfigError(f"unknown {kind} {quote(name)}; known: {join_names(table)}")
+        nearest = difflib.get_close_matches(name.lower(), table, 1, ALIKE) if isinstance(name, str) else []
+        meant = f"; did you mean {nearest[0]}?" if nearest else ";"
+        raise ConfigError(f"unknown {kind} {quote(name)}{meant} known: {join_names(table)}")
     return table[name]
 
 

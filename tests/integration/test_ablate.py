@@ -169,7 +169,7 @@ def test_label_maps_are_measured_by_their_mean_iou(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        (("blobs", "--only", "em,haed"), 2, f"unknown part 'haed'; known: {KNOWN}"),
+        (("blobs", "--only", "em,haed"), 2, f"unknown part 'haed'; did you mean head? known: {KNOWN}"),
         (("blobs", "--only", ""), 2, f"unknown part ''; known: {KNOWN}"),
         (("blobs", "method.name=cbst"), 2, "ablate is about em_basis; method.name must be left out, got 'cbst'"),
         (("blobs", "method.alpha=1"), 2, None),

@@ -14,20 +14,19 @@ import numpy as np
 import pytest
 
 from cli_tables import ENVIRONMENT, FEATURES, PROGRAM, copied, embasis, fit_tables
+from embasis.methods import METHODS
 from embasis.storage import RunFolder, read_newest
 
-KNOWN_METHODS = (
-    "cbst, em_basis, em_basis_paper, entropy, lrent, lrl2, mrent, mrkld, mrkld_lrent, mrl2, pseudo_label, source_only"
-)
+KNOWN_METHODS = ", ".join(sorted(METHODS))
 KNOWN_SETS = (
     "blobs, carla_camvid, digits, gta5_cityscapes, mnist_usps, moons, office31, office_caltech10, "
     "office_caltech10_googlenet, office_caltech10_surf, pacs, scenes, synthia_cityscapes, visda17"
 )
-KNOWN_NETWORKS = "deeplab_v2, efficientnet_lite0, fast_segment, linear, mlp, small_cnn, small_fcn, timm"
+KNOWN_NETWORKS = "adapter, deeplab_v2, efficientnet_lite0, fast_segment, linear, mlp, small_cnn, small_fcn, timm"
 FOR_IMAGES = "allow_empty_class, allow_missing_class, budget, classes, corrections"
 PLAN_KEYS = (
     "accumulate_steps, augment, batch_size, collapse_share, device, epochs, holdout, keep_round, lr, lr_power, "
-    "max_sites, momentum, optimiser, precision, rounds, source_epochs, source_lr, weight_decay"
+    "max_sites, momentum, optimiser, precision, rounds, schedule, source_epochs, source_lr, weight_decay"
 )
 MAP_KEYS = "blur, colour, crop_height, crop_width, flip, least_scale, most_scale, rare, size, window, workers"
 EXPECTED = "a table is expected: .csv, .npy, .npz or .parquet"
@@ -66,11 +65,17 @@ FIT = ("fit", "labelled.csv", "judged.csv", "-o", "new")
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ((*FIT, "--method", "embasis"), f"unknown method 'embasis'; known: {KNOWN_METHODS}"),
+        ((*FIT, "--method", "embasis"), f"unknown method 'embasis'; did you mean em_basis? known: {KNOWN_METHODS}"),
         ((*FIT, "--backbone", "resnet"), f"unknown network 'resnet'; known: {KNOWN_NETWORKS}"),
-        (("fit", "--dataset", "mnist", "-o", "new"), f"unknown data set 'mnist'; known: {KNOWN_SETS}"),
-        (("compare", "mnist"), f"unknown data set 'mnist'; known: {KNOWN_SETS}"),
-        (("compare", "blobs", "--methods", "cbst,crst"), f"unknown method 'crst'; known: {KNOWN_METHODS}"),
+        (
+            ("fit", "--dataset", "mnist", "-o", "new"),
+            f"unknown data set 'mnist'; did you mean mnist_usps? known: {KNOWN_SETS}",
+        ),
+        (("compare", "mnist"), f"unknown data set 'mnist'; did you mean mnist_usps? known: {KNOWN_SETS}"),
+        (
+            ("compare", "blobs", "--methods", "cbst,crst"),
+            f"unknown method 'crst'; did you mean cbst? known: {KNOWN_METHODS}",
+        ),
         (
             ("compare", "blobs", "--methods", "cbst", "method.alpha=1"),
             "unknown method setting 'alpha'; known: keep_first, keep_max, keep_step, unlabelled_weight",
@@ -82,12 +87,13 @@ FIT = ("fit", "labelled.csv", "judged.csv", "-o", "new")
             (*FIT, "--method", "source_only", "--backbone", "linear", "round=3"),
             "unknown key 'round'; known keys: save_seconds, seed, standardise; "
             f"data: {FOR_IMAGES}, dataset, follow_links, forbid_leakage, id, label, labelled, test, unlabelled; "
-            f"method: name; network: name; plan: {PLAN_KEYS}; images: augment, cache, depth, head, stages, workers; "
+            f"method: name; align: ends, name; network: name; plan: {PLAN_KEYS}; "
+            "images: augment, cache, depth, head, stages, workers; "
             f"maps: {MAP_KEYS}",
         ),
         ((*FIT, "plan.rounds=few"), "plan.rounds must be a whole number, got 'few'"),
         ((*FIT, "plan.rounds=-1"), "plan.rounds must be at least 0, got -1"),
-        ((*FIT, "paln.rounds=1"), "unknown table 'paln'; known: data, images, maps, method, network, plan"),
+        ((*FIT, "paln.rounds=1"), "unknown table 'paln'; known: align, data, images, maps, method, network, plan"),
         ((*FIT, "rounds"), "settings are written key=value, got 'rounds'"),
         (
             (*FIT, "data.columns=1"),
@@ -141,7 +147,7 @@ def test_wrong_usage_is_refused_with_code_2(here: Path, words: tuple[str, ...]) 
         (
             "sead = 3",
             "config: Object contains unknown field `sead`; "
-            "known keys: data, images, maps, method, network, plan, save_seconds, seed, standardise",
+            "known keys: align, data, images, maps, method, network, plan, save_seconds, seed, standardise",
         ),
         ("[plan]\nround = 3", None),
     ],

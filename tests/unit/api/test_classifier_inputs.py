@@ -11,6 +11,7 @@ import pytest
 
 from embasis import EMBasisClassifier
 from embasis.errors import ConfigError, EmbasisWarning, InputDataError
+from embasis.methods import METHODS
 from estimator_rows import marked, sides
 
 
@@ -137,12 +138,15 @@ def test_rows_of_another_width_are_refused() -> None:
         ({"standardise": "both"}, "standardise must be one of domain, joint, none, got 'both'"),
         (
             {"network": "lstm"},
-            "unknown network 'lstm'; known: deeplab_v2, efficientnet_lite0, fast_segment, linear, mlp, small_cnn, "
-            "small_fcn, timm",
+            "unknown network 'lstm'; known: adapter, deeplab_v2, efficientnet_lite0, fast_segment, linear, mlp, "
+            "small_cnn, small_fcn, timm",
         ),
         ({"network": "small_cnn"}, "small_cnn needs images (channels, height, width), got shape (8,)"),
         ({"settings": {"plan.seed": 3}}, None),
-        ({"settings": {"plans.rounds": 3}}, "unknown table 'plans'; known: data, images, maps, method, network, plan"),
+        (
+            {"settings": {"plans.rounds": 3}},
+            "unknown table 'plans'; known: align, data, images, maps, method, network, plan",
+        ),
     ],
 )
 def test_a_setting_out_of_its_range_is_refused_in_one_sentence(options: dict[str, Any], sentence: str | None) -> None:
@@ -156,8 +160,7 @@ def test_a_setting_out_of_its_range_is_refused_in_one_sentence(options: dict[str
 def test_an_unknown_method_is_answered_with_the_known_ones() -> None:
     x, y, other, _ = sides()
     assert says(ConfigError, x, y, other, method="crst") == (
-        "unknown method 'crst'; known: cbst, em_basis, em_basis_paper, entropy, lrent, lrl2, mrent, mrkld, "
-        "mrkld_lrent, mrl2, pseudo_label, source_only"
+        f"unknown method 'crst'; did you mean cbst? known: {', '.join(sorted(METHODS))}"
     )
 
 

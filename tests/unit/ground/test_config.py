@@ -13,7 +13,7 @@ from embasis import config
 from embasis.benchmark.compare import run_comparison
 from embasis.config import LEGACY_PLAN, Config, load
 from embasis.errors import ConfigError, IncompatibleError
-from embasis.methods import METHODS
+from embasis.methods import ALIGNMENT, METHODS, SELF_TRAINING
 from embasis.methods.em_basis import ClassMeans, EMBasisLabeller, Fusion, LinearHead, Mixture, StageOne
 from embasis.methods.losses import MinimumEntropy, PseudoLabelLoss
 from embasis.methods.parts import LEGACY_SETTINGS, MOVED_SETTINGS, part_of
@@ -24,10 +24,10 @@ from embasis.types import Plan
 from map_runs import little_streets
 from training_runs import little_digits, toy
 
-TOP_KEYS = "data, images, maps, method, network, plan, save_seconds, seed, standardise"
+TOP_KEYS = "align, data, images, maps, method, network, plan, save_seconds, seed, standardise"
 PLAN_KEYS = (
     "accumulate_steps, augment, batch_size, collapse_share, device, epochs, holdout, keep_round, lr, lr_power, "
-    "max_sites, momentum, optimiser, precision, rounds, source_epochs, source_lr, weight_decay"
+    "max_sites, momentum, optimiser, precision, rounds, schedule, source_epochs, source_lr, weight_decay"
 )
 IMAGE_KEYS = "augment, cache, depth, head, stages, workers"
 MAP_KEYS = "blur, colour, crop_height, crop_width, flip, least_scale, most_scale, rare, size, window, workers"
@@ -99,7 +99,8 @@ def test_the_config_of_a_run_folder_can_be_read_again(tmp_path: Path) -> None:
 def test_an_unknown_key_is_answered_with_all_known_keys() -> None:
     assert says(lambda: load(None, ["round=3"], method={"name": "pseudo_label"}, network={"name": "mlp"})) == (
         "unknown key 'round'; known keys: save_seconds, seed, standardise; "
-        f"data: {DATA_KEYS}; method: name, threshold, unlabelled_weight; network: dropout, hidden, layers, name; "
+        f"data: {DATA_KEYS}; method: name, threshold, unlabelled_weight; align: ends, name; "
+        "network: dropout, hidden, layers, name; "
         f"plan: {PLAN_KEYS}; images: {IMAGE_KEYS}; maps: {MAP_KEYS}"
     )
 
@@ -107,11 +108,11 @@ def test_an_unknown_key_is_answered_with_all_known_keys() -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["name=cbst"], "'name' is ambiguous: write method.name or network.name"),
+        (["name=cbst"], "'name' is ambiguous: write method.name or align.name or network.name"),
         (["rounds"], "settings are written key=value, got 'rounds'"),
         (["=3"], "settings are written key=value, got '=3'"),
         (["plan.rounds.x=3"], "a key has at most one dot, got 'plan.rounds.x'"),
-        (["plans.rounds=3"], "unknown table 'plans'; known: data, images, maps, method, network, plan"),
+        (["plans.rounds=3"], "unknown table 'plans'; known: align, data, images, maps, method, network, plan"),
         (["save_seconds=-1"], "save_seconds must be at least 0 and finite, got -1.0"),
         (["save_seconds=inf"], "save_seconds must be at least 0 and finite, got inf"),
         (["seed=abc"], f"config: Expected `int`, got `str` - at `$.seed`; known keys: {TOP_KEYS}"),
@@ -148,7 +149,10 @@ def test_a_file_that_is_not_there_is_named() -> None:
 @pytest.mark.parametrize(
     ("tables", "sentence"),
     [
-        ({"method": {"name": "em_bases"}}, f"unknown method 'em_bases'; known: {', '.join(sorted(METHODS))}"),
+        (
+            {"method": {"name": "em_bases"}},
+            f"unknown method 'em_bases'; did you mean em_basis? known: {', '.join(sorted(METHODS))}",
+        ),
         (
             {"network": {"name": "vgg"}},
             f"unknown network 'vgg'; known: {', '.join(sorted({**BACKBONES, **PRETRAINED, **SEGMENTERS}))}",
@@ -298,13 +302,17 @@ def test_parts_are_not_for_files_of_settings(tmp_path: Path) -> None:
 # --- the resolved config
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+ON_ROWS = [*SELF_TRAINING, *(name for name, recipe in ALIGNMENT.items() if "rows" in recipe(3).align.takes)]
+
+
+@pytest.mark.parametrize("method", ON_ROWS)
 def test_a_resolved_config_has_every_default(method: str) -> None:
-    resolved = build(toy(), load(method={"name": method})).resolved
-    assert resolved.keys() == set(TOP_KEYS.split(", "))
+    network = "mlp" if method in ALIGNMENT else "linear"
+    resolved = build(toy(), load(method={"name": method}, network={"name": network})).resolved
+    assert resolved.keys() == set(TOP_KEYS.split(", ")) - {"align"}
     assert resolved["method"].keys() == {"name", *config.setting_names(METHODS[method])}
     assert resolved["plan"].keys() == set(PLAN_KEYS.split(", "))
-    assert resolved["network"] == {"name": "linear"}
+    assert resolved["network"]["name"] == network
     assert (resolved["standardise"], resolved["seed"]) == ("domain", 0)
 
 
@@ -404,3 +412,19 @@ def test_a_plan_out_of_its_range_is_refused_in_one_sentence(settings: dict[str, 
 )
 def test_a_part_out_of_its_range_is_refused_in_one_sentence(make: Callable[[], object], sentence: str) -> None:
     assert says(make) == sentence
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "meant"),
+    [
+        ("method", "cbts", "cbst"), ("method", "DANN", "dann"), ("align", "mmc", "mcc"),
+        ("network", "small-cnn", "small_cnn"),
+        ("data", "office-31", "office31"), ("data", "imagenet", ""), ("method", "help", ""),
+    ],
+)  # fmt: skip
+def test_a_name_that_is_nearly_one_is_answered_with_it(table: str, name: str, meant: str) -> None:
+    assert (
+        says(lambda: config.find_entry(table, name))
+        .partition(";")[2]
+        .startswith(f" did you mean {meant}? known: " if meant else " known: ")
+    )

@@ -223,5 +223,7 @@ def test_a_side_without_scenes_is_refused(setting):
 
 
 def test_an_unknown_kind_of_scene_is_refused():
-    with pytest.raises(ConfigError, match=r"^unknown kind of scene 'rael'; known: real, test, virtual$"):
+    with pytest.raises(
+        ConfigError, match=r"^unknown kind of scene 'rael'; did you mean real\? known: real, test, virtual$"
+    ):
         draw_scenes("rael", 1)
