@@ -30,8 +30,11 @@ from map_runs import (
 )
 from training_runs import Run, blind, parts, problem_for, run, same, same_round_labels, toy
 
-OWN_LABELS = [name for name, recipe in METHODS.items() if recipe(CLASSES).align is None]
-"""All methods but those of alignment, which have a contract of their own (test_alignment.py)."""
+OWN_LABELS = [
+    name for name, recipe in METHODS.items() if recipe(CLASSES).align is None and recipe(CLASSES).restyle is None
+]
+"""All methods but those of alignment and restyling, which have contracts of their own (test_alignment.py,
+test_restyling.py)."""
 VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     **{name: (name, {}) for name in OWN_LABELS},
     "stage1": ("em_basis", {"parts": {"labeller.start": "StageOne"}}),

@@ -34,6 +34,7 @@ from embasis.data.images.folders import ImageOptions
 from embasis.engine.alignment import acting_aligner
 from embasis.engine.domain_norm import init_domain_norm
 from embasis.engine.holdout import split_holdout
+from embasis.engine.restyling import acting_restyler
 from embasis.engine.self_train import train_rounds
 from embasis.engine.state import TrainState
 from embasis.engine.train import train_round
@@ -112,7 +113,8 @@ def run_variants(
                     continue
                 own = {key: value for key, value in given.items() if key in known_settings(variant.method)}
                 method = {"name": variant.method, **own}
-                aligns = settings.find_entry("method", variant.method)(len(loaded.schema)).align is not None
+                recipe = settings.find_entry("method", variant.method)(len(loaded.schema))
+                aligns = recipe.align is not None or recipe.restyle is not None
                 run = msgspec.structs.replace(
                     config, seed=seed, data={}, method=method, parts={**config.parts, **variant.parts},
                     align={} if aligns else config.align,
@@ -145,7 +147,8 @@ def count_pairs(dataset: str, given: Mapping[str, Any]) -> int:
 def run_one(run: RunKey, built: RunParts, sources: dict[bool, tuple[nn.Module, TrainState, float]]) -> Outcome:
     """One run in memory, from the shared source model if its training does not depend on the method."""
     aligned = acting_aligner(built.method, built.problem, 0) is not None
-    shareable, start = built.method.basis is None and not aligned, time.perf_counter()
+    restyled = acting_restyler(built.method, built.problem) is not None
+    shareable, start = built.method.basis is None and not aligned and not restyled, time.perf_counter()
     before, progress = 0.0, None
     if shareable:
         if True not in sources:

@@ -48,6 +48,7 @@ from embasis.engine.calibration import refuse_unheld
 from embasis.engine.domain_norm import init_domain_norm
 from embasis.engine.holdout import split_holdout
 from embasis.engine.labels import BoundSelector, MapLabels, MapPseudoLabels, MemoryLabelStore, RoundLabels
+from embasis.engine.restyling import fit_restyler, restyle_labelled
 from embasis.engine.round import finish_round
 from embasis.engine.scores import BasisSummary
 from embasis.engine.state import TrainSetup, TrainState
@@ -117,9 +118,11 @@ def train_rounds(
     TrainingEvent : the run as it stands, and the record of a round that has just ended
     """
     require_alone()
-    training, held_out = split_holdout(problem, plan)
-    setup = TrainSetup(training, held_out, method, plan, store or MemoryLabelStore())
     state = state or begin(network, method, plan)
+    for _ in fit_restyler(problem, method, plan, state):
+        yield TrainingEvent(state)
+    training, held_out = split_holdout(restyle_labelled(problem, method, state), plan)
+    setup = TrainSetup(training, held_out, method, plan, store or MemoryLabelStore())
     if state.at_start():
         init_domain_norm(state.network, training, plan)
     take_stored_labels(setup, state)

@@ -12,6 +12,7 @@ generators.
 | network/…, optimiser/… | weights and buffers; the optimiser's state, lists and numbers included; with an aligner
   each of its groups of weights has an optimiser, optimiser/group/… |
 | extra/… | the modules of the aligner |
+| restyle/… | what the restyler has learned |
 | labeller/…, selector/… | the basis, the head, thresholds |
 | pseudo/label, weight, target | what this round trains on |
 | pseudo/counts | the same where rows have grids: trusted sites by row and class; the labels are in the label store |
@@ -133,6 +134,8 @@ class TrainState:
     extra: nn.ModuleDict | None = None
     """The modules of the aligner, from the round on that it begins in."""
     restored_extra: dict[str, Tensor] = field(default_factory=dict)
+    restyle: State = field(default_factory=dict)
+    """What the restyler has learned, wholly or up to now."""
     alignment_sums: dict[str, list[float]] = field(default_factory=dict)
     """Sum and count of each number that the aligner has noted in this round."""
     records: list[RoundRecord] = field(default_factory=list)
@@ -157,6 +160,7 @@ class TrainState:
         extra = self.restored_extra if self.extra is None else self.extra.state_dict()
         for prefix, values in (
             ("labeller", self.labeller), ("selector", self.selector), ("best", self.best), ("extra", extra),
+            ("restyle", self.restyle),
         ):  # fmt: skip
             named.update(add_prefix(prefix, values))
         if self.pseudo is not None:
@@ -217,6 +221,7 @@ class TrainState:
                 best=strip_prefix("best", tensors),
                 restored_optimisers=group_optimisers(unflatten(leaves)),
                 restored_extra=strip_prefix("extra", tensors),
+                restyle=strip_prefix("restyle", tensors),
                 alignment_sums={name: [float(part) for part in pair] for name, pair in sums.items()},
                 records=records,
             )

@@ -26,6 +26,7 @@ from embasis.methods.baselines import (
     source_only,
 )
 from embasis.methods.em_basis.recipes import em_basis, em_basis_paper
+from embasis.methods.restyling.statistics import restyle
 from embasis.types import Recipe
 
 __all__ = ["ALIGNMENT", "FAMILIES", "METHODS", "SELF_TRAINING"]
@@ -65,7 +66,9 @@ TWO_HEADS: dict[str, Recipe] = {
 """Two heads, or two draws of one, seek rows on which they differ; the features make them agree."""
 LABEL_MAPS: dict[str, Recipe] = {}
 """Methods made for label maps, whatever their loss. One of another family may take label maps too."""
-RESTYLING: dict[str, Recipe] = {}
+RESTYLING: dict[str, Recipe] = {
+    "restyle": restyle,
+}
 """Labelled pictures are dressed like the unlabelled side, before or while the network is trained."""
 TEACHERS: dict[str, Recipe] = {}
 """An averaged copy or the source model itself teaches the network on the unlabelled side: teachers and source-free."""

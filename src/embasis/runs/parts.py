@@ -20,10 +20,9 @@ from embasis.engine.holdout import training_part
 from embasis.errors import ConfigError, EmbasisWarning, join_names, require
 from embasis.inputs import Inputs
 from embasis.inputs.load import open_inputs
-from embasis.methods import ALIGNMENT
 from embasis.methods.parts import part_of, replace_parts
 from embasis.resources import require_disk, require_memory
-from embasis.types import Aligner, Method, Plan, Problem, fine_of
+from embasis.types import Method, Plan, Problem, fine_of
 
 PLANS: Mapping[str, Mapping[str, Any]] = {
     "linear": {"optimiser": "lbfgs", "batch_size": 0, "source_epochs": 4, "epochs": 2, "weight_decay": 0.1},
@@ -152,8 +151,8 @@ def make_method_and_plan(
     parts = dict(config.parts)
     if same_domain and CENTRING_PART not in parts and part_of(recipe, CENTRING_PART) == "domain":
         parts[CENTRING_PART] = "joint"  # two sides of one domain are centred together
-    aligner_settings, aligner = choose_aligner(config, recipe, classes)
-    method = replace(replace_parts(recipe, parts), align=aligner)
+    aligner_settings, aligned = choose_aligner(config, recipe, classes)
+    method = replace(replace_parts(recipe, parts), align=aligned.align, restyle=aligned.restyle)
     refuse_unheld(method, plan)
     return method, plan, {
         "seed": config.seed,
@@ -168,21 +167,30 @@ def make_method_and_plan(
     }  # fmt: skip
 
 
-def choose_aligner(config: Config, method: Method, classes: int) -> tuple[dict[str, Any], Aligner | None]:
-    """The settings and the aligner of [align], beside a method that labels; by default it acts in its first round."""
+def choose_aligner(config: Config, method: Method, classes: int) -> tuple[dict[str, Any], Method]:
+    """The settings of [align], and the method with the aligner and the restyler that these name beside its own; by
+    default the aligner acts in its first round."""
     if not config.align:
-        return {}, method.align
-    require("name" in config.align, f"align.name is missing; known: {join_names(ALIGNMENT)}", ConfigError)
+        return {}, method
+    known = join_names(settings.registry("align"))
+    require("name" in config.align, f"align.name is missing; known: {known}", ConfigError)
     name = str(config.align["name"])
-    clash = f"{method.name} aligns by itself: leave align.name={name} out, or take another method"
-    require(method.align is None, clash, ConfigError)
     given = {key: value for key, value in config.align.items() if key not in ("name", "ends")}
-    own = settings.bind_entry("align", name, given)
-    aligner = settings.find_entry("align", name)(classes, **own).align
+    bound = settings.bind_entry("align", name, given)
+    own, beside = {"name": name, **bound}, settings.find_entry("align", name)(classes, **bound)
+    twice = (method.align and beside.align) or (method.restyle and beside.restyle)
+    clash = f"{method.name} aligns by itself: leave align.name={name} out, or take another method"
+    require(twice is None, clash, ConfigError)
+    aligner = beside.align
+    if aligner is None:
+        rule = f"{name} acts before the first round alone: leave align.ends out"
+        require("ends" not in config.align, rule, ConfigError)
+        return own, replace(method, restyle=beside.restyle)
     ends = config.align.get("ends", aligner.begins)
     rule = f"align.ends must be a round from {aligner.begins} on, got {ends!r}"
     require(isinstance(ends, int) and ends >= aligner.begins, rule, ConfigError)
-    return {"name": name, **own, "ends": ends}, replace(aligner, ends=ends)
+    restyler = method.restyle or beside.restyle
+    return {**own, "ends": ends}, replace(method, align=replace(aligner, ends=ends), restyle=restyler)
 
 
 def device_for(plan: Plan, deep: bool) -> torch.device:

@@ -21,6 +21,7 @@ from embasis.types.problem import (
     fine_of,
 )
 from embasis.types.records import Evaluation, RoundRecord, record_from_json, record_to_json
+from embasis.types.restyling import Restyler
 from embasis.types.values import (
     EMStats,
     Features,
@@ -39,6 +40,7 @@ __all__ = [
     "BasisTerms", "ClassTable", "CropTarget", "EMStats", "Evaluation", "Features", "Fine", "GroundTruth", "Group",
     "ImagePlan", "LabelDistribution", "LabelSchema", "LabelStore", "Labeller", "MapPlan", "MapPreparation", "Method",
     "Output", "PackedLabels", "Passes", "PathLike", "Phase", "Plan", "Preparation", "Problem", "PseudoLabels",
-    "Recipe", "RejectedFile", "RoundLoss", "RoundRecord", "RowSamples", "Samples", "Seen", "Selector", "Sizes",
-    "State", "Stream", "TrainingTargets", "View", "fine_of", "record_from_json", "record_to_json", "trainable",
+    "Recipe", "RejectedFile", "Restyler", "RoundLoss", "RoundRecord", "RowSamples", "Samples", "Seen", "Selector",
+    "Sizes", "State", "Stream", "TrainingTargets", "View", "fine_of", "record_from_json", "record_to_json",
+    "trainable",
 ]  # fmt: skip

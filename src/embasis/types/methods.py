@@ -9,6 +9,7 @@ from typing import Protocol
 from torch import Tensor
 
 from embasis.types.alignment import Aligner
+from embasis.types.restyling import Restyler
 from embasis.types.values import Features, LabelDistribution, Output, PseudoLabels, State, Stream
 
 
@@ -105,6 +106,7 @@ class Method:
     recalibration : "reference", "weighted" or "none": what the labels' probabilities are made to hold for
         (engine/calibration.py)
     align : draws the two sides together while the network is trained; None = nothing does
+    restyle : shows the labelled side in the unlabelled one's dress; None = nothing does
     """
 
     name: str
@@ -114,6 +116,7 @@ class Method:
     rounds: int | None = None
     recalibration: str = "none"
     align: Aligner | None = None
+    restyle: Restyler | None = None
 
     @property
     def basis(self) -> BasisTerms | None:

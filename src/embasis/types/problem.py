@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -262,6 +262,10 @@ class Arrays(RowSamples):
     def inputs(self, rows: Tensor) -> Tensor:
         """The given rows of x."""
         return self.x[rows]
+
+    def change_rows(self, change: Callable[[Tensor, Tensor], Tensor]) -> Arrays:
+        """The same labels and ids with other rows: a function of x and ids."""
+        return Arrays(change(self.x, self.ids), self.labels, self.ids)
 
 
 def fine_of(samples: Samples) -> Fine | None:

@@ -1,0 +1,139 @@
+"""A restyler inside a run: fitted before the first step, then the labelled side is shown in its new dress.
+
+Rows that are held in memory are restyled once; those of files when they are read, view by view, after they have been
+cut. Labels, ids and the unlabelled side stay as they are, and so do the rows of the caller's problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from embasis.engine.holdout import training_part
+from embasis.engine.state import TrainState
+from embasis.errors import ConfigError, NumericalError, require
+from embasis.types import AugmentKey, CropTarget, GroundTruth, Method, Plan, Problem, Restyler, Samples, State, View
+
+ROWS_AT_ONCE = 64
+"""Rows that are restyled together."""
+Dress = Callable[[Tensor, Tensor], Tensor]
+"""Rows and their ids → the rows restyled, of the same shape and type."""
+
+
+@runtime_checkable
+class HeldRows(Protocol):
+    """Samples whose rows are in memory."""
+
+    def change_rows(self, change: Dress) -> Samples:
+        """The same samples with other rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Restyled:
+    """Samples whose inputs are restyled when they are read."""
+
+    samples: Samples
+    dress: Dress
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @property
+    def ids(self) -> Tensor:
+        """As they were."""
+        return self.samples.ids
+
+    @property
+    def labels(self) -> Tensor:
+        """As they were."""
+        return self.samples.labels
+
+    @property
+    def truth(self) -> GroundTruth:
+        """As it was."""
+        return self.samples.truth
+
+    @property
+    def has_mixed_shapes(self) -> bool:
+        """As the samples have."""
+        return self.samples.has_mixed_shapes
+
+    def counts(self, classes: int, rows: Tensor | None = None) -> Tensor:
+        """Sites of each class."""
+        return self.samples.counts(classes, rows)
+
+    def inputs(self, rows: Tensor) -> Tensor:
+        """The network's input for these rows, restyled."""
+        return self.dress(self.samples.inputs(rows), self.ids[rows])
+
+    def stream(
+        self, batches: Sequence[Tensor], draw: AugmentKey | None = None, aim: CropTarget | None = None
+    ) -> Iterator[View]:
+        """What each batch of rows shows, restyled."""
+        for rows, view in zip(batches, self.samples.stream(batches, draw, aim), strict=True):
+            yield replace(view, inputs=self.dress(view.inputs, self.ids[rows]))
+
+
+def acting_restyler(method: Method, problem: Problem) -> Restyler | None:
+    """The restyler, if it does anything; there must be rows whose dress is to be learned."""
+    restyler = method.restyle
+    return restyler if restyler is not None and restyler.weight > 0 and len(problem.unlabelled) else None
+
+
+def fit_restyler(problem: Problem, method: Method, plan: Plan, state: TrainState) -> Iterator[None]:
+    """What is left of the fit, on the rows that training sees; pauses where the run can be stopped."""
+    restyler = acting_restyler(method, problem)
+    if restyler is None or state.status != "running" or restyler.is_fitted(state.restyle):
+        return
+    training = training_part(problem, plan)
+    refuse_vectors(restyler, training.labelled)
+    while not restyler.is_fitted(state.restyle):
+        learned = restyler.fit(training.labelled, training.unlabelled, state.restyle, plan.seed)
+        broken = [name for name, value in learned.items() if not bool(torch.isfinite(value).all())]
+        rule = f"{restyler.name}: what was learned of the other side's dress is not finite: {', '.join(broken[:3])}"
+        require(not broken, rule, NumericalError)
+        state.restyle = learned
+        yield
+
+
+def refuse_vectors(restyler: Restyler, samples: Samples) -> None:
+    """A ConfigError where rows are no pictures, and the restyler needs pictures."""
+    shape = tuple(samples.inputs(torch.tensor([0])).shape[1:])
+    rule = f"{restyler.name} restyles pictures, and a row of these data has shape {shape}"
+    cure = "the setting restyle=0 leaves that stage out; a network that is trained from its pixels on has pictures"
+    require(restyler.takes_vectors or len(shape) == 3, f"{rule}; {cure}", ConfigError)
+
+
+def restyle_labelled(problem: Problem, method: Method, state: TrainState) -> Problem:
+    """The problem as training sees it; itself without a restyler, and where nothing is trained any more."""
+    restyler = acting_restyler(method, problem)
+    if restyler is None or state.status != "running":
+        return problem
+    return replace(problem, labelled=restyle_samples(problem.labelled, make_dress(restyler, state.restyle)))
+
+
+def restyle_samples(samples: Samples, dress: Dress) -> Samples:
+    """The samples restyled: at once where they are in memory, else when they are read."""
+    return samples.change_rows(dress) if isinstance(samples, HeldRows) else Restyled(samples, dress)
+
+
+def make_dress(restyler: Restyler, state: State) -> Dress:
+    """The restyler with what it has learned, as a function of rows."""
+
+    def dress(rows: Tensor, ids: Tensor) -> Tensor:
+        parts = zip(rows.split(ROWS_AT_ONCE), ids.split(ROWS_AT_ONCE), strict=True)
+        return torch.cat([restyle_rows(restyler, state, part, numbers) for part, numbers in parts])
+
+    return dress
+
+
+def restyle_rows(restyler: Restyler, state: State, rows: Tensor, ids: Tensor) -> Tensor:
+    """weight · restyled + (1 − weight) · rows, in the type of the rows."""
+    styled = restyler.restyle(rows, state, ids)
+    if restyler.weight < 1:
+        styled = restyler.weight * styled + (1 - restyler.weight) * rows.float()
+    return styled.to(rows.dtype) if rows.is_floating_point() else styled.round().clamp(0, 255).to(rows.dtype)
