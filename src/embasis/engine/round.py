@@ -146,7 +146,7 @@ def make_record(
         scores=summary.scores,
         facts={
             **{name: float(value) for name, value in learned.labeller.items() if value.ndim == 0},
-            **{name: total / count for name, (total, count) in state.alignment_sums.items()},
+            **{name: total / count for name, (total, count) in sorted(state.alignment_sums.items())},
         },
         evaluation=evaluate_hidden(setup, labels),
         test=evaluate_test(setup, learned, state.round),
