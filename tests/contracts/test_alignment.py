@@ -12,21 +12,24 @@ from torch import Tensor, nn
 
 from embasis.config import load
 from embasis.data.datasets.digit_sets import moons
+from embasis.engine import train
 from embasis.engine.epoch import batches_of, rows_of_epoch
 from embasis.engine.self_train import begin, self_train, train_rounds
-from embasis.engine.train import make_trainer, take_phase
+from embasis.engine.train import make_optimiser, make_trainer, take_phase
 from embasis.errors import ConfigError
 from embasis.methods import ALIGNMENT, METHODS
 from embasis.runs.parts import RunParts, build
 from embasis.types import Arrays, Problem
-from map_runs import built_maps, draw_streets, little_streets, with_hidden
+from map_runs import built_maps, draw_streets, kept_moments, little_streets, with_hidden
 from training_runs import Saved, built_for, go_on, same, saved_moments, toy
 
 SHORT = {"rounds": 2, "source_epochs": 2, "epochs": 1, "batch_size": 32}
 TAKES = {name: align.takes for name, recipe in ALIGNMENT.items() if (align := recipe(3).align) is not None}
 """Methods with an aligner; those that do nothing but restyle are tested by test_restyling.py."""
 CASES = [(name, kind) for name, kinds in TAKES.items() for kind in kinds]
-HARDLY_MOVES_MOONS: dict[str, str] = {}
+HARDLY_MOVES_MOONS: dict[str, str] = {
+    "minent": "its published weight, 0.001, is for label maps; with weight 1 it has 0.97, and source_only 0.83",
+}
 """Methods that need not improve the two moons, and why."""
 
 
@@ -69,10 +72,22 @@ def test_a_run_stopped_after_any_step_ends_as_if_it_had_not_been(name: str, kind
         assert go_on(saved, built(name, kind)).same(moments[-1]), saved.cursor
 
 
+@pytest.mark.parametrize("name", [name for name, kinds in TAKES.items() if "rows" not in kinds])
+def test_a_run_on_maps_stopped_after_any_step_ends_as_if_it_had_not_been(name: str) -> None:
+    kept = kept_moments(built(name, "maps"))
+    assert kept[-1].saved.same(undisturbed(name, "maps"))
+    for moment in kept[1:-1:3]:
+        assert moment.end(built(name, "maps")).same(kept[-1].saved), moment.saved.cursor
+
+
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_a_step_in_parts_is_the_same_step(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for dropout in (nn.Dropout, nn.Dropout2d):
         monkeypatch.setattr(dropout, "forward", lambda self, x: x)
+    # Adam divides a gradient by its size: where that is nothing but rounding, it decides the whole step.
+    monkeypatch.setattr(
+        train, "make_optimiser", lambda group, *plan: make_optimiser(replace(group, optimiser="plan"), *plan)
+    )
     plan = {"optimiser": "sgd", "source_lr": 0.01, "lr": 0.01, "rounds": 1, "source_epochs": 1}
     whole, parted = (finish(built(name, kind, plan={**plan, "accumulate_steps": parts})) for parts in (1, 4))
     for tensor, value in whole.tensors.items():

@@ -5,13 +5,16 @@ A method is made by a recipe: a function that joins labeller, selector and loss.
 
 from __future__ import annotations
 
+from embasis.methods.alignment.adaptsegnet import adaptsegnet
 from embasis.methods.alignment.adda import adda
 from embasis.methods.alignment.adr import adr
+from embasis.methods.alignment.advent import advent
 from embasis.methods.alignment.dan import dan
 from embasis.methods.alignment.dann import dann
 from embasis.methods.alignment.jan import jan
 from embasis.methods.alignment.mcc import mcc
 from embasis.methods.alignment.mcd import mcd
+from embasis.methods.alignment.minent import minent
 from embasis.methods.alignment.rtn import rtn
 from embasis.methods.baselines import (
     cbst,
@@ -64,7 +67,11 @@ TWO_HEADS: dict[str, Recipe] = {
     "mcd": mcd,
 }
 """Two heads, or two draws of one, seek rows on which they differ; the features make them agree."""
-LABEL_MAPS: dict[str, Recipe] = {}
+LABEL_MAPS: dict[str, Recipe] = {
+    "minent": minent,
+    "advent": advent,
+    "adaptsegnet": adaptsegnet,
+}
 """Methods made for label maps, whatever their loss. One of another family may take label maps too."""
 RESTYLING: dict[str, Recipe] = {
     "restyle": restyle,

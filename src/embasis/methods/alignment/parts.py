@@ -4,6 +4,7 @@
 | --- | --- |
 | domain classifier of rows | two hidden layers of 128 (vectors), 500 (small pictures) or 1,024 (features of pictures) |
 | domain classifier of sites | two hidden layers of 512 and 256, site by site (CyCADA) |
+| discriminator of maps | five 4×4 convolutions of stride 2, 64 to 512 channels, LeakyReLU 0.2 between them |
 
 No extra module uses batch statistics, so that every loss stays a sum over rows.
 """
@@ -11,9 +12,11 @@ No extra module uses batch statistics, so that every loss stays a sum over rows.
 from __future__ import annotations
 
 import copy
+from itertools import pairwise
 from typing import cast
 
 from torch import Tensor, nn
+from torch.nn.functional import interpolate
 
 from embasis.errors import ConfigError, require
 from embasis.functional.sites import to_sites
@@ -98,3 +101,30 @@ class SiteClassifier(nn.Sequential):
         """(B·h·w)."""
         score: Tensor = super().forward(grid)
         return score.flatten()
+
+
+class MapDiscriminator(nn.Module):
+    """Maps (B, C, h, w) of each class, enlarged to pixels → scores (n) of all patches: positive for the labelled side.
+
+    Five layers of stride 2 shrink maps 32 times; where a side has fewer than 64 pixels the last layers keep the size,
+    by 3×3 convolutions."""
+
+    def __init__(self, classes: int, sides: tuple[int, int], width: int = 64) -> None:
+        super().__init__()
+        self.sides = sides
+        strided, layers = count_strided_layers(min(sides)), list[nn.Module]()
+        channels = (classes, width, 2 * width, 4 * width, 8 * width, 1)
+        for number, (before, after) in enumerate(pairwise(channels)):
+            kernel, stride = (4, 2) if number < strided else (3, 1)
+            layers += [nn.Conv2d(before, after, kernel, stride, padding=1), nn.LeakyReLU(0.2)]
+        self.layers = nn.Sequential(*layers[:-1])
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """(n): as many of each picture."""
+        scores: Tensor = self.layers(interpolate(maps, self.sides, mode="bilinear", align_corners=False))
+        return scores.flatten()
+
+
+def count_strided_layers(side: int) -> int:
+    """How many of a discriminator's five layers halve maps of this side: all from 64 pixels on, else ⌊log₂ side⌋−1."""
+    return min(max(side.bit_length() - 2, 0), 5)
