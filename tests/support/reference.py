@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from reference_alignment import *  # noqa: F403
+from reference_consistency import *  # noqa: F403
 from reference_map_alignment import *  # noqa: F403
 from reference_style import *  # noqa: F403
 

@@ -16,6 +16,7 @@ from embasis.methods.alignment.mcc import mcc
 from embasis.methods.alignment.mcd import mcd
 from embasis.methods.alignment.minent import minent
 from embasis.methods.alignment.rtn import rtn
+from embasis.methods.alignment.shot import shot
 from embasis.methods.baselines import (
     cbst,
     entropy,
@@ -77,7 +78,9 @@ RESTYLING: dict[str, Recipe] = {
     "restyle": restyle,
 }
 """Labelled pictures are dressed like the unlabelled side, before or while the network is trained."""
-TEACHERS: dict[str, Recipe] = {}
+TEACHERS: dict[str, Recipe] = {
+    "shot": shot,
+}
 """An averaged copy or the source model itself teaches the network on the unlabelled side: teachers and source-free."""
 FAMILIES = {
     "self-training": SELF_TRAINING,

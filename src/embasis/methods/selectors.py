@@ -45,6 +45,21 @@ class SelectNone:
 
 
 @dataclass(frozen=True)
+class SelectAll:
+    """Every site, with weight 1."""
+
+    def fit(self, stream: Sequence[LabelDistribution], round_number: int) -> State:
+        """Nothing to learn."""
+        return {}
+
+    def select(
+        self, distribution: LabelDistribution, state: State, ids: Tensor, seed: int, round_number: int
+    ) -> PseudoLabels:
+        """The mode of each."""
+        return PseudoLabels(distribution.label, torch.ones(len(distribution)))
+
+
+@dataclass(frozen=True)
 class ConfidenceThreshold:
     """Every site whose most probable class reaches one threshold (the first pseudo-label method).
 

@@ -1,0 +1,45 @@
+"""Losses on a network's own predictions: equal to their slow twins, and what is true of them whatever the rows."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+import reference_consistency as slow
+from embasis.functional import consistency
+
+
+def rows(count: int, width: int = 4, seed: int = 0) -> Tensor:
+    return torch.randn(count, width, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_function_equals_its_slow_twin(seed: int) -> None:
+    logits, x = rows(9, seed=seed), rows(9, 5, seed + 10)
+    value = consistency.negative_information(logits)
+    assert torch.allclose(value, slow.negative_information(logits), atol=1e-5)
+    weight = rows(9, 1, seed).squeeze(1).abs()
+    sums = (logits.softmax(1), weight)
+    for fast, twin in zip(consistency.class_sums(x, *sums), slow.class_sums(x, *sums), strict=True):
+        assert torch.allclose(fast, twin, atol=1e-5)
+
+
+def test_information_is_zero_for_equal_predictions_and_the_log_of_the_classes_at_most() -> None:
+    equal = rows(1).repeat(6, 1)
+    assert math.isclose(float(consistency.negative_information(equal)), 0, abs_tol=1e-6)
+    sure = 1e4 * torch.eye(4)
+    assert math.isclose(float(consistency.negative_information(sure)), -math.log(4), rel_tol=1e-6)
+    one_class = sure[torch.zeros(6, dtype=torch.int64)]
+    assert float(consistency.negative_information(one_class)) == 0
+    assert -math.log(4) <= float(consistency.negative_information(rows(20))) <= 0
+
+
+def test_sums_of_parts_are_the_sums_of_the_whole() -> None:
+    x, p, weight = rows(10), rows(10, 3, 1).softmax(1), torch.arange(1.0, 11)
+    whole = consistency.class_sums(x, p, weight)
+    left, right = (consistency.class_sums(x[part], p[part], weight[part]) for part in (slice(4), slice(4, None)))
+    for value, one, two in zip(whole, left, right, strict=True):
+        assert torch.allclose(value, one + two)
