@@ -12,7 +12,7 @@ from embasis.randomness import seeded
 from embasis.runs.parts import PLANS
 from embasis.types import Output
 
-SHAPES = {"linear": (9,), "mlp": (9,), "small_cnn": (1, 8, 8), "small_fcn": (3, 32, 48)}
+SHAPES = {"linear": (9,), "mlp": (9,), "adapter": (9,), "small_cnn": (1, 8, 8), "small_fcn": (3, 32, 48)}
 GRIDS = {"small_fcn": (8, 12)}
 """Sites of those that say something of each part of a picture; they take bytes."""
 CLASSES, ROWS = 5, 6

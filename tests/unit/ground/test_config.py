@@ -316,6 +316,15 @@ def test_a_resolved_config_has_every_default(method: str) -> None:
     assert (resolved["standardise"], resolved["seed"]) == ("domain", 0)
 
 
+@pytest.mark.parametrize("method", list(ALIGNMENT))
+def test_an_aligner_beside_a_method_is_resolved_with_every_default(method: str) -> None:
+    problem = toy() if "rows" in ALIGNMENT[method](3).align.takes else little_streets()  # type: ignore[union-attr]
+    network = "mlp" if problem is toy() else "small_fcn"
+    resolved = build(problem, load(align={"name": method}, network={"name": network})).resolved
+    assert resolved["align"].keys() == {"name", "ends", *config.setting_names(ALIGNMENT[method])}
+    assert resolved["method"]["name"] == "em_basis"
+
+
 @pytest.mark.parametrize("network", list(BACKBONES))
 def test_each_network_brings_its_plan_and_the_users_own_keys_win(network: str) -> None:
     problem = {"small_cnn": little_digits, "small_fcn": little_streets}.get(network, toy)()
