@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from reference_adversaries import *  # noqa: F403
 from reference_alignment import *  # noqa: F403
 from reference_consistency import *  # noqa: F403
 from reference_map_alignment import *  # noqa: F403

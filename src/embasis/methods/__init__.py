@@ -9,6 +9,7 @@ from embasis.methods.alignment.adaptsegnet import adaptsegnet
 from embasis.methods.alignment.adda import adda
 from embasis.methods.alignment.adr import adr
 from embasis.methods.alignment.advent import advent
+from embasis.methods.alignment.cdan import cdan
 from embasis.methods.alignment.dan import dan
 from embasis.methods.alignment.dann import dann
 from embasis.methods.alignment.jan import jan
@@ -60,6 +61,7 @@ DISCREPANCY: dict[str, Recipe] = {
 adversary: MMD and its kin, norms of features, confusion of classes."""
 ADVERSARIAL: dict[str, Recipe] = {
     "adda": adda,
+    "cdan": cdan,
     "dann": dann,
 }
 """Features are trained to fool a domain classifier."""
