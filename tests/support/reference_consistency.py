@@ -34,3 +34,11 @@ def class_sums(x: Tensor, p: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
             for feature, value in enumerate(row):
                 total[number, feature] += float(count) * float(share) * float(value)
     return mass, total
+
+
+def confident_cross_entropy(weak: Tensor, strong: Tensor, threshold: float) -> Tensor:
+    values = []
+    for first, second in zip(probabilities(weak), probabilities(strong), strict=True):
+        label = first.index(max(first))
+        values.append(-math.log(second[label]) if first[label] >= threshold else 0.0)
+    return torch.tensor(values)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from embasis.functional.losses import prediction_entropy
 
@@ -31,3 +32,12 @@ def class_sums(
     """mass and total of these rows, of which each belongs to each class by its probability."""
     share = p.double() * weight.double().unsqueeze(1)
     return share.sum(0), share.T @ x.double()
+
+
+def confident_cross_entropy(
+    weak: Float[Tensor, "n c"], strong: Float[Tensor, "n c"], threshold: float
+) -> Float[Tensor, " n"]:
+    """FixMatch: CE of the strong view's scores with the weak view's class, 0 where that is less probable than the
+    threshold; the weak view has no gradient."""
+    most, label = weak.detach().float().softmax(1).max(1)
+    return (most >= threshold).float() * cross_entropy(strong.float(), label, reduction="none")

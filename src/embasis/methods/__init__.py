@@ -12,6 +12,7 @@ from embasis.methods.alignment.advent import advent
 from embasis.methods.alignment.cdan import cdan
 from embasis.methods.alignment.dan import dan
 from embasis.methods.alignment.dann import dann
+from embasis.methods.alignment.fixmatch import fixmatch
 from embasis.methods.alignment.jan import jan
 from embasis.methods.alignment.mcc import mcc
 from embasis.methods.alignment.mcd import mcd
@@ -81,6 +82,7 @@ RESTYLING: dict[str, Recipe] = {
 }
 """Labelled pictures are dressed like the unlabelled side, before or while the network is trained."""
 TEACHERS: dict[str, Recipe] = {
+    "fixmatch": fixmatch,
     "shot": shot,
 }
 """An averaged copy or the source model itself teaches the network on the unlabelled side: teachers and source-free."""

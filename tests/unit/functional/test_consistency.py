@@ -23,6 +23,10 @@ def test_every_function_equals_its_slow_twin(seed: int) -> None:
     assert torch.allclose(value, slow.negative_information(logits), atol=1e-5)
     weight = rows(9, 1, seed).squeeze(1).abs()
     sums = (logits.softmax(1), weight)
+    pair = (2 * logits, rows(9, seed=seed + 20), 0.6)
+    twin = slow.confident_cross_entropy(*pair)
+    assert 0 < int((twin > 0).sum()) < 9
+    assert torch.allclose(consistency.confident_cross_entropy(*pair), twin, atol=1e-5)
     for fast, twin in zip(consistency.class_sums(x, *sums), slow.class_sums(x, *sums), strict=True):
         assert torch.allclose(fast, twin, atol=1e-5)
 
@@ -43,3 +47,16 @@ def test_sums_of_parts_are_the_sums_of_the_whole() -> None:
     left, right = (consistency.class_sums(x[part], p[part], weight[part]) for part in (slice(4), slice(4, None)))
     for value, one, two in zip(whole, left, right, strict=True):
         assert torch.allclose(value, one + two)
+
+
+def test_the_weak_view_has_no_gradient_and_rows_below_the_threshold_count_as_zeros_of_the_mean() -> None:
+    weak, strong = (3 * rows(8)).requires_grad_(), rows(8, seed=1).requires_grad_()
+    each = consistency.confident_cross_entropy(weak, strong, 0.7)
+    torch.autograd.backward(each.sum())
+    kept = weak.softmax(1).amax(1) >= 0.7
+    assert weak.grad is None
+    assert strong.grad is not None
+    assert torch.equal(strong.grad.abs().sum(1) > 0, kept)
+    assert torch.equal(each > 0, kept)
+    every = torch.nn.functional.cross_entropy(strong, weak.argmax(1))
+    assert torch.allclose(consistency.confident_cross_entropy(weak, strong, 0.0).mean(), every)
