@@ -10,6 +10,7 @@ from embasis.methods.alignment.adda import adda
 from embasis.methods.alignment.adr import adr
 from embasis.methods.alignment.advent import advent
 from embasis.methods.alignment.cdan import cdan
+from embasis.methods.alignment.dacs import dacs
 from embasis.methods.alignment.dan import dan
 from embasis.methods.alignment.dann import dann
 from embasis.methods.alignment.fixmatch import fixmatch
@@ -75,6 +76,7 @@ LABEL_MAPS: dict[str, Recipe] = {
     "minent": minent,
     "advent": advent,
     "adaptsegnet": adaptsegnet,
+    "dacs": dacs,
 }
 """Methods made for label maps, whatever their loss. One of another family may take label maps too."""
 RESTYLING: dict[str, Recipe] = {

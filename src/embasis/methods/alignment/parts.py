@@ -63,6 +63,19 @@ def make_head_like(classifier: nn.Module) -> nn.Module:
     return head
 
 
+def make_teacher(network: nn.Module) -> nn.Module:
+    """A copy that follows the network by its averages: without gradients, and without dropout."""
+    return copy.deepcopy(network).requires_grad_(False).eval()
+
+
+def average_weights(teacher: nn.Module, network: nn.Module, share: float) -> None:
+    """teacher ← share · teacher + (1 − share) · network, weight by weight; buffers are the network's."""
+    for mean, weight in zip(teacher.parameters(), network.parameters(), strict=True):
+        mean.lerp_(weight, 1 - share)
+    for kept, value in zip(teacher.buffers(), network.buffers(), strict=True):
+        kept.copy_(value)
+
+
 def domain_width(sizes: Sizes) -> int:
     """Hidden units of a domain classifier of rows, as the literature has them."""
     if len(sizes.inputs) == 1:
