@@ -427,7 +427,7 @@ def test_a_part_out_of_its_range_is_refused_in_one_sentence(make: Callable[[], o
 @pytest.mark.parametrize(
     ("table", "name", "meant"),
     [
-        ("method", "cbts", "cbst"), ("method", "DANN", "dann"), ("align", "mmc", "mcc"),
+        ("method", "cbts", "cbst"), ("method", "DANN", "dann"), ("align", "fixmach", "fixmatch"),
         ("network", "small-cnn", "small_cnn"),
         ("data", "office-31", "office31"), ("data", "imagenet", ""), ("method", "help", ""),
     ],
