@@ -16,6 +16,7 @@ from embasis.engine.restyling import Restyled, make_dress, restyle_samples
 from embasis.engine.self_train import begin, train_rounds
 from embasis.errors import ConfigError, NumericalError
 from embasis.methods import METHODS
+from embasis.methods.restyling import parts
 from embasis.runs.parts import RunParts, build
 from embasis.types import Arrays, Problem, Restyler, Samples
 from map_runs import Kept, built_maps, draw_streets, kept_moments, little_streets, with_hidden
@@ -23,7 +24,7 @@ from training_runs import Saved, built_for, go_on, little_digits, same, saved_mo
 
 METHODS_THAT_RESTYLE = [name for name, recipe in METHODS.items() if recipe(3).restyle is not None]
 CASES = [(name, kind) for name in METHODS_THAT_RESTYLE for kind in ("rows", "maps")]
-QUICK: dict[str, dict[str, Any]] = {}
+QUICK: dict[str, dict[str, Any]] = {"fcan": {"iterations": 3}}
 """Settings that make a fit take a second."""
 SHORT = {"rounds": 1, "source_epochs": 1, "epochs": 1}
 
@@ -36,14 +37,14 @@ def built(name: str, kind: str, problem: Problem | None = None, plan: Any = None
     return built_for(problem or little_digits(), "small_cnn", name, plan={**SHORT, **(plan or {})}, **own)
 
 
-def restyler_of(parts: RunParts) -> Restyler:
-    assert parts.method.restyle is not None
-    return parts.method.restyle
+def restyler_of(made: RunParts) -> Restyler:
+    assert made.method.restyle is not None
+    return made.method.restyle
 
 
-def finish(parts: RunParts) -> Saved:
+def finish(made: RunParts) -> Saved:
     """The run at its end."""
-    states = [event.state for event in train_rounds(parts.problem, parts.network, parts.method, parts.plan)]
+    states = [event.state for event in train_rounds(made.problem, made.network, made.method, made.plan)]
     return Saved.of(states[-1])
 
 
@@ -65,6 +66,11 @@ def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def off(name: str) -> dict[str, Any]:
     """The settings with which a method neither restyles nor aligns."""
     return {"weight": 0.0, **({"restyle": 0.0} if METHODS[name](3).align else {})}
+
+
+@pytest.fixture(autouse=True)
+def few_source_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "SOURCE_STEPS", 10)
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)

@@ -33,6 +33,7 @@ from embasis.methods.baselines import (
     source_only,
 )
 from embasis.methods.em_basis.recipes import em_basis, em_basis_paper
+from embasis.methods.restyling.fcan import fcan
 from embasis.methods.restyling.statistics import restyle
 from embasis.types import Recipe
 
@@ -80,6 +81,7 @@ LABEL_MAPS: dict[str, Recipe] = {
 }
 """Methods made for label maps, whatever their loss. One of another family may take label maps too."""
 RESTYLING: dict[str, Recipe] = {
+    "fcan": fcan,
     "restyle": restyle,
 }
 """Labelled pictures are dressed like the unlabelled side, before or while the network is trained."""
