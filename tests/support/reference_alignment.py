@@ -38,6 +38,15 @@ def squared_mmd(k: Tensor, first: int) -> Tensor:
     return torch.tensor(sum(own) / len(own) + sum(other) / len(other) - 2 * sum(across) / len(across))
 
 
+def squared_top_value(x: Tensor) -> Tensor:
+    return torch.linalg.svdvals(x.double())[0].square().float()
+
+
+def lengthening_loss(x: Tensor, step: float) -> Tensor:
+    target = [math.sqrt(sum(float(v) ** 2 for v in row)) + step for row in x]
+    return torch.stack([(row.square().sum().sqrt() - aim) ** 2 for row, aim in zip(x, target, strict=True)])
+
+
 def reverse_gradient(x: Tensor, strength: float) -> Tensor:
     return (1 + strength) * x.detach() - strength * x
 

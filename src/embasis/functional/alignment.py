@@ -59,6 +59,22 @@ def squared_mmd(k: Float[Tensor, "n n"], first: int) -> Float[Tensor, ""]:
     return within + beyond - 2 * across.mean()
 
 
+def squared_top_value(x: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
+    """σ₁²: the largest eigenvalue of the smaller Gram matrix of the rows; not finite where the rows are not."""
+    wide = x.float()
+    gram = wide @ wide.T if len(x) <= x.shape[1] else wide.T @ wide
+    if not bool(torch.isfinite(gram).all()):
+        return gram.trace()
+    top: Tensor = torch.linalg.eigvalsh(gram)[-1]
+    return top
+
+
+def lengthening_loss(x: Float[Tensor, "n d"], step: float) -> Float[Tensor, " n"]:
+    """(‖x‖ − ⟦‖x‖⟧ − step)², ⟦·⟧ without gradient: always step², with a gradient that lengthens every row."""
+    length: Tensor = torch.linalg.vector_norm(x.float(), dim=1)
+    return (length - length.detach() - step).square()
+
+
 class _Reversal(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, strength: float) -> Tensor:

@@ -9,6 +9,8 @@ from embasis.methods.alignment.adaptsegnet import adaptsegnet
 from embasis.methods.alignment.adda import adda
 from embasis.methods.alignment.adr import adr
 from embasis.methods.alignment.advent import advent
+from embasis.methods.alignment.afn import afn
+from embasis.methods.alignment.bsp import bsp
 from embasis.methods.alignment.cdan import cdan
 from embasis.methods.alignment.dacs import dacs
 from embasis.methods.alignment.dan import dan
@@ -58,6 +60,7 @@ DISCREPANCY: dict[str, Recipe] = {
     "dan": dan,
     "jan": jan,
     "rtn": rtn,
+    "afn": afn,
     "mcc": mcc,
 }
 """A number that says how far the sides, or the predictions, are from what they should be is made small, without an
@@ -66,6 +69,7 @@ ADVERSARIAL: dict[str, Recipe] = {
     "adda": adda,
     "cdan": cdan,
     "dann": dann,
+    "bsp": bsp,
 }
 """Features are trained to fool a domain classifier."""
 TWO_HEADS: dict[str, Recipe] = {

@@ -33,6 +33,9 @@ def test_every_function_equals_its_slow_twin(seed: int) -> None:
     assert torch.allclose(alignment.gaussian_kernel(distance), slow.gaussian_kernel(distance), atol=1e-5)
     assert torch.allclose(alignment.fixed_kernel(distance, 1.68), slow.fixed_kernel(distance, 1.68), atol=1e-6)
     assert torch.allclose(alignment.squared_mmd(kernel(x), 4), slow.squared_mmd(kernel(x), 4), atol=1e-5)
+    for some in (x, x[:3]):
+        assert torch.allclose(alignment.squared_top_value(some), slow.squared_top_value(some), rtol=1e-5)
+        assert torch.allclose(alignment.lengthening_loss(some, 0.7), slow.lengthening_loss(some, 0.7), atol=1e-5)
     for labelled in (True, False):
         assert torch.allclose(alignment.domain_loss(score, labelled), slow.domain_loss(score, labelled), atol=1e-5)
     assert alignment.domain_accuracy(score[:4], score[4:]) == slow.domain_accuracy(score[:4], score[4:])
@@ -79,6 +82,13 @@ def test_the_width_of_the_kernel_has_no_gradient() -> None:
     total = sum(((-distance / (scale * width)).exp().sum() / 5 for scale in alignment.KERNEL_WIDTHS), torch.zeros(()))
     torch.autograd.backward(total)
     assert torch.allclose(x.grad, fixed.grad, atol=1e-5)
+
+
+def test_the_largest_squared_singular_value_of_one_direction_is_all_there_is() -> None:
+    x = torch.outer(rows(7, 1).squeeze(1), rows(4, 1, 1).squeeze(1))
+    assert torch.allclose(alignment.squared_top_value(x), x.square().sum(), rtol=1e-5)
+    x[0, 0] = math.nan
+    assert bool(alignment.squared_top_value(x).isnan())
 
 
 def test_a_constant_domain_classifier_loses_log_two() -> None:
