@@ -165,7 +165,7 @@ def test_settings_of_images_are_refused_for_tables_and_the_other_way_round(here:
     refused(2, "data settings for images, but the data are tables: follow_links", *tables, "--follow-links")
     refused(
         2,
-        "network 'timm:resnet50' is for image files; known for arrays: linear, mlp, small_cnn",
+        "network 'timm:resnet50' is for image files; known for arrays: adapter, linear, mlp, small_cnn",
         *(*tables, "--backbone", "timm:resnet50"),
     )
     folders = ("fit", "photos", "paintings", "-o", "new")
@@ -269,8 +269,8 @@ def test_check_finds_class_sets_that_differ(here: Path) -> None:
 def test_the_list_of_backbones_names_those_for_images_with_their_settings() -> None:
     lines = embasis("list", "backbones").stdout.splitlines()
     names = [line.strip() for line in lines if line.startswith("  ") and not line.startswith("   ")]
-    assert names[:6] == ["linear", "mlp", "small_cnn", "small_fcn", "efficientnet_lite0", "timm"]
-    assert names[6:] == ["deeplab_v2", "fast_segment", "what deeplab_v2 and fast_segment are built on"]
+    assert names[:7] == ["linear", "mlp", "adapter", "small_cnn", "small_fcn", "efficientnet_lite0", "timm"]
+    assert names[7:] == ["deeplab_v2", "fast_segment", "what deeplab_v2 and fast_segment are built on"]
     assert "      size=0, weights=''" in lines
     assert all(len(line) <= 80 for line in lines)
 
