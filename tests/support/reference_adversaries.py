@@ -29,3 +29,10 @@ def projected_outer(f: Tensor, p: Tensor, by_f: Tensor, by_p: Tensor) -> Tensor:
 def certainty_weights(z: Tensor) -> Tensor:
     raw = [1 + math.exp(sum(value * math.log(value) for value in _soft(row))) for row in z]
     return torch.tensor([len(raw) * value / sum(raw) for value in raw])
+
+
+def log_of_others(z: Tensor, label: Tensor) -> Tensor:
+    values = []
+    for row, own in zip(z, label, strict=True):
+        values.append(math.log(sum(p for number, p in enumerate(_soft(row)) if number != int(own))))
+    return torch.tensor(values)

@@ -1,4 +1,4 @@
-"""What adversaries of the features read, and by how much their rows count (CDAN).
+"""What adversaries of the features read, and what they lose (CDAN, MDD).
 
 | symbol | shape | meaning |
 | --- | --- | --- |
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from embasis.functional.losses import prediction_entropy
@@ -34,3 +34,10 @@ def certainty_weights(z: Float[Tensor, "n c"]) -> Float[Tensor, " n"]:
     """1 + e^(−H(p)) over its mean, without a gradient: rows whose class is sure count more."""
     weight = 1 + (-prediction_entropy(z.detach())).exp()
     return weight / weight.mean()
+
+
+def log_of_others(z: Float[Tensor, "n c"], label: Int64[Tensor, " n"]) -> Float[Tensor, " n"]:
+    """log(1 − p_label), by the scores of the other classes: also where p_label is 1 to rounding it has a gradient."""
+    wide = z.float()
+    others = wide.masked_fill(torch.nn.functional.one_hot(label, z.shape[1]).bool(), -math.inf)
+    return others.logsumexp(1) - wide.logsumexp(1)

@@ -19,6 +19,7 @@ from embasis.methods.alignment.fixmatch import fixmatch
 from embasis.methods.alignment.jan import jan
 from embasis.methods.alignment.mcc import mcc
 from embasis.methods.alignment.mcd import mcd
+from embasis.methods.alignment.mdd import mdd
 from embasis.methods.alignment.minent import minent
 from embasis.methods.alignment.rtn import rtn
 from embasis.methods.alignment.shot import shot
@@ -75,6 +76,7 @@ ADVERSARIAL: dict[str, Recipe] = {
 TWO_HEADS: dict[str, Recipe] = {
     "adr": adr,
     "mcd": mcd,
+    "mdd": mdd,
 }
 """Two heads, or two draws of one, seek rows on which they differ; the features make them agree."""
 LABEL_MAPS: dict[str, Recipe] = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -23,6 +25,8 @@ def test_every_function_equals_its_slow_twin(seed: int) -> None:
         adversaries.projected_outer(f, p, by_f, by_p), slow.projected_outer(f, p, by_f, by_p), atol=1e-5
     )
     assert torch.allclose(adversaries.certainty_weights(z), slow.certainty_weights(z), atol=1e-5)
+    label = torch.arange(7) % 3
+    assert torch.allclose(adversaries.log_of_others(z, label), slow.log_of_others(z, label), atol=1e-4)
 
 
 def test_products_of_projected_rows_are_those_of_outer_rows_on_average() -> None:
@@ -39,3 +43,12 @@ def test_sure_rows_count_more_and_all_rows_one_on_average() -> None:
     assert weight[0] > weight[2] > weight[1]
     assert not weight.requires_grad
     assert torch.allclose(adversaries.certainty_weights(torch.zeros(4, 3)), torch.ones(4))
+
+
+def test_the_log_of_all_other_classes_has_a_gradient_where_the_class_is_sure() -> None:
+    z, label = torch.tensor([[60.0, 0.0, 0.0], [0.0, 0.0, 0.0]]).requires_grad_(), torch.tensor([0, 1])
+    value = adversaries.log_of_others(z, label)
+    assert torch.allclose(value, torch.tensor([math.log(2) - 60, math.log(2 / 3)]), atol=1e-4)
+    torch.autograd.backward(value.sum())
+    assert z.grad is not None
+    assert torch.allclose(z.grad[0], torch.tensor([-1.0, 0.5, 0.5]), atol=1e-5)
