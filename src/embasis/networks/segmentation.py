@@ -79,6 +79,10 @@ class DilatedHead(nn.Module):
     def __init__(self, features: int, classes: int, rates: list[int]) -> None:
         super().__init__()
         self.branches = nn.ModuleList(nn.Conv2d(features, classes, 3, padding=rate, dilation=rate) for rate in rates)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
         for branch in self.branches:
             nn.init.normal_(branch.weight, std=0.01)  # type: ignore[arg-type]
             nn.init.zeros_(branch.bias)  # type: ignore[arg-type]

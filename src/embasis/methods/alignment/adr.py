@@ -93,7 +93,7 @@ def draw_scores(network: nn.Module, dropout: nn.Module, seen: Seen, side: int) -
         rows = seen.rows(side)
         scores: Tensor = head(rows * kept.repeat_interleave(len(rows) // max(len(kept), 1), 0))
         return scores
-    return to_sites(head(features * kept.reshape(*kept.shape, *(1,) * (features.ndim - 2)))).float()
+    return to_sites(head(features.float() * kept.reshape(*kept.shape, *(1,) * (features.ndim - 2))))
 
 
 def adr(classes: int, *, weight: float = 1.0, repeats: int = 4, scale: str = "formula") -> Method:

@@ -5,6 +5,7 @@
     C: weight · d(p₁(t), p₂(t)), `repeats` times          moves the encoder
     d = mean |p₁ − p₂| over rows and classes
 
+On label maps d is a mean over sites and classes, and a head that sees grids is drawn anew as a whole.
 The first head is the network's own and predicts; the better of two by target labels is never taken.
 """
 
@@ -75,7 +76,7 @@ class HeadDiscrepancy(Aligner):
             scores: Tensor = head(seen.rows(side))
             return scores
         features = (seen.labelled if side == LABELLED else seen.other).features
-        return to_sites(head(features)).float()
+        return to_sites(head(features.float()))
 
 
 def mcd(classes: int, *, weight: float = 1.0, repeats: int = 4) -> Method:

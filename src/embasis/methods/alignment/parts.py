@@ -57,9 +57,9 @@ def rows_read_by(network: nn.Module, output: Output, side: int) -> Tensor:
 def make_head_like(classifier: nn.Module) -> nn.Module:
     """Another head of the same shape, drawn anew: two heads that begin alike would never part."""
     head = copy.deepcopy(classifier)
-    for module in head.modules():
-        if isinstance(module, nn.Linear | nn.Conv2d):
-            module.reset_parameters()
+    own = hasattr(head, "reset_parameters")
+    for module in [head] if own else [part for part in head.modules() if isinstance(part, nn.Linear | nn.Conv2d)]:
+        cast(nn.Linear, module).reset_parameters()
     return head
 
 
