@@ -42,3 +42,17 @@ def confident_cross_entropy(weak: Tensor, strong: Tensor, threshold: float) -> T
         label = first.index(max(first))
         values.append(-math.log(second[label]) if first[label] >= threshold else 0.0)
     return torch.tensor(values)
+
+
+def confident_distance(student: Tensor, teacher: Tensor, threshold: float) -> Tensor:
+    values = []
+    for p, target in zip(probabilities(student), probabilities(teacher), strict=True):
+        squares = [(a - b) ** 2 for a, b in zip(p, target, strict=True)]
+        values.append(sum(squares) / len(squares) if max(target) > threshold else 0.0)
+    return torch.tensor(values)
+
+
+def class_imbalance(logits: Tensor) -> Tensor:
+    mean = column_means(probabilities(logits))
+    share = 1 / len(mean)
+    return torch.tensor(-sum(share * math.log(p) + (1 - share) * math.log(1 - p) for p in mean))

@@ -41,3 +41,20 @@ def confident_cross_entropy(
     threshold; the weak view has no gradient."""
     most, label = weak.detach().float().softmax(1).max(1)
     return (most >= threshold).float() * cross_entropy(strong.float(), label, reduction="none")
+
+
+def confident_distance(
+    student: Float[Tensor, "n c"], teacher: Float[Tensor, "n c"], threshold: float
+) -> Float[Tensor, " n"]:
+    """Mean teacher: ‖p − p_T‖² / C of two views' predictions, 0 where the teacher is not surer than the threshold; the
+    teacher has no gradient."""
+    target = teacher.detach().float().softmax(1)
+    distance = (student.float().softmax(1) - target).square().mean(1)
+    return (target.amax(1) > threshold).float() * distance
+
+
+def class_imbalance(logits: Float[Tensor, "n c"]) -> Float[Tensor, ""]:
+    """Σ_c BCE(mean p_c, 1/C): least where all classes are equally probable on average."""
+    mean = logits.float().softmax(1).mean(0).clamp(1e-6, 1 - 1e-6)
+    share = 1 / len(mean)
+    return -(share * mean.log() + (1 - share) * (1 - mean).log()).sum()

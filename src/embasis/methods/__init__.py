@@ -20,6 +20,7 @@ from embasis.methods.alignment.jan import jan
 from embasis.methods.alignment.mcc import mcc
 from embasis.methods.alignment.mcd import mcd
 from embasis.methods.alignment.mdd import mdd
+from embasis.methods.alignment.mean_teacher import mean_teacher
 from embasis.methods.alignment.minent import minent
 from embasis.methods.alignment.rtn import rtn
 from embasis.methods.alignment.shot import shot
@@ -93,6 +94,7 @@ RESTYLING: dict[str, Recipe] = {
 """Labelled pictures are dressed like the unlabelled side, before or while the network is trained."""
 TEACHERS: dict[str, Recipe] = {
     "fixmatch": fixmatch,
+    "mean_teacher": mean_teacher,
     "shot": shot,
 }
 """An averaged copy or the source model itself teaches the network on the unlabelled side: teachers and source-free."""

@@ -27,6 +27,9 @@ def test_every_function_equals_its_slow_twin(seed: int) -> None:
     twin = slow.confident_cross_entropy(*pair)
     assert 0 < int((twin > 0).sum()) < 9
     assert torch.allclose(consistency.confident_cross_entropy(*pair), twin, atol=1e-5)
+    pair = (pair[1], pair[0], 0.6)
+    assert torch.allclose(consistency.confident_distance(*pair), slow.confident_distance(*pair), atol=1e-5)
+    assert torch.allclose(consistency.class_imbalance(logits), slow.class_imbalance(logits), atol=1e-5)
     for fast, twin in zip(consistency.class_sums(x, *sums), slow.class_sums(x, *sums), strict=True):
         assert torch.allclose(fast, twin, atol=1e-5)
 
@@ -60,3 +63,23 @@ def test_the_weak_view_has_no_gradient_and_rows_below_the_threshold_count_as_zer
     assert torch.equal(each > 0, kept)
     every = torch.nn.functional.cross_entropy(strong, weak.argmax(1))
     assert torch.allclose(consistency.confident_cross_entropy(weak, strong, 0.0).mean(), every)
+
+
+def test_equal_predictions_have_no_distance_and_the_teacher_has_no_gradient() -> None:
+    student, teacher = rows(8).requires_grad_(), (3 * rows(8, seed=1)).requires_grad_()
+    assert float(consistency.confident_distance(student, student, 0.0).detach().sum()) == 0
+    each = consistency.confident_distance(student, teacher, 0.7)
+    torch.autograd.backward(each.sum())
+    assert teacher.grad is None
+    assert student.grad is not None
+    assert torch.equal(student.grad.abs().sum(1) > 0, teacher.softmax(1).amax(1) > 0.7)
+    opposed = consistency.confident_distance(1e4 * torch.eye(4), 1e4 * torch.eye(4).flip(0), 0.5)
+    assert torch.allclose(opposed, torch.full((4,), 2 / 4))
+
+
+def test_imbalance_is_least_for_equal_classes_and_finite_for_one() -> None:
+    equal = float(consistency.class_imbalance(1e4 * torch.eye(4)))
+    assert math.isclose(equal, -math.log(1 / 4) - 3 * math.log(3 / 4), rel_tol=1e-5)
+    assert math.isclose(equal, float(consistency.class_imbalance(torch.zeros(8, 4))), rel_tol=1e-5)
+    one_class = float(consistency.class_imbalance(1e4 * torch.eye(4)[torch.zeros(6, dtype=torch.int64)]))
+    assert equal < float(consistency.class_imbalance(rows(6))) < one_class < math.inf
