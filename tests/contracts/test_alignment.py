@@ -28,6 +28,8 @@ TAKES = {name: align.takes for name, recipe in ALIGNMENT.items() if (align := re
 """Methods with an aligner; those that do nothing but restyle are tested by test_restyling.py."""
 CASES = [(name, kind) for name, kinds in TAKES.items() for kind in kinds]
 HARDLY_MOVES_MOONS: dict[str, str] = {
+    "cycada": "two scores can have one law on both sides while rows are wrong: over three seeds 0.86, 0.79, 0.75, 0.87 "
+    "with weights 0.01, 0.1, 0.3 and 1, and source_only 0.83",
     "minent": "its published weight, 0.001, is for label maps; with weight 1 it has 0.97, and source_only 0.83",
     "mean_teacher": "rows that the teacher is sure of, above 0.968, are right already; without the threshold and with "
     "weight 30 it has 0.94, and source_only 0.83",

@@ -16,7 +16,7 @@ from embasis.engine.restyling import Restyled, make_dress, restyle_samples
 from embasis.engine.self_train import begin, train_rounds
 from embasis.errors import ConfigError, NumericalError
 from embasis.methods import METHODS
-from embasis.methods.restyling import parts
+from embasis.methods.restyling import cycada, parts
 from embasis.runs.parts import RunParts, build
 from embasis.types import Arrays, Problem, Restyler, Samples
 from map_runs import Kept, built_maps, draw_streets, kept_moments, little_streets, with_hidden
@@ -24,7 +24,7 @@ from training_runs import Saved, built_for, go_on, little_digits, same, saved_mo
 
 METHODS_THAT_RESTYLE = [name for name, recipe in METHODS.items() if recipe(3).restyle is not None]
 CASES = [(name, kind) for name in METHODS_THAT_RESTYLE for kind in ("rows", "maps")]
-QUICK: dict[str, dict[str, Any]] = {"fcan": {"iterations": 3}}
+QUICK: dict[str, dict[str, Any]] = {"cycada": {"steps": 6}, "fcan": {"iterations": 3}}
 """Settings that make a fit take a second."""
 SHORT = {"rounds": 1, "source_epochs": 1, "epochs": 1}
 
@@ -71,6 +71,7 @@ def off(name: str) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def few_source_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "SOURCE_STEPS", 10)
+    monkeypatch.setattr(cycada, "STEPS_A_CALL", 2)
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)

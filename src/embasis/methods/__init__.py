@@ -37,6 +37,7 @@ from embasis.methods.baselines import (
     source_only,
 )
 from embasis.methods.em_basis.recipes import em_basis, em_basis_paper
+from embasis.methods.restyling.cycada import cycada
 from embasis.methods.restyling.fcan import fcan
 from embasis.methods.restyling.statistics import restyle
 from embasis.types import Recipe
@@ -88,6 +89,7 @@ LABEL_MAPS: dict[str, Recipe] = {
 }
 """Methods made for label maps, whatever their loss. One of another family may take label maps too."""
 RESTYLING: dict[str, Recipe] = {
+    "cycada": cycada,
     "fcan": fcan,
     "restyle": restyle,
 }

@@ -31,9 +31,9 @@ from embasis.methods.restyling.parts import (
     BYTE_SCALE,
     SourceLayers,
     Units,
-    load_module,
     pack_module,
     read_whole,
+    restore_module,
     train_source_network,
 )
 from embasis.types import LABELLED, UNLABELLED, Aligner, Method, Phase, Restyler, Samples, Seen, Sizes, State
@@ -78,9 +78,7 @@ class AppearanceTransfer(Restyler):
 
 def restore_layers(state: State, channels: int) -> SourceLayers:
     """The layers that were fitted, fixed."""
-    layers = SourceLayers(channels, tuple(state["strides"].tolist())).requires_grad_(False)
-    load_module("layers", layers, state)
-    return layers
+    return restore_module("layers", lambda: SourceLayers(channels, tuple(state["strides"].tolist())), state)
 
 
 @torch.no_grad()

@@ -9,8 +9,9 @@ the labelled side, whose layers say what a picture looks like and whose scores s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from embasis.functional.sites import centre_and_scale, domain_sums, to_sites
 from embasis.randomness import permutation, seeded
 from embasis.types import Samples, State, View
 
+Made = TypeVar("Made", bound=nn.Module)
 MOST_ROWS = 1024
 """Statistics are taken of at most so many rows of a side."""
 CHUNK = 64
@@ -144,3 +146,27 @@ def load_module(prefix: str, module: nn.Module, state: State) -> None:
     """The weights of a part of a state, in place."""
     start = prefix + "."
     module.load_state_dict({name[len(start) :]: value for name, value in state.items() if name.startswith(start)})
+
+
+def restore_module(prefix: str, make: Callable[[], Made], state: State) -> Made:
+    """A module with the weights of a part of a state, fixed; no draw is made that others would see."""
+    with seeded(0, "restyling: weights that are replaced"):
+        module = make()
+    load_module(prefix, module, state)
+    return module.requires_grad_(False)
+
+
+def pack_optimiser(prefix: str, optimiser: torch.optim.Optimizer) -> State:
+    """What adam keeps of each weight, as a part of a state."""
+    kept = optimiser.state_dict()["state"].items()
+    return {f"{prefix}.adam.{number}.{name}": value.clone() for number, each in kept for name, value in each.items()}
+
+
+def load_optimiser(prefix: str, optimiser: torch.optim.Optimizer, state: State) -> None:
+    """What adam kept, in place; nothing where it has not begun."""
+    kept: dict[int, dict[str, Tensor]] = {}
+    for key, value in state.items():
+        if key.startswith(f"{prefix}.adam."):
+            number, name = key.removeprefix(f"{prefix}.adam.").split(".")
+            kept.setdefault(int(number), {})[name] = value.clone()
+    optimiser.load_state_dict({**optimiser.state_dict(), "state": kept})
