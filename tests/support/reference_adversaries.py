@@ -36,3 +36,19 @@ def log_of_others(z: Tensor, label: Tensor) -> Tensor:
     for row, own in zip(z, label, strict=True):
         values.append(math.log(sum(p for number, p in enumerate(_soft(row)) if number != int(own))))
     return torch.tensor(values)
+
+
+def similarity(f: Tensor, prototypes: Tensor, u: Tensor, v: Tensor) -> Tensor:
+    def times(matrix: Tensor, x: Tensor) -> list[float]:
+        return [sum(float(a) * float(b) for a, b in zip(row, x, strict=True)) for row in matrix]
+
+    right = [times(v, mu) for mu in prototypes]
+    return torch.tensor([[sum(a * b for a, b in zip(times(u, x), y, strict=True)) for y in right] for x in f])
+
+
+def prototype_spread(prototypes: Tensor) -> Tensor:
+    total = 0.0
+    for i, left in enumerate(prototypes):
+        for j, right in enumerate(prototypes):
+            total += (sum(float(a) * float(b) for a, b in zip(left, right, strict=True)) - (i == j)) ** 2
+    return torch.tensor(total)

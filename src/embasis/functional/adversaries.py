@@ -1,4 +1,4 @@
-"""What adversaries of the features read, and what they lose (CDAN, MDD).
+"""What adversaries of the features read, and what they lose (CDAN, MDD, SimNet).
 
 | symbol | shape | meaning |
 | --- | --- | --- |
@@ -41,3 +41,15 @@ def log_of_others(z: Float[Tensor, "n c"], label: Int64[Tensor, " n"]) -> Float[
     wide = z.float()
     others = wide.masked_fill(torch.nn.functional.one_hot(label, z.shape[1]).bool(), -math.inf)
     return others.logsumexp(1) - wide.logsumexp(1)
+
+
+def similarity(
+    f: Float[Tensor, "n d"], prototypes: Float[Tensor, "c d"], u: Float[Tensor, "m d"], v: Float[Tensor, "m d"]
+) -> Float[Tensor, "n c"]:
+    """(u f) · (v μ) of each row f with each prototype μ."""
+    return (f @ u.T) @ (prototypes @ v.T).T
+
+
+def prototype_spread(prototypes: Float[Tensor, "c d"]) -> Float[Tensor, ""]:
+    """‖P Pᵀ − I‖²: zero for orthonormal prototypes alone."""
+    return (prototypes @ prototypes.T - torch.eye(len(prototypes), device=prototypes.device)).square().sum()

@@ -24,6 +24,7 @@ from embasis.methods.alignment.mean_teacher import mean_teacher
 from embasis.methods.alignment.minent import minent
 from embasis.methods.alignment.rtn import rtn
 from embasis.methods.alignment.shot import shot
+from embasis.methods.alignment.simnet import simnet
 from embasis.methods.baselines import (
     cbst,
     entropy,
@@ -72,6 +73,7 @@ ADVERSARIAL: dict[str, Recipe] = {
     "adda": adda,
     "cdan": cdan,
     "dann": dann,
+    "simnet": simnet,
     "bsp": bsp,
 }
 """Features are trained to fool a domain classifier."""

@@ -27,6 +27,9 @@ def test_every_function_equals_its_slow_twin(seed: int) -> None:
     assert torch.allclose(adversaries.certainty_weights(z), slow.certainty_weights(z), atol=1e-5)
     label = torch.arange(7) % 3
     assert torch.allclose(adversaries.log_of_others(z, label), slow.log_of_others(z, label), atol=1e-4)
+    mu, u, v = draw(3, 4, seed=seed), draw(6, 4, seed=4), draw(6, 4, seed=5)
+    assert torch.allclose(adversaries.similarity(f, mu, u, v), slow.similarity(f, mu, u, v), atol=1e-4)
+    assert torch.allclose(adversaries.prototype_spread(mu), slow.prototype_spread(mu), rtol=1e-4)
 
 
 def test_products_of_projected_rows_are_those_of_outer_rows_on_average() -> None:
@@ -52,3 +55,12 @@ def test_the_log_of_all_other_classes_has_a_gradient_where_the_class_is_sure() -
     torch.autograd.backward(value.sum())
     assert z.grad is not None
     assert torch.allclose(z.grad[0], torch.tensor([-1.0, 0.5, 0.5]), atol=1e-5)
+
+
+def test_orthonormal_prototypes_have_no_spread_to_lose_and_permuted_ones_permute_the_scores() -> None:
+    mu, order = torch.linalg.qr(draw(5, 3))[0].T, torch.tensor([2, 0, 1])
+    assert float(adversaries.prototype_spread(mu)) < 1e-10
+    assert float(adversaries.prototype_spread(2 * mu)) > 1
+    f, u, v = draw(4, 5, seed=1), draw(6, 5, seed=2), draw(6, 5, seed=3)
+    whole = adversaries.similarity(f, mu, u, v)
+    assert torch.allclose(adversaries.similarity(f, mu[order], u, v), whole[:, order], atol=1e-5)
