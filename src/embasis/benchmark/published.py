@@ -61,6 +61,10 @@ class PublishedRow:
     """how the row was checked; empty for rows of the paper, whose text we have"""
     check: str = ""
     """what is wrong with the printed means; empty where they are the means of the printed columns"""
+    runs: tuple[str, ...] = ()
+    """our methods that stand for the row when the whole table is run"""
+    caveat: str = ""
+    """why the row may not be what its name says"""
 
     @property
     def name(self) -> str:
@@ -116,12 +120,13 @@ class PublishedTable:
 
     @property
     def sources(self) -> list[str]:
-        """The source of the table, then those of rows from elsewhere, each once."""
+        """The source of the table, then those of rows from elsewhere, each once, and which rows are doubtful."""
         groups: dict[str, list[str]] = {}
         for row in self.elsewhere:
             groups.setdefault(row.source, []).append(row.method)
         others = [f"{', '.join(methods)}: {source} (read in a stored copy)." for source, methods in groups.items()]
-        return [f"Published: {self.source}. {self.averaged}.", *others]
+        caveats = [f"{row.name}: {row.caveat}." for row in self.rows if row.caveat]
+        return [f"Published: {self.source}. {self.averaged}.", *others, *caveats]
 
 
 def find_published(dataset: str) -> PublishedTable | None:
@@ -147,7 +152,7 @@ def parse_row(raw: dict[str, Any]) -> PublishedRow:
         name: tuple(None if printed == "-" else float(printed) for printed in raw.get(name, ()))
         for name in ("values", "means", "spread")
     }
-    return PublishedRow(**{**raw, **numbers})
+    return PublishedRow(**{**raw, **numbers, "runs": tuple(raw.get("runs", ()))})
 
 
 def match_table(dataset: str, rows: Sequence[RunScore]) -> PublishedTable | None:

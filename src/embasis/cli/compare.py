@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from embasis import config as settings
+from embasis.benchmark.choice import expand_names, leave_out
 from embasis.benchmark.compare import Outcome, comparison_page, count_pairs, iter_problems, run_comparison
-from embasis.benchmark.published import paper_markdown, paper_table
-from embasis.benchmark.scores import RunScore, csv_table, markdown_table, summarise_runs, text_table
+from embasis.benchmark.paper_rows import find_table, methods_of_table, paired_markdown, paired_table
+from embasis.benchmark.published import PublishedTable, paper_markdown, paper_table
+from embasis.benchmark.scores import TABLE_WIDTH, RunScore, csv_table, markdown_table, summarise_runs, text_table
 from embasis.cli.console import OTHER_FOLDER, echo, progress_bar
+from embasis.cli.main import FIVE_METHODS
 from embasis.config import Config
 from embasis.data.datasets.domain_sets import find_data_folder
 from embasis.data.images.folders import ImageOptions
@@ -26,7 +32,8 @@ from embasis.storage import atomic, encode_table, refuse_lost_link, require_apar
 def compare_methods(
     dataset: str,
     overrides: tuple[str, ...],
-    methods: str,
+    methods: str | None,
+    table: str | None,
     seeds: int,
     root: str | None,
     output: str | None,
@@ -34,17 +41,29 @@ def compare_methods(
     preset: str | None,
 ) -> None:
     """Run the methods on every pair and seed, print the table, and write it into a folder if one is named."""
-    names = list(dict.fromkeys(settings.registry("method") if methods == "all" else methods.split(",")))
-    config = load_comparison(dataset, ",".join(names), overrides, backbone, preset)
+    require(table is None or methods is None, "--table runs the methods of its rows: leave --methods out", ConfigError)
+    published = None if table is None else find_table(dataset)
+    candidates = expand_names(methods or FIVE_METHODS) if published is None else methods_of_table(published)
+    config = load_comparison(dataset, ",".join(candidates), overrides, backbone, preset)
+    config = with_trained_head(config) if published is not None and not published.is_iou else config
+    choice = leave_out(candidates, () if published else (methods or FIVE_METHODS).split(","), config, root)
+    if choice.sentence:
+        echo(textwrap.fill(choice.sentence, TABLE_WIDTH))
+    names = choice.names
     pairs = prepare_comparison(dataset, config, root, output)
     runs = run_comparison(dataset, names, range(seeds), config, root)
     rows = collect_scores(runs, f"{names[0]}, seed 0", len(names) * seeds * pairs)
     echo(text_table(summarise_runs(rows)))
-    if (layout := paper_table(dataset, rows)) is not None:
+    if (layout := paired_table(published, rows) if published else paper_table(dataset, rows)) is not None:
         echo(layout)
     if output is not None:
-        write_files(Path(output), comparison_files(f"Methods on {dataset}", rows))
+        write_files(Path(output), comparison_files(f"Methods on {dataset}", rows, table=published))
         echo(f"wrote compare.csv, compare.md, runs.csv and report.html in {output}")
+
+
+def with_trained_head(config: Config) -> Config:
+    """Frozen features get a head with a layer that can be trained, unless the settings name one: alignment needs it."""
+    return msgspec.structs.replace(config, images={"head": "mlp", **config.images})
 
 
 def load_comparison(
@@ -88,10 +107,13 @@ def read_beforehand(dataset: str, config: Config, root: str | None) -> None:
             inputs.read(problem, ImageOptions().budget, watch)
 
 
-def comparison_files(title: str, rows: Sequence[RunScore], runs: Sequence[RunView] = ()) -> dict[str, str | bytes]:
-    """The tables and the page of a comparison, by file name."""
+def comparison_files(
+    title: str, rows: Sequence[RunScore], runs: Sequence[RunView] = (), table: PublishedTable | None = None
+) -> dict[str, str | bytes]:
+    """The tables and the page of a comparison, by file name; `table`: the paper's, of which all rows were run."""
     summaries = summarise_runs(rows)
-    layouts = [paper_markdown(dataset, rows) for dataset in dict.fromkeys(row.dataset for row in rows)]
+    layouts: list[str | None] = [paper_markdown(dataset, rows) for dataset in dict.fromkeys(r.dataset for r in rows)]
+    layouts = layouts if table is None else [paired_markdown(table, rows)]
     return {
         "compare.csv": csv_table(summaries),
         "compare.md": "\n".join([markdown_table(summaries), *(layout for layout in layouts if layout is not None)]),

@@ -38,25 +38,31 @@ NOTES = {
     "metrics": ("columns of compare's table", LEGEND),
 }
 """What stands below the entries of a kind: a title and a text."""
+TAKES = {"rows": "rows", "maps": "label maps"}
+FLAGS = ("takes", "trains_features", "takes_vectors")
+"""Class attributes that say what a method needs: the first two of an aligner, the last of a restyler."""
 WIDTH = 80
 
 
 @dataclass(frozen=True)
 class ListedEntry:
     """A registered function: name, its settings with their defaults, the first line of its docstring, its group, and
-    the attributes of the aligner that it makes, if it makes one."""
+    the attributes of the aligner and the restyler that it makes, if it makes any."""
 
     name: str
     settings: tuple[str, ...]
     summary: str
     group: str = ""
-    aligner: Mapping[str, Any] = field(default_factory=dict)
+    flags: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def needs(self) -> str:
-        """What an alignment method needs, in words; empty where it takes everything."""
-        takes = " and ".join({"rows": "rows", "maps": "label maps"}[kind] for kind in self.aligner.get("takes", ()))
-        return f"for {takes}" + "; needs trainable features" * self.aligner["trains_features"] if takes else ""
+        """What a method needs, in words; empty where it takes everything."""
+        takes = " and ".join(TAKES[kind] for kind in self.flags.get("takes", ()))
+        words = [f"for {takes}"] if takes else []
+        words += ["needs trainable features"] if self.flags.get("trains_features") else []
+        words += ["needs pictures"] if not self.flags.get("takes_vectors", True) else []
+        return "; ".join(words)
 
 
 def list_entries(kind: str | None) -> None:
@@ -148,18 +154,17 @@ def describe_function(
     pairs = zip(arguments, defaults, strict=True)
     settings = tuple(f"{argument.arg}={ast.unparse(default)}" for argument, default in pairs if default is not None)
     summary = (ast.get_docstring(function) or "").split("\n")[0]
-    return ListedEntry(name, settings, summary, group, read_aligner(function, tree))
+    return ListedEntry(name, settings, summary, group, read_flags(function, tree))
 
 
-def read_aligner(function: ast.FunctionDef, tree: ast.Module) -> dict[str, Any]:
-    """The class attributes of the aligner that a recipe makes; empty where it makes none."""
+def read_flags(function: ast.FunctionDef, tree: ast.Module) -> dict[str, Any]:
+    """What the aligner and the restyler that a recipe makes say of their needs; empty where it makes none."""
+    flags = dict[str, Any]()
     for node in ast.walk(function):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id[0].isupper():
+        if isinstance(node, ast.Name) and node.id[0].isupper():
             with contextlib.suppress(LookupError):
-                attributes = read_attributes(tree, node.func.id)
-                if "trains_features" in attributes:
-                    return attributes
-    return {}
+                flags |= read_attributes(tree, node.id)
+    return {name: flags[name] for name in FLAGS if name in flags}
 
 
 def read_attributes(tree: ast.Module, name: str) -> dict[str, Any]:

@@ -271,7 +271,8 @@ def check_command(**options: Any) -> None:
 @main.command("compare")
 @click.argument("dataset")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--methods", default=FIVE_METHODS, show_default=True, metavar="A,B,…", help="Names, or `all`.")
+@click.option("--methods", metavar="A,B,…", help=f"Names, families, or `all`.  [default: {FIVE_METHODS}]")
+@click.option("--table", type=click.Choice(["paper"]), help="Run every row of the paper's table of DATASET.")
 @click.option("--seeds", type=click.IntRange(1, 1000), default=5, show_default=True, help="Runs of each method.")
 @click.option("--root", metavar="DIR", help="Folder of data packs.  [default: $EMBASIS_DATA, else ../shared/data]")
 @click.option("-o", "--output", metavar="DIR", help="Write compare.csv, compare.md, runs.csv, report.html there.")
@@ -282,13 +283,17 @@ def compare_command(**options: Any) -> None:
 
     The table is printed; files are written only with -o. Data sets with several
     domains are run on every ordered pair, unless source=… or target=… is given.
-    Data sets of the paper get its table too: ours first, published rows apart.
+    Data sets of the paper get its table too: ours first, published rows apart;
+    --table paper runs all of its rows, and prints ours below each published one.
+    A family (`embasis list methods`), `alignment` and `all` leave out what the
+    data or the network do not allow, and say so.
 
     \b
     Examples:
       embasis compare digits --methods em_basis,cbst --seeds 3 -o results
       embasis compare blobs --methods all --seeds 2 count=300 plan.rounds=3
-      embasis compare office31 --root DIR --preset paper-office31
+      embasis compare digits --methods adversarial,em_basis --seeds 3
+      embasis compare office31 --root DIR --preset paper-office31 --table paper
     """
     run_command("embasis.cli.compare", "compare_methods", options)
 

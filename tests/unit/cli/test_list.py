@@ -67,10 +67,10 @@ def test_every_method_is_in_one_family() -> None:
 def test_what_a_method_needs_is_what_its_aligner_says() -> None:
     read = {entry.name: entry for entry in read_entries("methods")}
     for name, recipe in METHODS.items():
-        align = recipe(3).align
-        expected = {} if align is None else {"takes": align.takes, "trains_features": align.trains_features}
-        assert {key: read[name].aligner[key] for key in expected} == expected, name
-        assert (read[name].needs == "") == (align is None), name
+        align, restyle = recipe(3).align, recipe(3).restyle
+        expected = {"takes": align.takes, "trains_features": align.trains_features} if align is not None else {}
+        expected |= {"takes_vectors": restyle.takes_vectors} if restyle is not None else {}
+        assert read[name].flags == expected, name
     assert read["dan"].needs == "for rows; needs trainable features"
     assert read["mcc"].needs == "for rows"
     assert read["mcd"].needs == "for rows and label maps; needs trainable features"
