@@ -39,7 +39,7 @@ def test_the_page_on_trust_keeps_its_promise(tmp_path: Path) -> None:
     assert abs(right - 0.95) < 0.03
 
 
-EXTEND = ("method", "network", "dataset", "metric")
+EXTEND = ("method", "alignment", "network", "dataset", "metric")
 
 
 @pytest.mark.parametrize("page", EXTEND)
@@ -57,18 +57,28 @@ def test_the_pages_on_extending_run_and_end_better_than_chance(page: str, tmp_pa
 
 
 @pytest.mark.skipif(not (PAGES / "extend").is_dir(), reason="needs the docs of the repository")
-def test_the_method_of_the_page_keeps_the_contract_of_methods(tmp_path: Path) -> None:
-    """Its recipe becomes an entry of METHODS, and the command of the page is run: nothing else may be needed."""
-    text = (PAGES / "extend" / "method.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("page", "name", "contract", "registries", "least"),
+    [
+        ("method", "margin", "test_methods", "METHODS", 21),
+        ("alignment", "coral", "test_alignment", "ALIGNMENT METHODS", 12),
+    ],
+)
+def test_the_method_of_a_page_keeps_its_contract(
+    page: str, name: str, contract: str, registries: str, least: int, tmp_path: Path
+) -> None:
+    """Its recipe becomes an entry of the registries, and the command of the page is run: nothing else may be needed."""
+    text = (PAGES / "extend" / f"{page}.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    (command,) = re.findall(r"`pytest (tests/contracts/test_methods\.py -k margin)`", text)
+    (command,) = re.findall(rf"`pytest (tests/contracts/{contract}\.py -k {name})`", text)
     recipe = code.partition("\nproblem = ")[0]
-    entry = 'from embasis.methods import METHODS\n\nMETHODS["margin"] = margin\n'
-    (tmp_path / "margin_entry.py").write_text(f"{recipe}\n{entry}", encoding="utf-8")
-    plugin = "def pytest_sessionstart() -> None:\n    import margin_entry\n"  # after conftest.py, before collection
-    (tmp_path / "margin_plugin.py").write_text(plugin, encoding="utf-8")
+    entries = "".join(f'{each}["{name}"] = {name}\n' for each in registries.split())
+    entry = f"from embasis.methods import {', '.join(registries.split())}\n\n{entries}"
+    (tmp_path / "method_entry.py").write_text(f"{recipe}\n{entry}", encoding="utf-8")
+    plugin = "def pytest_sessionstart() -> None:\n    import method_entry\n"  # after conftest.py, before collection
+    (tmp_path / "method_plugin.py").write_text(plugin, encoding="utf-8")
     place = {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    options = ["-q", "-n", "0", "-p", "margin_plugin", "-p", "no:cacheprovider"]
+    options = ["-q", "-n", "0", "-p", "method_plugin", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *command.split()],
         cwd=ROOT,
@@ -80,7 +90,7 @@ def test_the_method_of_the_page_keeps_the_contract_of_methods(tmp_path: Path) ->
     assert done.returncode == 0, done.stdout + done.stderr
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed
-    assert int(passed[1]) > 20
+    assert int(passed[1]) >= least
 
 
 @pytest.mark.skipif(not (PAGES / "extend").is_dir(), reason="needs the docs of the repository")
