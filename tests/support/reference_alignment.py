@@ -87,3 +87,10 @@ def symmetric_divergence(first: Tensor, second: Tensor) -> Tensor:
         p, q = [value / sum(p) for value in p], [value / sum(q) for value in q]
         values.append(sum((x - y) * (math.log(x) - math.log(y)) for x, y in zip(p, q, strict=True)) / 2)
     return torch.tensor(values)
+
+
+def generator_input(label: Tensor, x: Tensor, noise: Tensor, classes: int) -> Tensor:
+    rows = []
+    for number, features, drawn in zip(label.tolist(), x.tolist(), noise.tolist(), strict=True):
+        rows.append([float(place == number) for place in range(classes + 1)] + features + drawn)
+    return torch.tensor(rows)

@@ -16,9 +16,11 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
+
+from embasis.functional.losses import one_hot
 
 KERNEL_WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Widths of the kernel, in units of the mean squared distance."""
@@ -125,3 +127,10 @@ def symmetric_divergence(first: Float[Tensor, "n c"], second: Float[Tensor, "n c
     forth = (kept_right.exp() * (kept_right - left)).sum(1)
     back = (kept_left.exp() * (kept_left - right)).sum(1)
     return (forth + back) / 2
+
+
+def generator_input(
+    label: Int64[Tensor, " n"], x: Float[Tensor, "n d"], noise: Float[Tensor, "n k"], classes: int
+) -> Float[Tensor, "n e"]:
+    """GTA: [onehot(label), x, noise], where the label `classes` means that there is none."""
+    return torch.cat([one_hot(label, classes + 1), x.float(), noise], 1)

@@ -16,6 +16,7 @@ from embasis.methods.alignment.dacs import dacs
 from embasis.methods.alignment.dan import dan
 from embasis.methods.alignment.dann import dann
 from embasis.methods.alignment.fixmatch import fixmatch
+from embasis.methods.alignment.gta import gta
 from embasis.methods.alignment.jan import jan
 from embasis.methods.alignment.mcc import mcc
 from embasis.methods.alignment.mcd import mcd
@@ -75,6 +76,7 @@ ADVERSARIAL: dict[str, Recipe] = {
     "dann": dann,
     "simnet": simnet,
     "bsp": bsp,
+    "gta": gta,
 }
 """Features are trained to fool a domain classifier."""
 TWO_HEADS: dict[str, Recipe] = {
