@@ -85,7 +85,7 @@ def test_dark_streets_become_brighter_and_only_the_painter_is_kept(monkeypatch: 
     before = problem.labelled.inputs(torch.arange(8))
     after = make_dress(restyler, state)(before, problem.labelled.ids[:8])
     bright = problem.unlabelled.inputs(torch.arange(8)).float().mean()
-    assert abs(after.float().mean() - bright) < abs(before.float().mean() - bright)
+    assert abs(after.float().mean() - bright) < 0.8 * abs(before.float().mean() - bright)
 
 
 def test_restyling_draws_nothing_that_others_would_see(monkeypatch: pytest.MonkeyPatch) -> None:
