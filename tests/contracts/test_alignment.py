@@ -170,7 +170,7 @@ def test_two_equal_sides_keep_the_loss_finite(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, kinds in TAKES.items() if "rows" in kinds])
 def test_small_pictures_are_rows_too(name: str) -> None:
     def digits_for(method: str, **own: Any) -> RunParts:
-        return built_for(little_digits(), "small_cnn", method, plan={"rounds": 1}, **own)
+        return built_for(little_digits(), "small_cnn", method, plan={"rounds": 1}, **{**align_only(method), **own})
 
     none, source = finish(digits_for(name, weight=0.0)), finish(digits_for("source_only"))
     assert same(network_of(none.tensors), network_of(source.tensors))
