@@ -91,3 +91,14 @@ def test_entropy_of_the_unlabelled_side_is_added_where_it_is_asked_for() -> None
 def test_bad_settings_are_refused(name: str, settings: dict[str, float], message: str) -> None:
     with pytest.raises(ConfigError, match=f"^{message}$"):
         METHODS[name](3, **settings)
+
+
+def test_rows_as_long_as_the_radius_are_not_lengthened_further() -> None:
+    seen = draw_seen()
+    left, right = (rows.detach().clone().requires_grad_() for rows in seen.both_rows)
+    radius = float(left.detach().norm(dim=1).median())
+    torch.autograd.backward(value_of(FeatureNorms(radius=radius), HandmadeRows((left, right), seen.both_logits)))
+    assert left.grad is not None
+    is_short = left.detach().norm(dim=1) < radius
+    assert torch.equal(left.grad.abs().sum(1) > 0, is_short)
+    assert 0 < int(is_short.sum()) < len(is_short)
