@@ -18,7 +18,7 @@ from embasis.errors import ConfigError, require
 from embasis.inputs.load import open_inputs
 from embasis.methods import ALIGNMENT, FAMILIES, METHODS
 from embasis.runs.parts import resolve_for_problem
-from embasis.types import Method, Plan
+from embasis.types import Aligner, Method, Plan, Sizes
 
 CURE = "network.name=adapter, images.head=mlp or images.depth=partial makes features trainable"
 
@@ -58,7 +58,10 @@ def leave_out(names: Sequence[str], kept: Sequence[str], config: Config, root: s
     network = inputs.make_network(plain, shape, classes)
     reasons = dict[str, tuple[str, ...]]()
     for name in candidates:
-        obstacle = find_obstacle(METHODS[name](classes), network, plan, inputs.kind.has_maps, len(shape) > 1)
+        method = METHODS[name](classes)
+        obstacle = find_obstacle(method, network, plan, inputs.kind.has_maps, len(shape) > 1)
+        if not obstacle and method.align is not None and not inputs.kind.has_maps:
+            obstacle = try_build(method.align, network, Sizes(shape, count_features(network), classes))
         if obstacle:
             reasons[obstacle] = (*reasons.get(obstacle, ()), name)
     gone = {name for group in reasons.values() for name in group}
@@ -81,3 +84,18 @@ def find_obstacle(method: Method, network: nn.Module, plan: Plan, has_maps: bool
     if fixed and aligner.trains_features:
         return "need trainable features"
     return "need adam or sgd" if aligner.is_game and plan.optimiser == "lbfgs" else ""
+
+
+def try_build(aligner: Aligner, network: nn.Module, sizes: Sizes) -> str:
+    """Why an aligner has no modules for inputs of this shape, in a few words; of image files only the number of
+    dimensions is known before they are read, and that they are large."""
+    try:
+        aligner.build(network, sizes)
+    except ConfigError:
+        return "not for inputs of this shape"
+    return ""
+
+
+def count_features(network: nn.Module) -> int:
+    """The width of what the classifier reads."""
+    return int(getattr(getattr(network, "classifier", None), "in_features", 1))

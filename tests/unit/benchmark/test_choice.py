@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from torch import nn
 
 from cli_tables import embasis
-from embasis.benchmark.choice import Choice, expand_names, leave_out
+from embasis.benchmark.choice import Choice, expand_names, leave_out, try_build
 from embasis.config import Config, load
 from embasis.errors import ConfigError
 from embasis.methods import ALIGNMENT, FAMILIES, METHODS
+from embasis.types import Sizes
 
 SMALL = {"labelled_rows": 4, "unlabelled_rows": 4, "test_rows": 2}
 
@@ -54,6 +56,15 @@ def test_on_label_maps_run_methods_of_maps() -> None:
     choice = chosen(settings("scenes"))
     assert {"advent", "mcd", "em_basis"} <= {*choice.names}
     assert {"dan", "dann", "mcc"} <= {*choice.left_out["for rows only"]}
+
+
+def test_a_generator_is_left_out_where_it_could_not_draw_the_inputs() -> None:
+    gta = METHODS["gta"](3).align
+    assert gta is not None
+    network = nn.Linear(4, 3)
+    assert try_build(gta, network, Sizes((3, 1, 1), 4, 3)) == "not for inputs of this shape"
+    assert try_build(gta, network, Sizes((1, 8, 8), 4, 3)) == ""
+    assert "gta" in chosen(settings("digits")).names
 
 
 def test_a_game_is_left_out_where_the_optimiser_searches_lines() -> None:
