@@ -1,7 +1,7 @@
 """A table of the paper with every row run here: below each published row stand our runs of that method, indented.
 
 The published figures are not ours and are never averaged with them: published rows have the networks and settings of
-their papers, our rows share one network, one source model and one plan.
+their papers, our rows share one network, its starting weights and one plan.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def paired_table(table: PublishedTable, rows: Sequence[RunScore]) -> str:
 
 def notes_below(table: PublishedTable, rows: Sequence[RunScore]) -> list[str]:
     """Whose the rows are, and what ours show."""
-    whose = "Indented rows are ours: one network, one source model and one plan for all"
+    whose = "Indented rows are ours: one network, one start and one plan for all"
     return [
         f"{whose}; {describe_seeds(table, rows)}. All others are published, not run by us.",
         f"Ours: {table.our_measure}.",
@@ -87,7 +87,7 @@ def paired_markdown(table: PublishedTable, rows: Sequence[RunScore]) -> str:
     for row in table.elsewhere:
         grid.append([escape_markdown(row.name), "published elsewhere", *published_cells(row, True, sign)])
     checks = [f"{row.name}: {row.check}." for row in table.rows if row.check]
-    notes = [f"Ours: {table.our_measure}; one network, one source model and one plan for all.", *table.column_names,
+    notes = [f"Ours: {table.our_measure}; one network, one start and one plan for all.", *table.column_names,
              *table.sources, *checks]  # fmt: skip
     return "\n\n".join(
         [f"### {table.heading}", markdown_lines(grid), "\n".join(f"- {escape_markdown(n)}" for n in notes)]
