@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from typing import Any
 
@@ -10,57 +9,30 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from alignment_runs import TAKES, align_only, all_finite, built, finish, network_of, undisturbed
 from embasis.engine import train
 from embasis.engine.epoch import batches_of, rows_of_epoch
-from embasis.engine.self_train import begin, train_rounds
+from embasis.engine.self_train import begin
 from embasis.engine.train import make_optimiser, make_trainer, take_phase
 from embasis.errors import ConfigError
-from embasis.methods import ALIGNMENT, METHODS
-from embasis.runs.parts import RunParts
-from embasis.types import Arrays, Problem
-from map_runs import built_maps, draw_streets, kept_moments, little_streets, with_hidden
-from training_runs import Saved, built_for, go_on, little_digits, same, saved_moments, toy
+from embasis.methods import METHODS
+from embasis.types import Arrays
+from map_runs import draw_streets, little_streets, with_hidden
+from training_runs import built_for, go_on, same, saved_moments, toy
 
-SHORT = {"rounds": 2, "source_epochs": 2, "epochs": 1, "batch_size": 32}
-TAKES = {name: align.takes for name, recipe in ALIGNMENT.items() if (align := recipe(3).align) is not None}
-"""Methods with an aligner; those that do nothing but restyle are tested by test_restyling.py."""
 CASES = [(name, kind) for name, kinds in TAKES.items() for kind in kinds]
-
-
-def built(name: str, kind: str = "rows", problem: Problem | None = None, plan: Any = None, **own: Any) -> RunParts:
-    """A small run of an alignment method on rows, or on tiny pictures with label maps; its aligner alone."""
-    own = {**align_only(name), **own}
-    if kind == "maps":
-        return built_maps(problem, name, plan={"rounds": 2, "source_epochs": 1, "epochs": 1, **(plan or {})}, **own)
-    return built_for(problem or toy(), "mlp", name, plan={**SHORT, **(plan or {})}, **own)
-
-
-def align_only(name: str) -> dict[str, Any]:
-    """The settings by which a method does not restyle: that has a contract of its own (test_restyling.py)."""
-    return {"restyle": 0.0} if METHODS[name](3).restyle is not None else {}
-
-
-def finish(parts: RunParts) -> Saved:
-    """The run at its end."""
-    states = [event.state for event in train_rounds(parts.problem, parts.network, parts.method, parts.plan)]
-    return Saved.of(states[-1])
-
-
-@functools.cache
-def undisturbed(name: str, kind: str) -> Saved:
-    return finish(built(name, kind))
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_weight_zero_is_source_only_to_the_bit(name: str, kind: str) -> None:
-    none, source = finish(built(name, kind, weight=0.0)), finish(built("source_only", kind))
+    none, source = finish(built(name, kind, weight=0.0)), undisturbed("source_only", kind)
     assert same(network_of(none.tensors), network_of(source.tensors))
     assert not [tensor for tensor in none.tensors if tensor.startswith("extra/")]
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_it_changes_the_network(name: str, kind: str) -> None:
-    source = finish(built("source_only", kind))
+    source = undisturbed("source_only", kind)
     assert not same(network_of(undisturbed(name, kind).tensors), network_of(source.tensors))
 
 
@@ -70,14 +42,6 @@ def test_a_run_stopped_after_any_step_ends_as_if_it_had_not_been(name: str, kind
     assert moments[-1].same(undisturbed(name, kind))
     for saved in moments[1:-1:3]:
         assert go_on(saved, built(name, kind)).same(moments[-1]), saved.cursor
-
-
-@pytest.mark.parametrize("name", [name for name, kinds in TAKES.items() if "rows" not in kinds])
-def test_a_run_on_maps_stopped_after_any_step_ends_as_if_it_had_not_been(name: str) -> None:
-    kept = kept_moments(built(name, "maps"))
-    assert kept[-1].saved.same(undisturbed(name, "maps"))
-    for moment in kept[1:-1:3]:
-        assert moment.end(built(name, "maps")).same(kept[-1].saved), moment.saved.cursor
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
@@ -154,19 +118,6 @@ def test_two_equal_sides_keep_the_loss_finite(name: str) -> None:
     assert all_finite(finish(built(name, problem=twice)).tensors)
 
 
-@pytest.mark.parametrize("name", [name for name, kinds in TAKES.items() if "rows" in kinds])
-def test_small_pictures_are_rows_too(name: str) -> None:
-    def digits_for(method: str, **own: Any) -> RunParts:
-        return built_for(little_digits(), "small_cnn", method, plan={"rounds": 1}, **{**align_only(method), **own})
-
-    none, source = finish(digits_for(name, weight=0.0)), finish(digits_for("source_only"))
-    assert same(network_of(none.tensors), network_of(source.tensors))
-    moments = saved_moments(digits_for(name))
-    assert all_finite(moments[-1].tensors)
-    for saved in (moments[len(moments) // 3], moments[-3]):
-        assert go_on(saved, digits_for(name)).same(moments[-1]), saved.cursor
-
-
 @pytest.mark.parametrize("name", list(TAKES))
 def test_what_it_cannot_take_is_refused_with_the_cure(name: str) -> None:
     aligner = METHODS[name](3).align
@@ -182,17 +133,9 @@ def test_what_it_cannot_take_is_refused_with_the_cure(name: str) -> None:
             finish(built(name, plan={"optimiser": "lbfgs", "batch_size": 0}))
 
 
-def network_of(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value for name, value in tensors.items() if name.startswith("network/")}
-
-
 def all_weights(network: nn.Module, extra: nn.ModuleDict) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in named_weights(network, extra).items()}
 
 
 def named_weights(network: nn.Module, extra: nn.ModuleDict) -> dict[str, nn.Parameter]:
     return {**dict(network.named_parameters(prefix="network")), **dict(extra.named_parameters(prefix="extra"))}
-
-
-def all_finite(tensors: dict[str, Tensor]) -> bool:
-    return all(bool(torch.isfinite(value).all()) for value in tensors.values() if value.is_floating_point())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import embasis
+from alignment_runs import TAKES, align_only, all_finite, built, finish, network_of, undisturbed
 from cli_tables import embasis as command
 from cli_tables import write_tables
 from embasis.engine.self_train import TrainingEvent, train_rounds
@@ -17,7 +19,8 @@ from embasis.errors import ConfigError, CorruptError
 from embasis.runs.checkpoint import read_run
 from embasis.runs.parts import RunParts, build
 from folder_runs import config, digests, go
-from training_runs import Saved, built_for, run, same, toy
+from map_runs import kept_moments
+from training_runs import Saved, built_for, go_on, little_digits, run, same, saved_moments, toy
 
 
 @pytest.mark.parametrize("words", [("align.name=dann", "align.ends=1"), ("align.name=mcd",)])
@@ -92,3 +95,24 @@ def test_python_takes_an_aligner_by_its_name(tmp_path: Path) -> None:
     assert model.predict(tmp_path / "unlabelled.csv").label
     with pytest.raises(ConfigError, match="needs features that can be trained"):
         embasis.fit_tables(*sides, method="dann")
+
+
+@pytest.mark.parametrize("name", [name for name, kinds in TAKES.items() if "rows" not in kinds])
+def test_a_run_on_maps_stopped_after_any_step_ends_as_if_it_had_not_been(name: str) -> None:
+    kept = kept_moments(built(name, "maps"))
+    assert kept[-1].saved.same(undisturbed(name, "maps"))
+    for moment in kept[1:-1:3]:
+        assert moment.end(built(name, "maps")).same(kept[-1].saved), moment.saved.cursor
+
+
+@pytest.mark.parametrize("name", [name for name, kinds in TAKES.items() if "rows" in kinds])
+def test_small_pictures_are_rows_too(name: str) -> None:
+    def digits_for(method: str, **own: Any) -> RunParts:
+        return built_for(little_digits(), "small_cnn", method, plan={"rounds": 1}, **{**align_only(method), **own})
+
+    none, source = finish(digits_for(name, weight=0.0)), finish(digits_for("source_only"))
+    assert same(network_of(none.tensors), network_of(source.tensors))
+    moments = saved_moments(digits_for(name))
+    assert all_finite(moments[-1].tensors)
+    for saved in (moments[len(moments) // 3], moments[-3]):
+        assert go_on(saved, digits_for(name)).same(moments[-1]), saved.cursor
