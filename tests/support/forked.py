@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -38,9 +39,10 @@ class Child:
         return self.code
 
     def send(self, number: int, group: bool = False) -> None:
-        """A signal, unless it has ended: a process that nobody has waited for still has its number."""
+        """A signal, unless it has ended; the zygote may have waited for it at this moment, and its number is gone."""
         if self.code is None:
-            (os.killpg if group else os.kill)(self.pid, number)
+            with suppress(ProcessLookupError):
+                (os.killpg if group else os.kill)(self.pid, number)
 
     def end(self) -> int:
         """Killed if need be, and waited for."""
