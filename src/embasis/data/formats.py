@@ -273,16 +273,19 @@ def read_columns(path: Path, names: Sequence[str] | None = None) -> dict[str, li
             rule = f"{path}: column {quote(name)} must have one value a row"
             require(name in table.flat, f"{rule}, got {table.types[name]}")
         columns = table.read(wanted)
-        return {name: list_values(columns.column(name)) for name in wanted}
+        return {name: list_values(columns.column(name), path) for name in wanted}
 
 
-def list_values(column: Any) -> list[Any]:
-    """The values of a column; rows of one text share it."""
+def list_values(column: Any, path: Path) -> list[Any]:
+    """The values of a column; rows of one text share it. A damaged file may name texts that it does not have."""
     values: list[Any] = []
     for chunk in column.chunks:
         if hasattr(chunk, "dictionary"):
-            known = _list_texts(chunk.dictionary)
-            values += [None if place is None else known[place] for place in chunk.indices.to_pylist()]
+            known, places = _list_texts(chunk.dictionary), chunk.indices.to_pylist()
+            wrong = next((place for place in places if place is not None and not 0 <= place < len(known)), None)
+            rule = f"{path}: not a readable .parquet file: a value is number {wrong} of {len(known)} texts"
+            require(wrong is None, rule)
+            values += [None if place is None else known[place] for place in places]
         else:
             values += _list_texts(chunk)
     return values

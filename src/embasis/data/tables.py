@@ -209,7 +209,7 @@ def _from_arrow(path: Path, table: Any, roles: _Roles) -> TableData:
     x = np.empty((table.num_rows, len(roles.features)), dtype=np.float64)
     for number, name in enumerate(roles.features):
         x[:, number] = table.column(name).to_numpy()
-    labels = None if roles.label is None else label_names(list_values(table.column(roles.label)), str(path))
+    labels = None if roles.label is None else label_names(list_values(table.column(roles.label), path), str(path))
     ids = None if roles.id is None else _id_numbers(table.column(roles.id).to_numpy(), path)
     return TableData(path, x, tuple(roles.features), labels, ids)
 
