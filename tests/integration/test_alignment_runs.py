@@ -20,7 +20,7 @@ from embasis.runs.checkpoint import read_run
 from embasis.runs.parts import RunParts, build
 from folder_runs import config, digests, go
 from map_runs import kept_moments
-from training_runs import Saved, built_for, go_on, little_digits, run, same, saved_moments, toy
+from training_runs import Saved, built_for, go_on, little_digits, run_built, same, saved_moments, toy
 
 
 @pytest.mark.parametrize("words", [("align.name=dann", "align.ends=1"), ("align.name=mcd",)])
@@ -45,14 +45,18 @@ def test_modules_of_an_aligner_are_in_a_checkpoint_until_it_ends(tmp_path: Path)
     assert "domain_accuracy" not in last["facts"]
 
 
-def test_an_aligner_of_round_0_changes_the_start_and_then_em_basis_goes_its_own_way() -> None:
-    plain, aligned = (run(toy(), "mlp", "em_basis", plan={"rounds": 1}) for _ in range(2))
-    assert same(plain.weights, aligned.weights)
-    parts = build(toy(), config("align.name=dann", "plan.rounds=1"))
-    assert parts.method.name == "em_basis"
-    assert parts.method.align is not None
-    assert (parts.method.align.begins, parts.method.align.ends) == (0, 0)
-    assert parts.resolved["align"] == {"name": "dann", "weight": 1.0, "ends": 0}
+def test_em_basis_with_an_aligner_begins_with_the_network_that_the_aligner_alone_makes() -> None:
+    beside = build(toy(), config("align.name=dann", "plan.rounds=1"))
+    assert (beside.method.name, beside.resolved["align"]) == ("em_basis", {"name": "dann", "weight": 1.0, "ends": 0})
+    assert beside.method.align is not None
+    assert (beside.method.align.begins, beside.method.align.ends) == (0, 0)
+    alone, both = (
+        next(event.state for event in embasis_rounds(build(toy(), settings)) if event.record is not None)
+        for settings in (config("plan.rounds=0", method="dann"), config("align.name=dann", "plan.rounds=0"))
+    )
+    plain = run_built(build(toy(), config(method="source_only")))
+    assert same(dict(alone.network.state_dict()), dict(both.network.state_dict()))
+    assert not same(plain.weights, dict(both.network.state_dict()))
 
 
 def test_saved_modules_that_do_not_fit_are_damage() -> None:

@@ -21,6 +21,7 @@ from embasis.engine.features import rows_at_once
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, CorruptError, require
 from embasis.functional.sites import to_sites
+from embasis.methods.alignment.parts import rows_read_by
 from embasis.networks.network import Network
 from embasis.randomness import seeded
 from embasis.types import LABELLED, UNLABELLED, Aligner, Method, Output, Plan, Problem, Samples, Sizes
@@ -56,7 +57,7 @@ class PartOutputs:
 
     def rows(self, side: int) -> Tensor:
         """(n, d) what the classifier reads of each site of a side."""
-        return rows_read(self.network, self.output(side), side)
+        return rows_read_by(self.network, self.output(side), side)
 
     def logits(self, side: int) -> Tensor:
         """(n, C) the scores of each site of a side."""
@@ -148,12 +149,6 @@ class SeededPart(PartOutputs):
 def detach(output: Output) -> Output:
     """The same values, without a way back."""
     return Output(output.features.detach(), output.logits.detach())
-
-
-def rows_read(network: nn.Module, output: Output, side: int) -> Tensor:
-    """(n, d) what the network's classifier reads of features: scaled by domain, where the network does that."""
-    rows = to_sites(output.features).float()
-    return network.domains(rows, side) if isinstance(network, Network) and network.domains is not None else rows
 
 
 def acting_aligner(method: Method, problem: Problem, round_number: int) -> Aligner | None:

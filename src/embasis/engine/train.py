@@ -67,12 +67,20 @@ class RoundTrainer:
         total, count = self.state.alignment_sums.get(name, [0.0, 0.0])
         self.state.alignment_sums[name] = [total + value, count + 1]
 
+    @property
+    def extra(self) -> nn.ModuleDict:
+        """The aligner's modules; none without one."""
+        return nn.ModuleDict() if self.state.extra is None else self.state.extra
+
     def decay_rates(self, done: float) -> None:
         """Set the learning rates at `done`, the part of the round that is behind."""
-        factor = (1 - done) ** self.plan.lr_power
         if self.plan.schedule == "inverse":
             factor = (1 + 10 * (done if self.aligner is None else self.tau)) ** -0.75
-        for optimiser in self.optimisers.values() if self.plan.lr_power or self.plan.schedule == "inverse" else ():
+        elif self.plan.lr_power:
+            factor = (1 - done) ** self.plan.lr_power
+        else:
+            return
+        for optimiser in self.optimisers.values():
             for group in optimiser.param_groups:
                 group["lr"] = optimiser.defaults["lr"] * factor
 
@@ -80,21 +88,18 @@ class RoundTrainer:
         """Let the aligner update what it averages; an epoch has so many `steps`."""
         if self.aligner is None:
             return
-        network, extra = self.state.network, self.state.extra or nn.ModuleDict()
-        done = find_progress(self, steps)[1]
+        network, done = self.state.network, find_progress(self, steps)[1]
         with torch.no_grad():
             passes = labelled_passes(self.problem, device_of(network))
-            self.aligner.settle(network, extra, when, passes, done)
+            self.aligner.settle(network, self.extra, when, passes, done)
 
 
 def find_progress(trainer: RoundTrainer, steps: int) -> tuple[float, int]:
     """τ and the number of steps of the aligner that acts, at the cursor; an epoch has so many `steps`."""
+    if trainer.aligner is None:
+        return 0.0, 0
     last = find_last_round(trainer.problem, trainer.method, trainer.plan)
-    return (
-        (0.0, 0)
-        if trainer.aligner is None
-        else alignment_progress(trainer.aligner, trainer.plan, last, trainer.state, steps)
-    )
+    return alignment_progress(trainer.aligner, trainer.plan, last, trainer.state, steps)
 
 
 def train_round(problem: Problem, method: Method, plan: Plan, state: TrainState) -> Iterator[None]:
@@ -206,8 +211,7 @@ def freeze_others(trainer: RoundTrainer, weights: Sequence[nn.Parameter]) -> Ite
         yield
         return
     moved = {id(weight) for weight in weights}
-    extra = trainer.state.extra or nn.ModuleDict()
-    every = [*trainer.state.network.parameters(), *extra.parameters()]
+    every = [*trainer.state.network.parameters(), *trainer.extra.parameters()]
     before = [weight.requires_grad for weight in every]
     try:
         for weight in every:
@@ -292,8 +296,7 @@ def alignment_loss(trainer: RoundTrainer, phase: Phase, seen: PartOutputs) -> li
     """The aligner's term, if one acts."""
     if trainer.aligner is None:
         return []
-    extra = trainer.state.extra or nn.ModuleDict()
-    return [trainer.aligner.loss(phase.name, trainer.state.network, extra, seen, trainer.tau)]
+    return [trainer.aligner.loss(phase.name, trainer.state.network, trainer.extra, seen, trainer.tau)]
 
 
 def sum_terms(terms: Sequence[Tensor]) -> Tensor:

@@ -20,7 +20,7 @@ from torch.nn.functional import grid_sample
 TURN, SCALE, SHEAR, SHIFT = math.radians(15), 0.2, 0.3, 0.1
 """Ranges at strength 1; a shift is in units of half a side, a scale is the log of a factor."""
 WARP_DRAWS = 6
-JITTER_DRAWS = 3
+JITTER_DRAWS = 2
 NOISE, LIGHT = 0.1, 0.2
 """At strength 1: deviation of the noise of a vector whose features have deviation 1, range of a picture's light."""
 
@@ -41,14 +41,14 @@ def warp(x: Float[Tensor, "n c h w"], u: Float[Tensor, "n 6"], strength: float) 
 
 
 @torch.no_grad()
-def jitter(x: Shaped[Tensor, "n ..."], u: Float[Tensor, "n 3"], strength: float) -> Tensor:
+def jitter(x: Shaped[Tensor, "n ..."], u: Float[Tensor, "n 2"], strength: float) -> Tensor:
     """Other values of the same rows: pictures (n c h w) in another light and contrast, vectors with noise."""
     if x.ndim < 4:
         drawn = [torch.Generator().manual_seed(int(seed)) for seed in (u[:, 0] * 2**53).tolist()]
         noise = torch.stack([torch.randn(x.shape[1:], generator=each) for each in drawn])
         noisy: Tensor = x + NOISE * strength * noise
         return noisy
-    light, contrast, _ = (LIGHT * strength * (2 * u.float() - 1)).T[:, :, None, None, None]
+    light, contrast = (LIGHT * strength * (2 * u.float() - 1)).T[:, :, None, None, None]
     values: Tensor = x.float()
     centre, span = values.mean((1, 2, 3), keepdim=True), 255.0 if not x.is_floating_point() else 1.0
     values = centre + (values - centre) * contrast.exp() + span * light

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Protocol
 
 from torch import Tensor, nn
 
-from embasis.errors import check_not_negative
+from embasis.errors import ConfigError, check_not_negative, require
 from embasis.types.values import Output
 
 LABELLED, UNLABELLED = 0, 1
@@ -81,6 +81,10 @@ class Phase:
     times: int = 1
     whole: bool = False
     held: bool = False
+
+    def __post_init__(self) -> None:
+        rule = f"phase {self.name} cannot be both whole and held: what is held is of the parts of a batch"
+        require(not (self.whole and self.held), rule, ConfigError)
 
     @property
     def uses_pseudo_labels(self) -> bool:

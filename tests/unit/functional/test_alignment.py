@@ -108,7 +108,7 @@ def test_classes_are_confused_by_uniform_predictions_and_not_by_one_hot_ones() -
 def test_another_view_equals_its_slow_twin_and_strength_zero_changes_nothing(
     shape: tuple[int, ...], strength: float
 ) -> None:
-    u = torch.rand(4, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    u = torch.rand(4, augment.JITTER_DRAWS, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     assert np.allclose(augment.jitter(x, u, strength).numpy(), reference.jitter(x, u, strength), atol=1e-5)
     if strength == 0:
