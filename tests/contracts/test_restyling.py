@@ -12,7 +12,7 @@ from torch import Tensor
 
 from embasis.config import load
 from embasis.data.segmentation.samples import MapArrays
-from embasis.engine.restyling import Restyled, make_dress, restyle_samples
+from embasis.engine.restyling import Restyled, make_row_change, restyle_samples
 from embasis.engine.self_train import begin, train_rounds
 from embasis.errors import ConfigError, NumericalError
 from embasis.methods import METHODS
@@ -124,9 +124,9 @@ def test_on_maps_a_run_that_is_stopped_goes_on_without_a_second_fit(name: str, m
 def test_labels_ids_and_shapes_stay_and_pictures_change(name: str, kind: str) -> None:
     made = built(name, kind)
     before: Samples = made.problem.labelled
-    dress = make_dress(restyler_of(made), learned(name, kind))
-    after = restyle_samples(before, dress)
-    lazily = Restyled(before, dress)
+    change = make_row_change(restyler_of(made), learned(name, kind))
+    after = restyle_samples(before, change)
+    lazily = Restyled(before, change)
     rows = torch.arange(min(8, len(before)))
     assert torch.equal(before.ids, after.ids)
     assert torch.equal(before.labels, after.labels)
@@ -146,16 +146,18 @@ def test_half_a_dress_lies_between_the_old_one_and_the_new_one(name: str, kind: 
     made = built(name, kind)
     restyler, rows = restyler_of(made), made.problem.labelled.inputs(torch.arange(3))
     ids = made.problem.labelled.ids[:3]
-    new, half = (make_dress(replace(restyler, weight=share), learned(name, kind))(rows, ids) for share in (1.0, 0.5))
+    new, half = (
+        make_row_change(replace(restyler, weight=share), learned(name, kind))(rows, ids) for share in (1.0, 0.5)
+    )
     assert torch.allclose(half.float(), (rows.float() + new.float()) / 2, atol=1.01 if kind == "maps" else 1e-5)
 
 
 @pytest.mark.parametrize("name", METHODS_THAT_RESTYLE)
 def test_the_dress_of_a_row_does_not_depend_on_the_rows_beside_it(name: str) -> None:
     made = built(name, "rows")
-    dress = make_dress(restyler_of(made), learned(name, "rows"))
+    change = make_row_change(restyler_of(made), learned(name, "rows"))
     rows, ids = made.problem.labelled.inputs(torch.arange(70)), made.problem.labelled.ids[:70]
-    assert torch.allclose(dress(rows, ids)[65:], dress(rows[65:], ids[65:]), atol=1e-4)
+    assert torch.allclose(change(rows, ids)[65:], change(rows[65:], ids[65:]), atol=1e-4)
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
@@ -187,7 +189,7 @@ def test_vectors_are_refused_with_the_cure_or_restyled(name: str) -> None:
 @pytest.mark.parametrize("name", METHODS_THAT_RESTYLE)
 def test_a_share_that_is_none_is_refused(name: str) -> None:
     key = "restyle" if METHODS[name](3).align else "weight"
-    with pytest.raises(ConfigError, match=r"the share of the new dress must be in 0 … 1, got 1.5"):
+    with pytest.raises(ConfigError, match=r"the share of the new style must be in 0 … 1, got 1.5"):
         METHODS[name](3, **{key: 1.5})
 
 

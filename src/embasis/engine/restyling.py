@@ -1,4 +1,4 @@
-"""A restyler inside a run: fitted before the first step, then the labelled side is shown in its new dress.
+"""A restyler inside a run: fitted before the first step, then the labelled side is shown in its new style.
 
 Rows that are held in memory are restyled once; those of files when they are read, view by view, after they have been
 cut. Labels, ids and the unlabelled side stay as they are, and so do the rows of the caller's problem.
@@ -20,7 +20,7 @@ from embasis.types import AugmentKey, CropTarget, GroundTruth, Method, Plan, Pro
 
 ROWS_AT_ONCE = 64
 """Rows that are restyled together."""
-Dress = Callable[[Tensor, Tensor], Tensor]
+RowChange = Callable[[Tensor, Tensor], Tensor]
 """Rows and their ids → the rows restyled, of the same shape and type."""
 
 
@@ -28,7 +28,7 @@ Dress = Callable[[Tensor, Tensor], Tensor]
 class HeldRows(Protocol):
     """Samples whose rows are in memory."""
 
-    def change_rows(self, change: Dress) -> Samples:
+    def change_rows(self, change: RowChange) -> Samples:
         """The same samples with other rows."""
 
 
@@ -37,7 +37,7 @@ class Restyled:
     """Samples whose inputs are restyled when they are read."""
 
     samples: Samples
-    dress: Dress
+    change: RowChange
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -68,18 +68,18 @@ class Restyled:
 
     def inputs(self, rows: Tensor) -> Tensor:
         """The network's input for these rows, restyled."""
-        return self.dress(self.samples.inputs(rows), self.ids[rows])
+        return self.change(self.samples.inputs(rows), self.ids[rows])
 
     def stream(
         self, batches: Sequence[Tensor], draw: AugmentKey | None = None, aim: CropTarget | None = None
     ) -> Iterator[View]:
         """What each batch of rows shows, restyled."""
         for rows, view in zip(batches, self.samples.stream(batches, draw, aim), strict=True):
-            yield replace(view, inputs=self.dress(view.inputs, self.ids[rows]))
+            yield replace(view, inputs=self.change(view.inputs, self.ids[rows]))
 
 
 def acting_restyler(method: Method, problem: Problem) -> Restyler | None:
-    """The restyler, if it does anything; there must be rows whose dress is to be learned."""
+    """The restyler, if it does anything; there must be rows whose style is to be learned."""
     restyler = method.restyle
     return restyler if restyler is not None and restyler.weight > 0 and len(problem.unlabelled) else None
 
@@ -94,7 +94,7 @@ def fit_restyler(problem: Problem, method: Method, plan: Plan, state: TrainState
     while not restyler.is_fitted(state.restyle):
         learned = restyler.fit(training.labelled, training.unlabelled, state.restyle, plan.seed)
         broken = [name for name, value in learned.items() if not bool(torch.isfinite(value).all())]
-        rule = f"{restyler.name}: what was learned of the other side's dress is not finite: {', '.join(broken[:3])}"
+        rule = f"{restyler.name}: what was learned of the other side's style is not finite: {', '.join(broken[:3])}"
         require(not broken, rule, NumericalError)
         state.restyle = learned
         yield
@@ -113,22 +113,22 @@ def restyle_labelled(problem: Problem, method: Method, state: TrainState) -> Pro
     restyler = acting_restyler(method, problem)
     if restyler is None or state.status != "running":
         return problem
-    return replace(problem, labelled=restyle_samples(problem.labelled, make_dress(restyler, state.restyle)))
+    return replace(problem, labelled=restyle_samples(problem.labelled, make_row_change(restyler, state.restyle)))
 
 
-def restyle_samples(samples: Samples, dress: Dress) -> Samples:
+def restyle_samples(samples: Samples, change: RowChange) -> Samples:
     """The samples restyled: at once where they are in memory, else when they are read."""
-    return samples.change_rows(dress) if isinstance(samples, HeldRows) else Restyled(samples, dress)
+    return samples.change_rows(change) if isinstance(samples, HeldRows) else Restyled(samples, change)
 
 
-def make_dress(restyler: Restyler, state: State) -> Dress:
+def make_row_change(restyler: Restyler, state: State) -> RowChange:
     """The restyler with what it has learned, as a function of rows."""
 
-    def dress(rows: Tensor, ids: Tensor) -> Tensor:
+    def change(rows: Tensor, ids: Tensor) -> Tensor:
         parts = zip(rows.split(ROWS_AT_ONCE), ids.split(ROWS_AT_ONCE), strict=True)
         return torch.cat([restyle_rows(restyler, state, part, numbers) for part, numbers in parts])
 
-    return dress
+    return change
 
 
 def restyle_rows(restyler: Restyler, state: State, rows: Tensor, ids: Tensor) -> Tensor:

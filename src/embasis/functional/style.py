@@ -6,7 +6,7 @@
 | centre, scale | 2 c | mean and deviation of each channel, of the labelled (0) and the unlabelled side (1) |
 | m | n c h w | maps of features of pictures |
 | g | n c c | Gram matrices of maps: which features occur together, wherever that is |
-| score | n … | a critic's, at each patch: 1 = a picture of the other side, 0 = a picture that was made |
+| score | n … | a discriminator's, at each patch: 1 = a picture of the other side, 0 = a picture that was made |
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ RESTYLING: dict[str, Recipe] = {
     "fcan": fcan,
     "restyle": restyle,
 }
-"""Labelled pictures are dressed like the unlabelled side, before or while the network is trained."""
+"""Labelled pictures are given the style of the unlabelled side, before or while the network is trained."""
 TEACHERS: dict[str, Recipe] = {
     "fixmatch": fixmatch,
     "mean_teacher": mean_teacher,

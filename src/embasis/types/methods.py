@@ -106,7 +106,7 @@ class Method:
     recalibration : "reference", "weighted" or "none": what the labels' probabilities are made to hold for
         (engine/calibration.py)
     align : draws the two sides together while the network is trained; None = nothing does
-    restyle : shows the labelled side in the unlabelled one's dress; None = nothing does
+    restyle : shows the labelled side in the unlabelled one's style; None = nothing does
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Restyling: the labelled side is shown in the dress of the unlabelled one before any network is trained on it.
+"""Restyling: the labelled side is shown in the style of the unlabelled one before any network is trained on it.
 
 A restyler learns from both sides how they differ to the eye (colours, textures), never from hidden labels. What it has
 learned is a state, kept in every checkpoint; each row of the labelled side then goes through `restyle`, and its labels
@@ -23,7 +23,7 @@ class Restyler:
 
     Parameters
     ----------
-    weight : share of the new dress, 0 … 1, the rest is the old one; 0 = rows as they are, to the bit: nothing is fitted
+    weight : share of the new style, 0 … 1, the rest is the old one; 0 = rows as they are, to the bit: nothing is fitted
     """
 
     weight: float = 1.0
@@ -33,7 +33,7 @@ class Restyler:
     """Whether rows may be vectors, which have no neighbouring pixels."""
 
     def __post_init__(self) -> None:
-        rule = f"{self.name}: the share of the new dress must be in 0 … 1, got {self.weight}"
+        rule = f"{self.name}: the share of the new style must be in 0 … 1, got {self.weight}"
         require(0 <= self.weight <= 1, rule, ConfigError)
 
     def fit(self, labelled: Samples, unlabelled: Samples, start: State, seed: int) -> State:
@@ -47,5 +47,5 @@ class Restyler:
         return bool(state)
 
     def restyle(self, pictures: Tensor, state: State, ids: Tensor) -> Tensor:
-        """Rows (B, …) in the other side's dress: float32 of the same shape, in the units that they came in."""
+        """Rows (B, …) in the other side's style: float32 of the same shape, in the units that they came in."""
         raise NotImplementedError

@@ -54,7 +54,7 @@ def test_every_row_takes_a_step_of_the_same_length() -> None:
     assert torch.equal(style.even_step(torch.zeros(2, 3), 0.3), torch.zeros(2, 3))
 
 
-def test_a_critic_that_is_right_loses_nothing() -> None:
+def test_a_discriminator_that_is_right_loses_nothing() -> None:
     score = draw(3, 1, 2, 2)
     for real in (True, False):
         assert torch.allclose(style.least_squares_loss(score, real), reference.least_squares_loss(score, real))

@@ -1,4 +1,4 @@
-"""CyCADA: painters that begin with nothing, and what they must keep."""
+"""CyCADA: generators that begin with nothing, and what they must keep."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from embasis.engine.restyling import make_dress
+from embasis.engine.restyling import make_row_change
 from embasis.errors import ConfigError
 from embasis.methods import METHODS
 from embasis.methods.restyling import parts
-from embasis.methods.restyling.cycada import CyclePainting, Studio, cycle_loss, semantic_losses
-from embasis.methods.restyling.painters import Painter, count_halvings
+from embasis.methods.restyling.cycada import CycleGAN, CycleNetworks, cycle_loss, semantic_losses
+from embasis.methods.restyling.cyclegan import PictureGenerator, count_halvings
 from embasis.methods.restyling.parts import SourceNetwork, Units
 from embasis.types import View
 from map_runs import built_maps, little_streets
@@ -27,24 +27,24 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 
 
 @pytest.mark.parametrize(("shape", "halvings"), [((1, 8, 8), 0), ((1, 16, 17), 1), ((3, 45, 70), 2)])
-def test_a_painter_begins_with_nothing_and_keeps_the_shape(shape: tuple[int, ...], halvings: int) -> None:
-    painter, x = Painter(shape[0], count_halvings(min(shape[1:]))), draw(2, *shape)
-    assert painter.halvings == halvings
-    assert torch.equal(painter(x), x)
-    for weight in painter.last.parameters():
+def test_a_generator_begins_with_nothing_and_keeps_the_shape(shape: tuple[int, ...], halvings: int) -> None:
+    generator, x = PictureGenerator(shape[0], count_halvings(min(shape[1:]))), draw(2, *shape)
+    assert generator.halvings == halvings
+    assert torch.equal(generator(x), x)
+    for weight in generator.last.parameters():
         nn.init.normal_(weight)
-    assert painter(x).shape == x.shape
-    assert not torch.equal(painter(x), x)
+    assert generator(x).shape == x.shape
+    assert not torch.equal(generator(x), x)
 
 
-def test_painters_that_paint_nothing_lose_nothing_on_the_way_to_and_fro() -> None:
+def test_generators_that_change_nothing_lose_nothing_on_the_way_to_and_fro() -> None:
     x, other = draw(4, 1, 8, 8), draw(4, 1, 8, 8, seed=1)
     identity = nn.Identity()
     assert float(cycle_loss(identity, identity(x), x)) == 0
-    studio = Studio.build(View(x, torch.zeros(4, dtype=torch.int64)), 3, UNITS, 0)
+    networks = CycleNetworks.build(View(x, torch.zeros(4, dtype=torch.int64)), 3, UNITS, 0)
     seen = (x, torch.tensor([0, 1, 2, -1]), other)
     losses = [
-        float(CyclePainting(classes=3, cycle=cycle, semantic=0.0).painters_loss(studio, seen, x, other).detach())
+        float(CycleGAN(classes=3, cycle=cycle, semantic=0.0).generators_loss(networks, seen, x, other).detach())
         for cycle in (0.0, 10.0)
     ]
     assert losses[0] == losses[1]
@@ -69,21 +69,21 @@ def test_a_source_network_scores_each_site_of_the_labels_grid() -> None:
     assert SourceNetwork((3, 16, 24), (4, 6), 5)(draw(2, 3, 16, 24)).shape == (2 * 24, 5)
 
 
-def fit(restyler: CyclePainting, problem: Any) -> dict[str, Tensor]:
+def fit(restyler: CycleGAN, problem: Any) -> dict[str, Tensor]:
     state: dict[str, Tensor] = {}
     while not restyler.is_fitted(state):
         state = dict(restyler.fit(problem.labelled, problem.unlabelled, state, 0))
     return state
 
 
-def test_dark_streets_become_brighter_and_only_the_painter_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dark_streets_become_brighter_and_only_the_generator_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "SOURCE_STEPS", 30)
     problem = built_maps(little_streets(), "source_only").problem
-    restyler = CyclePainting(classes=3, steps=60)
+    restyler = CycleGAN(classes=3, steps=60)
     state = fit(restyler, problem)
     assert {name.partition(".")[0] for name in state} == {"step", "halvings", "centre", "scale", "to"}
     before = problem.labelled.inputs(torch.arange(8))
-    after = make_dress(restyler, state)(before, problem.labelled.ids[:8])
+    after = make_row_change(restyler, state)(before, problem.labelled.ids[:8])
     bright = problem.unlabelled.inputs(torch.arange(8)).float().mean()
     assert abs(after.float().mean() - bright) < 0.8 * abs(before.float().mean() - bright)
 

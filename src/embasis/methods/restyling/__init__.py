@@ -1,1 +1,1 @@
-"""Restylers: the labelled side in the unlabelled one's dress (types/restyling.py), one file each."""
+"""Restylers: the labelled side in the unlabelled one's style (types/restyling.py), one file each."""

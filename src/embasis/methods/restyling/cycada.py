@@ -1,4 +1,4 @@
-"""CyCADA (Hoffman et al. 2018): pictures are painted to and fro between the sides, then scores play a game.
+"""CyCADA (Hoffman et al. 2018): pictures are translated to and fro between the sides, then scores play a game.
 
     pixels:   LS-GAN both ways + cycle · (|G'(G x_s) − x_s| + |G(G' x_t) − x_t|)
               + cycle / 2 · (|G x_t − x_t| + |G' x_s − x_s|)
@@ -6,13 +6,13 @@
     features: CE + weight · BCE(D(z_t), source)        moves the network
               BCE(D(z_s), source) + BCE(D(z_t), other)  moves D, which sees scores site by site
 
-G paints labelled pictures like the others, G' goes back; c is a small network of the labelled side, trained first and
-then fixed.
+G translates labelled pictures to the other side, G' goes back; c is a small network of the labelled side, trained first
+and then fixed.
 
-Deviations: 16 filters, three residual blocks, critics of two layers (published: 64, nine, five); G adds to a picture
-and begins with nothing, so that few steps leave the labels true; cycle = 1 as for the published digits, since from
-there 10 (streets) paints nothing in some hundred steps; no pool of old pictures; the game of scores begins with the
-source training and is not held up while D is weak (published: after it, while D is right more than 60 %).
+Deviations: 16 filters, three residual blocks, discriminators of two layers (published: 64, nine, five); G adds to a
+picture and begins with nothing, so that few steps leave the labels true; cycle = 1 as for the published digits, since
+from there 10 (streets) changes nothing in some hundred steps; no pool of old pictures; the game of scores begins with
+the source training and is not held up while D is weak (published: after it, while D is right more than 60 %).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from embasis.errors import ConfigError, check_not_negative, require
 from embasis.functional.alignment import domain_accuracy, domain_loss
 from embasis.functional.style import absolute_difference, least_squares_loss
 from embasis.methods.alignment.parts import SiteClassifier, make_method
-from embasis.methods.restyling.painters import Critic, Painter, count_halvings
+from embasis.methods.restyling.cyclegan import PatchDiscriminator, PictureGenerator, count_halvings
 from embasis.methods.restyling.parts import (
     SourceNetwork,
     Units,
@@ -47,44 +47,44 @@ from embasis.types import LABELLED, UNLABELLED, Aligner, Method, Phase, Restyler
 RATE, BETAS = 2e-4, (0.5, 0.999)
 """Of adam; the rate falls to 0 in the second half."""
 STEPS_A_CALL = 25
-"""After so many steps of the painters the run can be stopped."""
+"""After so many steps of the generators the run can be stopped."""
 LARGE, ROWS, ROWS_OF_LARGE = 2**12, 32, 4
 """Rows of a batch, and of one whose pictures have more than LARGE numbers."""
 
 
 @dataclass(frozen=True, eq=False)
-class Studio:
-    """Two painters, their critics and the source network, with the units of pictures."""
+class CycleNetworks:
+    """Two generators, their discriminators and the source network, with the units of pictures."""
 
-    to: Painter
-    back: Painter
-    critic: Critic
-    own_critic: Critic
+    to: PictureGenerator
+    back: PictureGenerator
+    discriminator: PatchDiscriminator
+    own_discriminator: PatchDiscriminator
     source: SourceNetwork
     units: Units
 
     @classmethod
-    def build(cls, view: View, classes: int, units: Units, seed: int) -> Studio:
+    def build(cls, view: View, classes: int, units: Units, seed: int) -> CycleNetworks:
         """Fresh, for pictures like those of a view."""
         shape = tuple(view.inputs.shape[1:])
         halvings = count_halvings(min(shape[1:]))
         with seeded(seed, "restyling: painters"):
-            to, back = Painter(shape[0], halvings), Painter(shape[0], halvings)
-            critic, own_critic = Critic(shape[0]), Critic(shape[0])
+            to, back = PictureGenerator(shape[0], halvings), PictureGenerator(shape[0], halvings)
+            discriminator, own_discriminator = PatchDiscriminator(shape[0]), PatchDiscriminator(shape[0])
             source = SourceNetwork(shape, view.grid, classes).requires_grad_(False)
-        return cls(to, back, critic, own_critic, source, units)
+        return cls(to, back, discriminator, own_discriminator, source, units)
 
     @property
     def modules(self) -> Mapping[str, nn.Module]:
         """By their names in a state."""
         return {
-            "to": self.to, "back": self.back, "critic": self.critic, "own_critic": self.own_critic,
-            "source": self.source,
+            "to": self.to, "back": self.back, "source": self.source,
+            "discriminator": self.discriminator, "own_discriminator": self.own_discriminator,
         }  # fmt: skip
 
     def optimisers(self) -> Mapping[str, torch.optim.Adam]:
-        """One for the painters, one for the critics."""
-        pairs = {"painters": (self.to, self.back), "critics": (self.critic, self.own_critic)}
+        """One for the generators, one for the discriminators."""
+        pairs = {"generators": (self.to, self.back), "discriminators": (self.discriminator, self.own_discriminator)}
         return {
             name: torch.optim.Adam([weight for module in pair for weight in module.parameters()], RATE, betas=BETAS)
             for name, pair in pairs.items()
@@ -92,8 +92,8 @@ class Studio:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CyclePainting(Restyler):
-    """Labelled pictures as a painter, trained against a critic of the other side, makes them."""
+class CycleGAN(Restyler):
+    """Labelled pictures as a generator, trained against a discriminator of the other side, makes them."""
 
     classes: int
     steps: int = 400
@@ -107,10 +107,10 @@ class CyclePainting(Restyler):
         return "step" in state and int(state["step"]) >= self.steps
 
     def fit(self, labelled: Samples, unlabelled: Samples, start: State, seed: int) -> State:
-        """The next steps of the painters; at first the source network too, at the end the painter alone is left."""
+        """The next steps of the generators; at first the source network too, at the end the generator alone is left."""
         view = next(iter(labelled.stream([torch.tensor([0])], (seed, 0, 0))))
-        studio, taken = self._open(labelled, unlabelled, view, start, seed), int(start.get("step", torch.tensor(0)))
-        optimisers = studio.optimisers()
+        networks, taken = self._open(labelled, unlabelled, view, start, seed), int(start.get("step", torch.tensor(0)))
+        optimisers = networks.optimisers()
         for name, optimiser in optimisers.items():
             load_optimiser(name, optimiser, start)
         steps, rows = range(taken, min(taken + STEPS_A_CALL, self.steps)), count_rows(view)
@@ -120,65 +120,72 @@ class CyclePainting(Restyler):
             for step, here, there in zip(steps, left, right, strict=True):
                 for optimiser in optimisers.values():
                     optimiser.param_groups[0]["lr"] = RATE * min(1.0, 2 - 2 * step / self.steps)
-                self._take_step(studio, optimisers, here, studio.units.apply(there.inputs))
-        return self._close(studio, optimisers, steps.stop)
+                self._take_step(networks, optimisers, here, networks.units.apply(there.inputs))
+        return self._close(networks, optimisers, steps.stop)
 
-    def _open(self, labelled: Samples, unlabelled: Samples, view: View, start: State, seed: int) -> Studio:
-        """The studio as it was left, or a fresh one."""
+    def _open(self, labelled: Samples, unlabelled: Samples, view: View, start: State, seed: int) -> CycleNetworks:
+        """The networks as they were left, or fresh ones."""
         if start:
-            studio = Studio.build(view, self.classes, Units(start["centre"], start["scale"]), seed)
-            for name, module in studio.modules.items():
+            networks = CycleNetworks.build(view, self.classes, Units(start["centre"], start["scale"]), seed)
+            for name, module in networks.modules.items():
                 load_module(name, module, start)
-            return studio
+            return networks
         units = Units.measure(labelled, unlabelled, seed)
-        studio = Studio.build(view, self.classes, units, seed)
-        return replace(studio, source=train_source_network(labelled, units, self.classes, seed))
+        networks = CycleNetworks.build(view, self.classes, units, seed)
+        return replace(networks, source=train_source_network(labelled, units, self.classes, seed))
 
-    def _close(self, studio: Studio, optimisers: Mapping[str, torch.optim.Optimizer], step: int) -> State:
-        """What is kept: everything until the last step, then the painter."""
-        numbers = {"step": step, "halvings": studio.to.halvings}
+    def _close(self, networks: CycleNetworks, optimisers: Mapping[str, torch.optim.Optimizer], step: int) -> State:
+        """What is kept: everything until the last step, then the generator."""
+        numbers = {"step": step, "halvings": networks.to.halvings}
         kept: dict[str, Tensor] = {name: torch.tensor(number) for name, number in numbers.items()}
-        kept |= {"centre": studio.units.centre, "scale": studio.units.scale}
+        kept |= {"centre": networks.units.centre, "scale": networks.units.scale}
         if step >= self.steps:
-            return {**kept, **pack_module("to", studio.to)}
-        for name, module in studio.modules.items():
+            return {**kept, **pack_module("to", networks.to)}
+        for name, module in networks.modules.items():
             kept |= pack_module(name, module)
         for name, optimiser in optimisers.items():
             kept |= pack_optimiser(name, optimiser)
         return kept
 
     def _take_step(
-        self, studio: Studio, optimisers: Mapping[str, torch.optim.Optimizer], here: View, other: Tensor
+        self, networks: CycleNetworks, optimisers: Mapping[str, torch.optim.Optimizer], here: View, other: Tensor
     ) -> None:
-        """The painters, then the critics by the same pictures."""
-        own = studio.units.apply(here.inputs)
-        painted, brought = studio.to(own), studio.back(other)
-        loss = self.painters_loss(studio, (own, here.y.flatten(), other), painted, brought)
-        optimisers["painters"].zero_grad()
+        """The generators, then the discriminators by the same pictures."""
+        own = networks.units.apply(here.inputs)
+        fake_other, fake_own = networks.to(own), networks.back(other)
+        loss = self.generators_loss(networks, (own, here.y.flatten(), other), fake_other, fake_own)
+        optimisers["generators"].zero_grad()
         torch.autograd.backward(loss)
-        optimisers["painters"].step()
-        optimisers["critics"].zero_grad()
-        for critic, real, made in ((studio.critic, other, painted), (studio.own_critic, own, brought)):
-            known = least_squares_loss(critic(real), True) + least_squares_loss(critic(made.detach()), False)
+        optimisers["generators"].step()
+        optimisers["discriminators"].zero_grad()
+        for discriminator, real, made in (
+            (networks.discriminator, other, fake_other),
+            (networks.own_discriminator, own, fake_own),
+        ):
+            known = least_squares_loss(discriminator(real), True)
+            known = known + least_squares_loss(discriminator(made.detach()), False)
             torch.autograd.backward(known / 2)
-        optimisers["critics"].step()
+        optimisers["discriminators"].step()
 
-    def painters_loss(
-        self, studio: Studio, seen: tuple[Tensor, Tensor, Tensor], painted: Tensor, brought: Tensor
+    def generators_loss(
+        self, networks: CycleNetworks, seen: tuple[Tensor, Tensor, Tensor], fake_other: Tensor, fake_own: Tensor
     ) -> Tensor:
-        """Of labelled pictures, their labels and unlabelled pictures, and of what the painters made of both."""
+        """Of labelled pictures, their labels and unlabelled pictures, and of what the generators made of both."""
         own, y, other = seen
-        loss = least_squares_loss(studio.critic(painted), True) + least_squares_loss(studio.own_critic(brought), True)
-        loss = loss + self.cycle * (cycle_loss(studio.back, painted, own) + cycle_loss(studio.to, brought, other))
-        loss = loss + self.cycle / 2 * (cycle_loss(studio.to, other, other) + cycle_loss(studio.back, own, own))
-        return loss + self.semantic * sum(semantic_losses(studio.source, (painted, y), (brought, other)))
+        loss = least_squares_loss(networks.discriminator(fake_other), True)
+        loss = loss + least_squares_loss(networks.own_discriminator(fake_own), True)
+        loss = loss + self.cycle * (
+            cycle_loss(networks.back, fake_other, own) + cycle_loss(networks.to, fake_own, other)
+        )
+        loss = loss + self.cycle / 2 * (cycle_loss(networks.to, other, other) + cycle_loss(networks.back, own, own))
+        return loss + self.semantic * sum(semantic_losses(networks.source, (fake_other, y), (fake_own, other)))
 
     def restyle(self, pictures: Tensor, state: State, ids: Tensor) -> Tensor:
-        """The pictures as the painter makes them."""
+        """The pictures as the generator makes them."""
         units = Units(state["centre"], state["scale"])
-        painter = restore_module("to", lambda: Painter(pictures.shape[1], int(state["halvings"])), state)
+        generator = restore_module("to", lambda: PictureGenerator(pictures.shape[1], int(state["halvings"])), state)
         with torch.no_grad():
-            return units.undo(painter(units.apply(pictures)))
+            return units.undo(generator(units.apply(pictures)))
 
 
 def count_rows(view: View) -> int:
@@ -186,19 +193,19 @@ def count_rows(view: View) -> int:
     return ROWS if view.inputs[0].numel() <= LARGE else ROWS_OF_LARGE
 
 
-def cycle_loss(painter: nn.Module, pictures: Tensor, wanted: Tensor) -> Tensor:
-    """How far the painter is from bringing these pictures to what they should be."""
-    return absolute_difference(painter(pictures), wanted)
+def cycle_loss(generator: nn.Module, pictures: Tensor, wanted: Tensor) -> Tensor:
+    """How far the generator is from bringing these pictures to what they should be."""
+    return absolute_difference(generator(pictures), wanted)
 
 
 def semantic_losses(
-    source: nn.Module, painted: tuple[Tensor, Tensor], brought: tuple[Tensor, Tensor]
+    source: nn.Module, fake_other: tuple[Tensor, Tensor], fake_own: tuple[Tensor, Tensor]
 ) -> Iterator[Tensor]:
-    """The source network finds the labels in what was painted, and in what was brought back what it found before."""
-    pictures, y = painted
+    """The source network finds the labels in fakes of the other side, and in fakes of its own what it found before."""
+    pictures, y = fake_other
     if bool((y >= 0).any()):
         yield cross_entropy(source(pictures)[y >= 0], y[y >= 0])
-    pictures, before = brought
+    pictures, before = fake_own
     with torch.no_grad():
         label = source(before).argmax(1)
     yield cross_entropy(source(pictures), label)
@@ -247,17 +254,17 @@ def cycada(
     cycle: float = 1.0,
     semantic: float = 1.0,
 ) -> Method:
-    """CyCADA: labelled pictures painted like the others', and scores that a domain classifier cannot tell apart.
+    """CyCADA: labelled pictures in the other side's style, and scores that a domain classifier cannot tell apart.
 
     Parameters
     ----------
     weight : of the game of scores, where the labelled cross-entropy has 1
-    restyle : share of the new dress, 0 … 1; 0 = pictures as they are
-    steps : of the painters
-    cycle : weight of the way to and fro; that of pictures which need no painting is half of it
+    restyle : share of the new style, 0 … 1; 0 = pictures as they are
+    steps : of the generators
+    cycle : weight of the way to and fro; that of pictures which need no change is half of it
     semantic : weight of what pictures show
     """
     require(steps >= 1, f"steps must be at least 1, got {steps}", ConfigError)
-    dress = CyclePainting(weight=restyle, classes=classes, steps=steps, cycle=cycle, semantic=semantic)
-    check_not_negative(dress, "cycle", "semantic")
-    return replace(make_method(ScoreAdversary(weight=weight)), restyle=dress)
+    restyler = CycleGAN(weight=restyle, classes=classes, steps=steps, cycle=cycle, semantic=semantic)
+    check_not_negative(restyler, "cycle", "semantic")
+    return replace(make_method(ScoreAdversary(weight=weight)), restyle=restyler)

@@ -1,4 +1,4 @@
-"""FCAN (Zhang et al. 2018): labelled pictures are painted in the other side's style, then features play a game.
+"""FCAN (Zhang et al. 2018): labelled pictures are redrawn in the other side's style, then features play a game.
 
     appearance:      Σ_l ‖M_l(x) − M_l(x_s)‖² / ‖M_l(x_s)‖² + style · Σ_l ‖G_l(x) − Ḡ_l‖² / ‖Ḡ_l‖²
                      x ← x − 10 · (I − i) / I · g / mean |g|,  from x_s, in grey levels of 255
@@ -157,11 +157,11 @@ def fcan(
     Parameters
     ----------
     weight : of the domain classifier's loss, where the labelled cross-entropy has 1
-    restyle : share of the new dress, 0 … 1; 0 = pictures as they are
+    restyle : share of the new style, 0 … 1; 0 = pictures as they are
     style : how much the other side's style counts, where what a picture shows has 1
     iterations : steps that each picture is moved by
     """
     require(style > 0, f"style must be positive, got {style}", ConfigError)
     require(iterations >= 1, f"iterations must be at least 1, got {iterations}", ConfigError)
-    dress = AppearanceTransfer(weight=restyle, classes=classes, style=style, iterations=iterations)
-    return replace(make_method(MultiRateAdversary(weight=weight)), restyle=dress)
+    restyler = AppearanceTransfer(weight=restyle, classes=classes, style=style, iterations=iterations)
+    return replace(make_method(MultiRateAdversary(weight=weight)), restyle=restyler)

@@ -1,7 +1,7 @@
 """The floor of restyling: each channel gets the mean and the deviation that it has on the unlabelled side.
 
 x ← (x − μ_L) / σ_L · σ_U + μ_U, with μ and σ of a channel over all pixels of a side; of vectors, of each column.
-What a method that paints pictures anew gains has to be measured against this.
+What a method that draws pictures anew gains has to be measured against this.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def restyle(classes: int, *, weight: float = 1.0) -> Method:
 
     Parameters
     ----------
-    weight : share of the new dress, 0 … 1
+    weight : share of the new style, 0 … 1
     """
     restyler = ChannelStatistics(weight=weight)
     return Method("restyle", SoftmaxLabeller(), SelectNone(), PseudoLabelLoss(0.0), rounds=0, restyle=restyler)

@@ -1,6 +1,6 @@
-"""The networks of CyCADA's stage of pixels: painters that turn pictures into those of the other side, and critics.
+"""The networks of CyCADA's pixel stage: generators that translate pictures to the other side, and discriminators.
 
-No layer uses batch statistics: a picture is painted the same whatever stands beside it.
+No layer uses batch statistics: a picture is translated alike whatever stands beside it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ WIDTH, WIDEST, BLOCKS, GROUPS = 16, 32, 3, 4
 """Filters at the finest and at the coarsest maps, residual blocks between, groups of a norm."""
 
 
-class Painter(nn.Module):
+class PictureGenerator(nn.Module):
     """Pictures (B, c, H, W) in units → x + what three residual blocks, at a coarser scale, would change of it.
 
-    Its last layer begins at zero: before it has learned anything it paints nothing."""
+    Its last layer begins at zero: before it has learned anything it changes nothing."""
 
     def __init__(self, channels: int, halvings: int) -> None:
         super().__init__()
@@ -45,12 +45,12 @@ class Painter(nn.Module):
             values = values + block(values)
         for layer in self.up:
             values = layer(interpolate(values, sizes.pop(), mode="nearest"))
-        painted: Tensor = x + self.last(values)
-        return painted
+        translated: Tensor = x + self.last(values)
+        return translated
 
 
-class Critic(nn.Sequential):
-    """Pictures → a score for each patch: 1 = a picture of the side, 0 = a painted one."""
+class PatchDiscriminator(nn.Sequential):
+    """Pictures → a score for each patch: 1 = a picture of the side, 0 = a generated one."""
 
     def __init__(self, channels: int) -> None:
         super().__init__(
@@ -66,5 +66,5 @@ def make_layer(before: int, after: int, stride: int = 1) -> nn.Sequential:
 
 
 def count_halvings(side: int) -> int:
-    """How often a painter halves pictures of this side: small ones stay as fine as they are."""
+    """How often a generator halves pictures of this side: small ones stay as fine as they are."""
     return (side >= 16) + (side >= 32)
