@@ -98,6 +98,17 @@ def test_a_phase_changes_nothing_outside_of_what_it_moves(name: str, kind: str) 
 
 
 @pytest.mark.parametrize("name", [name for name, kinds in TAKES.items() if "rows" in kinds])
+def test_beside_it_the_basis_of_stage_one_is_trained(name: str) -> None:
+    made = built_for(toy(), "mlp", "em_basis_paper")
+    method = replace(made.method, align=METHODS[name](3, **align_only(name)).align)
+    state = begin(made.network, method, made.plan)
+    basis = state.network.get_parameter("basis.weight")
+    drawn = basis.detach().clone()
+    next(train.train_round(made.problem, method, made.plan, state))
+    assert not torch.equal(drawn, basis)
+
+
+@pytest.mark.parametrize("name", [name for name, kinds in TAKES.items() if "rows" in kinds])
 @pytest.mark.parametrize(("labelled", "unlabelled"), [(90, 7), (9, 90), (1, 40), (40, 1)])
 def test_sides_may_be_of_unequal_size(name: str, labelled: int, unlabelled: int) -> None:
     whole = toy()

@@ -12,6 +12,7 @@ from embasis.engine.batch import TrainingBatch
 from embasis.errors import ConfigError
 from embasis.functional.alignment import symmetric_divergence
 from embasis.methods.alignment.adr import DropoutDiscrepancy, adr, draw_scores
+from embasis.methods.losses import labelled_loss
 from embasis.networks.network import Network
 from embasis.networks.segmentation import DilatedHead
 from embasis.types import LABELLED, UNLABELLED, Plan, Sizes
@@ -81,6 +82,26 @@ def test_the_head_parts_the_draws_and_the_encoder_brings_them_together() -> None
             assert network.classifier.weight.grad is not None
             gradients[phase, weight] = network.classifier.weight.grad.clone()
     assert torch.allclose(gradients["B", 2.0] - gradients["B", 1.0], -gradients["C", 1.0], atol=1e-5)
+
+
+def test_the_labelled_loss_is_of_a_draw_of_the_head_and_without_dropout_it_is_plain_training() -> None:
+    torch.manual_seed(0)
+    network, rows = Network(nn.Linear(5, 8), 8, 4), torch.randn(16, 5)
+    seen, aligner = seen_by(network, rows), DropoutDiscrepancy()
+    plain = labelled_loss(seen.labelled, seen.y)
+    still, drawing = (nn.ModuleDict({"dropout": nn.Dropout(share)}) for share in (0.0, 0.5))
+    assert torch.allclose(aligner.loss("A", network, still, seen, 0.5), plain, atol=1e-6)
+    with torch.no_grad():
+        draws = torch.stack([aligner.loss("A", network, drawing, seen, 0.5) for _ in range(400)])
+    assert len(draws.unique()) == 400
+    assert float(draws.mean()) > float(plain.detach())  # Jensen: log Σ exp of a draw is larger on average
+
+
+def test_phase_a_keeps_what_the_engine_adds_beside_the_labelled_loss() -> None:
+    labelled_by_the_engine = [phase.name for phase in DropoutDiscrepancy().phases(0.0) if phase.labelled]
+    with_pseudo_labels = [phase.name for phase in DropoutDiscrepancy().phases(0.0) if phase.uses_pseudo_labels]
+    with_stage_one = [phase.name for phase in DropoutDiscrepancy().phases(0.0) if phase.uses_stage_one]
+    assert (labelled_by_the_engine, with_pseudo_labels, with_stage_one) == ([], ["A", "B"], ["A"])
 
 
 def test_the_scale_of_the_authors_code_is_far_smaller() -> None:

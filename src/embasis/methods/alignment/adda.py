@@ -25,8 +25,8 @@ from embasis.functional.alignment import domain_accuracy, domain_loss
 from embasis.methods.alignment.parts import (
     DomainClassifier,
     SiteClassifier,
-    domain_width,
     encoder_of,
+    hidden_width,
     make_method,
     rows_read_by,
 )
@@ -52,7 +52,7 @@ class EncoderMapping(Aligner):
         domain = (
             SiteClassifier(sizes.classes)
             if sizes.sites
-            else DomainClassifier(sizes.features, domain_width(sizes), dropout=0.0)
+            else DomainClassifier(sizes.features, (hidden_width(sizes),) * 2, dropout=0.0)
         )
         return nn.ModuleDict({"source": copy.deepcopy(network).requires_grad_(False), "domain": domain})
 

@@ -1,14 +1,16 @@
 """ADR (Saito et al. 2018, "Adversarial Dropout Regularization"): one head, drawn twice, in the place of MCD's two.
 
-    A: CE                                      moves encoder and head
+    A: CE of a draw                            moves encoder and head
     B: CE of a draw − weight · d(p₁(t), p₂(t)) moves the head
     C: weight · d(p₁(t), p₂(t)), `repeats` ×   moves the encoder
     d = ½ [KL(p₂ ‖ p₁) + KL(p₁ ‖ p₂)], the first of each pair without gradient; p₁, p₂: two draws of dropout in the head
 
 The dropout is the aligner's own, on what the head reads: the network that predicts has none of it. A row of one site
-drops features (0.5), a grid drops whole channels (0.1), as the authors' code does. Deviations: CE in A is the engine's,
-without the head's dropout, so that Stage I's terms stay beside it; the authors' head has one more hidden layer. Their
-code takes log softmax of a softmax and averages over classes too, which makes d far smaller: scale = "released".
+drops features (0.5), a grid drops whole channels (0.1), as the authors' code does. Beside a method that labels, its
+pseudo-labels are learnt in A and B as that method says, by scores without the aligner's dropout.
+
+Deviations: the authors' head has one more hidden layer. Their code takes log softmax of a softmax and averages over
+classes too, which makes d far smaller: scale = "released".
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from torch import Tensor, nn
 from embasis.errors import ConfigError, check_choice, require
 from embasis.functional.alignment import symmetric_divergence
 from embasis.functional.sites import to_sites
-from embasis.methods.alignment.parts import classifier_of, encoder_of, make_method
+from embasis.methods.alignment.parts import classifier_of, encoder_weights, make_method
 from embasis.methods.losses import labelled_loss
 from embasis.types import LABELLED, UNLABELLED, Aligner, Group, Method, Output, Phase, Seen, Sizes, trainable
 
@@ -54,28 +56,26 @@ class DropoutDiscrepancy(Aligner):
     def groups(self, network: nn.Module, extra: nn.ModuleDict) -> Mapping[str, Group]:
         """The encoder, and the head."""
         return {
-            "encoder": Group(trainable(encoder_of(network))),
+            "encoder": Group(encoder_weights(network)),
             "head": Group(trainable(classifier_of(network))),
         }
 
     def phases(self, tau: float) -> Sequence[Phase]:
-        """A, B and C."""
+        """A, B and C; the labelled cross-entropy is the aligner's own, of a draw."""
         return (
-            Phase("A", ("encoder", "head")),
+            Phase("A", ("encoder", "head"), labelled=False, pseudo=True, stage_one=True),
             Phase("B", ("head",), labelled=False, pseudo=True),
             Phase("C", ("encoder",), labelled=False, times=self.repeats),
         )
 
     def loss(self, phase: str, network: nn.Module, extra: nn.ModuleDict, seen: Seen, tau: float) -> Tensor:
-        """Nothing of its own in A; how far two draws differ in B, beside the cross-entropy of a draw, and in C."""
+        """The cross-entropy of a draw in A; how far two draws differ in B, beside such a cross-entropy, and in C."""
         if phase == "A":
-            return torch.zeros(())
+            return draw_labelled_loss(network, extra["dropout"], seen)
         first, second = (draw_scores(network, extra["dropout"], seen, UNLABELLED) for _ in range(2))
         difference = seen.mean(self._difference(first, second), UNLABELLED)
         if phase == "B":
-            scores = draw_scores(network, extra["dropout"], seen, LABELLED)
-            own = seen.labelled_share * labelled_loss(Output(scores, scores), seen.y)
-            return own - self.weight * difference
+            return draw_labelled_loss(network, extra["dropout"], seen) - self.weight * difference
         seen.note("draw_discrepancy", difference.detach())
         return self.weight * difference
 
@@ -94,6 +94,12 @@ def draw_scores(network: nn.Module, dropout: nn.Module, seen: Seen, side: int) -
         scores: Tensor = head(rows * kept.repeat_interleave(len(rows) // max(len(kept), 1), 0))
         return scores
     return to_sites(head(features.float() * kept.reshape(*kept.shape, *(1,) * (features.ndim - 2))))
+
+
+def draw_labelled_loss(network: nn.Module, dropout: nn.Module, seen: Seen) -> Tensor:
+    """The labelled cross-entropy of a draw of the head, as these rows' share of the batch's."""
+    scores = draw_scores(network, dropout, seen, LABELLED)
+    return seen.labelled_share * labelled_loss(Output(scores, scores), seen.y)
 
 
 def adr(classes: int, *, weight: float = 1.0, repeats: int = 4, scale: str = "formula") -> Method:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from embasis.functional.adversaries import certainty_weights, outer_rows, projected_outer
 from embasis.functional.alignment import domain_accuracy, domain_loss, reversal_strength, reverse_gradient
-from embasis.methods.alignment.parts import DomainClassifier, domain_width, make_method
+from embasis.methods.alignment.parts import make_domain_classifier, make_method
 from embasis.types import LABELLED, UNLABELLED, Aligner, Method, Phase, Seen, Sizes
 
 MOST_ENTRIES, PROJECTED = 4096, 1024
@@ -40,7 +40,7 @@ class ConditionalClassifier(nn.Module):
         if self.is_projected:
             self.register_buffer("by_features", torch.randn(sizes.features, PROJECTED))
             self.register_buffer("by_predictions", torch.randn(sizes.classes, PROJECTED))
-        self.domain = DomainClassifier(PROJECTED if self.is_projected else entries, domain_width(sizes))
+        self.domain = make_domain_classifier(PROJECTED if self.is_projected else entries, sizes)
 
     def forward(self, features: Tensor, predictions: Tensor) -> Tensor:
         """(n)."""

@@ -12,7 +12,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from embasis.functional.alignment import domain_accuracy, domain_loss, reversal_strength, reverse_gradient
-from embasis.methods.alignment.parts import DomainClassifier, domain_width, make_method
+from embasis.methods.alignment.parts import make_domain_classifier, make_method
 from embasis.types import LABELLED, UNLABELLED, Aligner, Method, Phase, Seen, Sizes
 
 
@@ -25,7 +25,7 @@ class DomainAdversary(Aligner):
 
     def build(self, network: nn.Module, sizes: Sizes) -> nn.ModuleDict:
         """The domain classifier of rows."""
-        return nn.ModuleDict({"domain": DomainClassifier(sizes.features, domain_width(sizes))})
+        return nn.ModuleDict({"domain": make_domain_classifier(sizes.features, sizes)})
 
     def phases(self, tau: float) -> Sequence[Phase]:
         """One that moves both."""

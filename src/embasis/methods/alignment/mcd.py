@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from embasis.errors import ConfigError, require
 from embasis.functional.sites import to_sites
-from embasis.methods.alignment.parts import classifier_of, encoder_of, make_head_like, make_method
+from embasis.methods.alignment.parts import classifier_of, encoder_weights, make_head_like, make_method
 from embasis.methods.losses import labelled_loss
 from embasis.types import LABELLED, UNLABELLED, Aligner, Group, Method, Output, Phase, Seen, Sizes, trainable
 
@@ -41,7 +41,7 @@ class HeadDiscrepancy(Aligner):
     def groups(self, network: nn.Module, extra: nn.ModuleDict) -> Mapping[str, Group]:
         """The encoder, and both heads."""
         heads = [*trainable(classifier_of(network)), *trainable(extra["head"])]
-        return {"encoder": Group(trainable(encoder_of(network))), "heads": Group(heads)}
+        return {"encoder": Group(encoder_weights(network)), "heads": Group(heads)}
 
     def phases(self, tau: float) -> Sequence[Phase]:
         """A, B and C."""

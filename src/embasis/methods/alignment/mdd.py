@@ -24,7 +24,7 @@ from torch.nn.functional import cross_entropy
 from embasis.errors import ConfigError, require
 from embasis.functional.adversaries import log_of_others
 from embasis.functional.alignment import reversal_strength, reverse_gradient
-from embasis.methods.alignment.parts import domain_width, make_method
+from embasis.methods.alignment.parts import hidden_width, make_method
 from embasis.types import LABELLED, UNLABELLED, Aligner, Method, Phase, Seen, Sizes
 
 
@@ -40,7 +40,7 @@ class MarginDisparity(Aligner):
 
     def build(self, network: nn.Module, sizes: Sizes) -> nn.ModuleDict:
         """The second head."""
-        hidden = domain_width(sizes)
+        hidden = hidden_width(sizes)
         head = nn.Sequential(
             nn.Linear(sizes.features, hidden), nn.ReLU(), nn.Dropout(0.5), nn.Linear(hidden, sizes.classes)
         )

@@ -2,7 +2,8 @@
 
 | module | in the literature |
 | --- | --- |
-| domain classifier of rows | two hidden layers of 128 (vectors), 500 (small pictures) or 1,024 (features of pictures) |
+| domain classifier of rows | two hidden layers of 128 (vectors) or 1,024 (features of pictures), dropout 0.5 |
+| the same, of small pictures | one hidden layer of 100 without dropout (Ganin et al.'s for MNIST); ADDA: two of 500 |
 | domain classifier of sites | two hidden layers of 512 and 256, site by site (CyCADA) |
 | discriminator of maps | five 4×4 convolutions of stride 2, 64 to 512 channels, LeakyReLU 0.2 between them |
 
@@ -12,6 +13,7 @@ No extra module uses batch statistics, so that every loss stays a sum over rows.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import cast
 
@@ -23,7 +25,10 @@ from embasis.functional.sites import to_sites
 from embasis.methods.baselines import SoftmaxLabeller
 from embasis.methods.losses import PseudoLabelLoss
 from embasis.methods.selectors import SelectNone
-from embasis.types import Aligner, Method, Output, Sizes
+from embasis.types import Aligner, Method, Output, Sizes, trainable
+
+SMALL_WIDTH = 100
+"""Hidden units of a domain classifier of small pictures."""
 
 
 def make_method(aligner: Aligner) -> Method:
@@ -46,6 +51,12 @@ def classifier_of(network: nn.Module) -> nn.Module:
     encoder_of(network)
     head = getattr(network, "head", None)
     return cast(nn.Module, getattr(network, "classifier", None) if head is None else head)
+
+
+def encoder_weights(network: nn.Module) -> list[nn.Parameter]:
+    """What moves when features move: the encoder, and Stage I's basis block, where there is one."""
+    block = getattr(network, "basis", None)
+    return trainable(encoder_of(network)) + ([] if block is None else trainable(block))
 
 
 def rows_read_by(network: nn.Module, output: Output, side: int) -> Tensor:
@@ -76,27 +87,40 @@ def average_weights(teacher: nn.Module, network: nn.Module, share: float) -> Non
         kept.copy_(value)
 
 
-def domain_width(sizes: Sizes) -> int:
-    """Hidden units of a domain classifier of rows, as the literature has them."""
+def hidden_width(sizes: Sizes) -> int:
+    """Units of a hidden layer that reads features, as the literature has them: ADDA's D, MDD's second head."""
     if len(sizes.inputs) == 1:
         return 128
-    return 500 if max(sizes.inputs) <= 64 else 1024
+    return 500 if is_small_picture(sizes) else 1024
+
+
+def is_small_picture(sizes: Sizes) -> bool:
+    """Whether inputs are grids with sides of at most 64."""
+    return len(sizes.inputs) > 1 and max(sizes.inputs) <= 64
 
 
 class DomainClassifier(nn.Sequential):
     """Rows (n, d) → scores (n): positive for the labelled side."""
 
-    def __init__(self, width: int, hidden: int, dropout: float = 0.5) -> None:
-        super().__init__(
-            nn.Linear(width, hidden), nn.ReLU(), nn.Dropout(dropout),
-            nn.Linear(hidden, hidden), nn.ReLU(), nn.Dropout(dropout),
-            nn.Linear(hidden, 1),
-        )  # fmt: skip
+    def __init__(self, width: int, hidden: Sequence[int], dropout: float = 0.5) -> None:
+        layers = list[nn.Module]()
+        for before, after in pairwise((width, *hidden)):
+            layers += [nn.Linear(before, after), nn.ReLU(), nn.Dropout(dropout)]
+        super().__init__(*layers, nn.Linear(hidden[-1], 1))
 
     def forward(self, rows: Tensor) -> Tensor:
         """(n)."""
         score: Tensor = super().forward(rows)
         return score.squeeze(1)
+
+
+def make_domain_classifier(width: int, sizes: Sizes) -> DomainClassifier:
+    """What dann, cdan, bsp and simnet play against, for rows of this width: one head for the family.
+
+    Of small pictures Ganin et al.'s for MNIST: two layers of 500 would cost more than the network that they judge."""
+    if is_small_picture(sizes):
+        return DomainClassifier(width, (SMALL_WIDTH,), dropout=0.0)
+    return DomainClassifier(width, (hidden_width(sizes),) * 2)
 
 
 class SiteClassifier(nn.Sequential):

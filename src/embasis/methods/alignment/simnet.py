@@ -26,7 +26,13 @@ from torch import Tensor, nn
 from embasis.errors import ConfigError, require
 from embasis.functional.adversaries import prototype_spread, similarity
 from embasis.functional.alignment import domain_accuracy, domain_loss, reversal_strength, reverse_gradient
-from embasis.methods.alignment.parts import DomainClassifier, classifier_of, domain_width, encoder_of, make_method
+from embasis.methods.alignment.parts import (
+    classifier_of,
+    encoder_of,
+    encoder_weights,
+    make_domain_classifier,
+    make_method,
+)
 from embasis.methods.losses import labelled_loss
 from embasis.types import LABELLED, UNLABELLED, Aligner, Group, Method, Output, Passes, Phase, Seen, Sizes, trainable
 
@@ -65,18 +71,19 @@ class PrototypeSimilarity(Aligner):
         modules = {
             "encoder": copy.deepcopy(encoder_of(network)),
             "head": SimilarityHead(sizes, self.rank),
-            "domain": DomainClassifier(sizes.features, domain_width(sizes)),
+            "domain": make_domain_classifier(sizes.features, sizes),
         }
         return nn.ModuleDict(modules)
 
     def groups(self, network: nn.Module, extra: nn.ModuleDict) -> Mapping[str, Group]:
         """The network without its classifier, which is folded, and each extra module."""
-        modules = {"network": encoder_of(network), **extra}
-        return {name: Group(trainable(module)) for name, module in modules.items()}
+        modules = {name: Group(trainable(module)) for name, module in extra.items()}
+        return {"network": Group(encoder_weights(network)), **modules}
 
     def phases(self, tau: float) -> Sequence[Phase]:
         """One, of the whole batch, because its prototypes are rows of it; the cross-entropy is the head's own."""
-        return (Phase("align", ("network", "encoder", "head", "domain"), labelled=False, whole=True),)
+        moves = ("network", "encoder", "head", "domain")
+        return (Phase("align", moves, labelled=False, stage_one=True, whole=True),)
 
     def loss(self, phase: str, network: nn.Module, extra: nn.ModuleDict, seen: Seen, tau: float) -> Tensor:
         """The head's cross-entropy, the prototypes' penalty, and the domain loss, reversed for the features."""
