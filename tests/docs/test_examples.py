@@ -39,6 +39,16 @@ def test_the_page_on_trust_keeps_its_promise(tmp_path: Path) -> None:
     assert abs(right - 0.95) < 0.03
 
 
+@pytest.mark.skipif(not (PAGES / "self_train.md").is_file(), reason="needs the docs of the repository")
+def test_the_page_on_any_torch_module_trains_a_sequential(tmp_path: Path) -> None:
+    (said,) = run_blocks(PAGES / "self_train.md", tmp_path)
+    *rounds, last = said.splitlines()
+    assert [int(line.split()[0]) for line in rounds] == [0, 1, 2, 3]
+    accuracies = [float(line.split()[-1]) for line in [*rounds, last]]
+    assert min(accuracies) > 0.5
+    assert accuracies[-1] > accuracies[0]  # the network of the last round, against the source model
+
+
 EXTEND = ("method", "alignment", "network", "dataset", "metric")
 
 

@@ -41,6 +41,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from embasis.distributed import require_alone
@@ -54,6 +55,7 @@ from embasis.engine.scores import BasisSummary
 from embasis.engine.state import TrainSetup, TrainState
 from embasis.engine.train import train_round
 from embasis.networks.network import Network
+from embasis.networks.wrapped_module import PROBED_ROWS, WrappedModule, wrap_module
 from embasis.randomness import seeded
 from embasis.types import LabelStore, Method, Plan, Problem, RoundRecord
 
@@ -82,7 +84,8 @@ def self_train(problem: Problem, network: nn.Module, method: Method, plan: Plan)
     Parameters
     ----------
     problem : labelled rows, unlabelled rows and the classes
-    network : any module that maps a batch of inputs to an `Output` of features and logits; it is trained in place
+    network : any torch module that returns logits, alone or with features (networks/wrapped_module.py says how they
+        are found); it is trained in place
     method : how rows are labelled, which labels are trusted and how they are trained on; `METHODS[name](classes)`
     plan : rounds, epochs, optimiser, seed and the like
 
@@ -118,7 +121,7 @@ def train_rounds(
     TrainingEvent : the run as it stands, and the record of a round that has just ended
     """
     require_alone()
-    state = state or begin(network, method, plan)
+    state = state or begin(wrap_for(problem, network), method, plan)
     for _ in fit_restyler(problem, method, plan, state):
         yield TrainingEvent(state)
     training, held_out = split_holdout(restyle_labelled(problem, method, state), plan)
@@ -133,10 +136,18 @@ def train_rounds(
         yield TrainingEvent(state, done.record, done.labels, done.basis, done.is_kept)
 
 
+def wrap_for(problem: Problem, network: nn.Module) -> nn.Module:
+    """The network as one that returns features and logits; a module of the user's own is shown a few rows for that."""
+    if isinstance(network, Network):
+        return network
+    count = 1 if problem.labelled.has_mixed_shapes else min(PROBED_ROWS, len(problem.labelled))
+    return wrap_module(network, problem.labelled.inputs(torch.arange(count)), len(problem.schema))
+
+
 def begin(network: nn.Module, method: Method, plan: Plan) -> TrainState:
     """A run that has not done anything yet; the network gets its basis block if the method wants one."""
     refuse_unheld(method, plan)
-    if method.basis is not None and isinstance(network, Network):
+    if method.basis is not None and isinstance(network, Network | WrappedModule):
         with seeded(plan.seed, "basis block"):
             network.add_basis(method.basis.components)
     return TrainState(network)

@@ -38,8 +38,8 @@ def make_method(aligner: Aligner) -> Method:
 
 def encoder_of(network: nn.Module) -> nn.Module:
     """The part of a network that makes features."""
-    encoder = getattr(network, "extractor", None)
-    rule = f"this method needs a network with an extractor and a classifier, got {type(network).__name__}"
+    encoder, name = getattr(network, "extractor", None), type(getattr(network, "module", network)).__name__
+    rule = f"this method needs a network with an extractor and a classifier, got {name}"
     require(
         isinstance(encoder, nn.Module), f"{rule}; embasis.networks.network.Network(extractor, …) is one", ConfigError
     )
