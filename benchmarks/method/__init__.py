@@ -3,6 +3,7 @@
 | file | what it holds |
 | --- | --- |
 | sets.py | the table of data sets |
+| shares.py | class-share shift, a variation of every set |
 | candidates.py | everything that is run: comparison methods, variants of em_basis, a factorial, peers |
 | peers.py | scikit-learn's and skada's methods on the same vectors |
 | work.py | one unit of work: all candidates of a stage on one pair with one seed |

@@ -110,14 +110,14 @@ class Candidate:
     @functools.cache  # noqa: B019 — a study has some hundred of them
     def mark(self, each: StudySet, root: str | None) -> str:
         """A hash of all settings, defaults included: a row is up to date while it is the same."""
-        facts: Any = (each.dataset, self.name, self.words)
+        facts: Any = (each.data_mark, self.name, self.words)
         if self.method != "peer":
             made = self.config(each, root)
             plan = {**{key: value.default for key, value in Plan.__dataclass_fields__.items()}, **made.plan}
             network = {key: str(value).rpartition("/")[2] for key, value in made.network.items()}
             own = bind_entry("method", self.method, made.method)
             method = repr(replace_parts(METHODS[self.method](2, **own), made.parts))
-            facts = (each.dataset, method, plan, network, made.images, made.maps, made.standardise)
+            facts = (each.data_mark, method, plan, network, made.images, made.maps, made.standardise)
         return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 

@@ -2,13 +2,14 @@
 
 `peers`: whether methods for vectors run, too (on pixels where the set has no vectors). `wide`: with how many seeds
 variants and the factorial run, so that a study takes hours and not days on two cores; a set with 0 has the comparison
-methods and the default alone, unless --only names more.
+methods and the default alone, unless --only names more. `<set>_shares` is the set with other class shares on its
+target side (shares.py); what is thinned is drawn by the seed, so it has as many seeds as are wanted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from embasis.data import DATASETS
@@ -18,6 +19,7 @@ from embasis.inputs.load import load_dataset
 
 RESNET = "resnet50_msra_fp16.safetensors"
 SMALL_WORDS = ("network.name=small_cnn", "network.width=8")
+SPEECH_WORDS = ("network.name=linear", "standardise=domain")
 RESNET_WORDS = ("network.name=timm:resnet50", f"network.weights=ROOT/{RESNET}", "network.stride_first=true")
 
 
@@ -37,6 +39,13 @@ class StudySet:
     """Most seeds of variants and of the factorial."""
     asked: bool = False
     """Whether it runs only when it is named."""
+    share: float = 1.0
+    """Which part of their unlabelled rows half of the classes keep; 1 = all."""
+
+    @property
+    def data_mark(self) -> str:
+        """What says which data they are, in the mark of a row."""
+        return self.dataset if self.share == 1 else f"{self.dataset}, {self.share} of half of the classes"
 
     def settings(self, root: str | None) -> tuple[str, ...]:
         """The settings with the folder in them."""
@@ -70,7 +79,10 @@ def weights_of(word: str) -> Path | None:
     return Path(value) if key == "network.weights" else None
 
 
-SETS = {
+MAPS = ("scenes", "carla_camvid")
+"""A picture has sites of many classes, so its class shares cannot be changed by leaving pictures out."""
+FEW = 0.3
+PLAIN = {
     each.name: each
     for each in (
         StudySet("digits", "digits", draws=True, wide=1),
@@ -81,6 +93,15 @@ SETS = {
         StudySet("office_caltech10_resnet50", "office_caltech10", RESNET_WORDS, wide=0),
         StudySet("pacs_resnet50", "pacs", RESNET_WORDS),
         StudySet("mnist_usps", "mnist_usps", SMALL_WORDS, draws=True, peers=False, wide=0),
+        StudySet("wisdm", "wisdm"),
+        StudySet("gas_drift", "gas_drift"),
+        StudySet("heart_disease", "heart_disease"),
+        StudySet("amazon_reviews", "amazon_reviews"),
+        StudySet("spoken_digits", "spoken_digits", SPEECH_WORDS),
+        StudySet(
+            "spoken_digits_cnn", "spoken_digits", (*SMALL_WORDS, "standardise=domain"), draws=True, peers=False, wide=0,
+            asked=True,
+        ),
         StudySet("scenes", "scenes", draws=True, peers=False, wide=0, asked=True),
         StudySet(
             "carla_camvid", "carla_camvid", preset="street-cpu", draws=True, peers=False, wide=0, asked=True
@@ -88,6 +109,11 @@ SETS = {
         StudySet("blobs", "blobs", draws=True, asked=True),
     )
 }  # fmt: skip
+SETS = PLAIN | {
+    f"{name}_shares": replace(each, name=f"{name}_shares", share=FEW, draws=True, asked=True)
+    for name, each in PLAIN.items()
+    if name not in MAPS
+}
 
 
 def chosen_sets(names: Sequence[str]) -> list[StudySet]:

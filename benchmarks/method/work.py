@@ -17,6 +17,7 @@ from benchmarks.method.candidates import Candidate
 from benchmarks.method.peers import PEERS, Vectors
 from benchmarks.method.rows import Row, keep, packed, read_rows, unit_file
 from benchmarks.method.sets import StudySet
+from benchmarks.method.shares import thin_classes
 from embasis.benchmark.compare import Outcome, RunKey, run_one, score_run, train_source
 from embasis.benchmark.scores import RunScore
 from embasis.config import Config
@@ -102,10 +103,13 @@ def work(unit: Unit, folder: Path, root: str | None) -> tuple[int, list[str]]:
 
 
 def ready(unit: Unit, root: str | None) -> tuple[Problem, Inputs]:
-    """The data of a unit, features in place of images."""
+    """The data of a unit, features in place of images, with the class shares of its set."""
     _, problem = load_dataset(unit.set.dataset, unit.seed, root, unit.pair)
     inputs = open_inputs(problem, msgspec.structs.replace(ROWS.config(unit.set, root), seed=unit.seed))
-    return inputs.read(problem, ImageOptions().budget), inputs
+    rows = inputs.read(problem, ImageOptions().budget)
+    if unit.set.share < 1:
+        rows = thin_classes(rows, unit.set.share, unit.seed, unit.pair_name)
+    return rows, inputs
 
 
 def run(

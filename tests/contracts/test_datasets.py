@@ -1,6 +1,6 @@
-"""What every embedded data set keeps, and what published images keep on miniatures of their official layout.
+"""What every embedded data set keeps, and what published ones keep on miniatures of their official files.
 
-Published features are files of their own: see test_domain_sets.py."""
+SURF and GoogLeNet features are files of their own: see test_domain_sets.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from embasis.data import DATASETS
 from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.inputs.fingerprint import fingerprint
 from embasis.types import GroundTruth, MapPlan, MapPreparation, Problem, Samples
-from image_trees import SETS, digit_packs, plant, whole
+from image_trees import ARRAY_SETS, SETS, array_pack, digit_packs, plant, whole
 from street_trees import SETS as STREETS
 from street_trees import grow
 
@@ -107,12 +107,14 @@ def test_data_do_not_read_or_move_the_global_generator(name: str) -> None:
     assert fingerprint(small(name)) == first
 
 
-PICTURES = [*SETS, "mnist_usps"]
+PUBLISHED = [*SETS, *ARRAY_SETS, "mnist_usps"]
 
 
-@pytest.fixture(params=PICTURES)
-def pictures(request: pytest.FixtureRequest, tmp_path: Path) -> Problem:
-    """A published set of images, from a miniature of its official files."""
+@pytest.fixture(params=PUBLISHED)
+def published(request: pytest.FixtureRequest, tmp_path: Path) -> Problem:
+    """A published set with a class for each row, from a miniature of its official files."""
+    if request.param in ARRAY_SETS:
+        return DATASETS[request.param](array_pack(tmp_path, ARRAY_SETS[request.param]))
     if request.param == "mnist_usps":
         return DATASETS["mnist_usps"](digit_packs(tmp_path), 20, 20)
     return DATASETS[request.param](plant(tmp_path, whole(SETS[request.param])))
@@ -120,20 +122,20 @@ def pictures(request: pytest.FixtureRequest, tmp_path: Path) -> Problem:
 
 def test_every_data_set_is_embedded_or_has_a_miniature() -> None:
     features = {"office_caltech10_surf", "office_caltech10_googlenet"}
-    assert DATASETS.keys() == EMBEDDED.keys() | {*PICTURES, *STREETS} | features
+    assert DATASETS.keys() == EMBEDDED.keys() | {*PUBLISHED, *STREETS} | features
 
 
-def test_published_images_have_labels_in_the_schema_and_none_on_the_unlabelled_side(pictures: Problem) -> None:
-    assert pictures.hidden_labels is not None
-    assert pictures.labelled.labels.dtype == pictures.hidden_labels.dtype == torch.int64
-    assert pictures.labelled.labels.unique().tolist() == list(range(len(pictures.schema)))
-    assert set(pictures.hidden_labels.tolist()) <= set(range(len(pictures.schema)))
-    assert len(pictures.hidden_labels) == len(pictures.unlabelled)
-    assert (pictures.unlabelled.labels == -1).all()
+def test_published_rows_have_labels_in_the_schema_and_none_on_the_unlabelled_side(published: Problem) -> None:
+    assert published.hidden_labels is not None
+    assert published.labelled.labels.dtype == published.hidden_labels.dtype == torch.int64
+    assert published.labelled.labels.unique().tolist() == list(range(len(published.schema)))
+    assert set(published.hidden_labels.tolist()) <= set(range(len(published.schema)))
+    assert len(published.hidden_labels) == len(published.unlabelled)
+    assert (published.unlabelled.labels == -1).all()
 
 
-def test_published_images_have_unique_ids_in_order(pictures: Problem) -> None:
-    for side in (pictures.labelled, pictures.unlabelled):
+def test_published_rows_have_unique_ids_in_order(published: Problem) -> None:
+    for side in (published.labelled, published.unlabelled):
         assert (side.ids[1:] > side.ids[:-1]).all()
 
 

@@ -19,8 +19,9 @@ from embasis.storage import RunFolder, read_newest
 
 KNOWN_METHODS = ", ".join(sorted(METHODS))
 KNOWN_SETS = (
-    "blobs, carla_camvid, digits, gta5_cityscapes, mnist_usps, moons, office31, office_caltech10, "
-    "office_caltech10_googlenet, office_caltech10_surf, pacs, scenes, synthia_cityscapes, visda17"
+    "amazon_reviews, blobs, carla_camvid, digits, gas_drift, gta5_cityscapes, heart_disease, mnist_usps, moons, "
+    "office31, office_caltech10, office_caltech10_googlenet, office_caltech10_surf, pacs, scenes, spoken_digits, "
+    "synthia_cityscapes, visda17, wisdm"
 )
 KNOWN_NETWORKS = "adapter, deeplab_v2, efficientnet_lite0, fast_segment, linear, mlp, small_cnn, small_fcn, timm"
 FOR_IMAGES = "allow_empty_class, allow_missing_class, budget, classes, corrections"

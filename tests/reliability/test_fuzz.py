@@ -31,7 +31,7 @@ READ_BY = {
     "data/images/scan.py": ("tar",),
     "data/images/header.py": ("image",),
     "data/segmentation/classes.py": ("classes",),
-    "data/formats.py": ("npy", "npz", "pack", "csv", "parquet", "list", "corrections", "toml", "classes"),
+    "data/formats.py": ("npy", "npz", "pack", "rows", "csv", "parquet", "list", "corrections", "toml", "classes"),
     "weights/torch_import.py": ("foreign",),
     "weights/sandbox.py": (),  # how much memory this process has
     "weights/files.py": ("weights",),

@@ -116,11 +116,18 @@ def arrays() -> dict[str, dict[str, bytes]]:
     digits = {f"{part}_x": np.zeros((2, 4, 4), np.uint8) for part in ("train", "test")}
     digits |= {f"{part}_y": np.array([3, 7], np.uint8) for part in ("train", "test")}
     np.savez(stream := io.BytesIO(), **digits)
+    np.savez(rows := io.BytesIO(), X=x, y=np.array([0, 1, 0, 1]), domain=y)
     mat = {}
     for packed in (False, True):
         savemat(at := io.BytesIO(), {"fts": x, "labels": np.array([[1], [2], [1], [10]])}, do_compression=packed)
         mat[f"{'packed' if packed else 'plain'}.mat"] = at.getvalue()
-    return {"npy": npy, "npz": npz, "pack": {"digits.npz": stream.getvalue()}, "mat": mat}
+    return {
+        "npy": npy,
+        "npz": npz,
+        "pack": {"digits.npz": stream.getvalue()},
+        "rows": {"two.npz": rows.getvalue()},
+        "mat": mat,
+    }
 
 
 def tables() -> dict[str, dict[str, bytes]]:

@@ -4,7 +4,7 @@
 | --- | --- |
 | image, map | pictures: header, size and pixels; label maps of every coding |
 | npy, npz, csv, parquet | tables, and rows of a .npy file on disk |
-| pack, mat | arrays of published sets |
+| pack, rows, mat | arrays of published sets |
 | list, tar, visda | images named by a table, in an archive, in VisDA's list |
 | corrections | the table of labels that a person has corrected |
 | classes, toml, json, words | what label maps mean; settings from files and key=value words |
@@ -31,6 +31,7 @@ sys.path.append(str(Path(__file__).parents[2]))  # benchmarks/
 from benchmarks.array_file import ArrayFile
 
 from embasis import config
+from embasis.data.datasets.array_sets import ArraySet, read_array_set
 from embasis.data.datasets.digit_sets import read_digit_pack as digit_pack
 from embasis.data.datasets.domain_sets import _parse_visda_list as visda_names
 from embasis.data.datasets.domain_sets import read_features as features
@@ -98,6 +99,10 @@ def read_array(path: Path) -> object:
     with suppress(InputDataError):
         read_raw(path)
     return [len(rows) for rows in ArrayFile(path)]
+
+
+def read_rows(path: Path) -> object:
+    return read_array_set(ArraySet("few", path.name, (3,), ("0", "1"), ("a", "b")), path.parent)
 
 
 def read_mat(path: Path) -> object:
@@ -182,6 +187,7 @@ TARGETS = {
     "csv": Target(placed("x.csv", read_raw), (InputDataError,), (b",", b"\n", b'"', b"nan", b"1e999", b"\r", b"label")),
     "parquet": Target(placed("x.parquet", read_raw), (InputDataError,), (b"PAR1", b"label", b"ARROW:schema")),
     "pack": Target(placed("mnist.npz", lambda path: digit_pack(path.parent, "mnist")), (InputDataError,), NUMPY),
+    "rows": Target(placed("x.npz", read_rows), (InputDataError,), (*NUMPY, b"'<U1'")),
     "mat": Target(placed("x.mat", read_mat), (InputDataError,), (b"fts", b"labels", b"MATLAB", b"\x0e\x00\x00\x00")),
     "list": Target(placed("x.csv", read_list), (InputDataError,), (b"path,", b"\n", b"\\x", b"/", b"..", b"\x00")),
     "tar": Target(placed("x.tar", scan_tar), (InputDataError,), (b"ustar", b"\x00" * 512, b"../", b".png", b"7777777")),

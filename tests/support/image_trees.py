@@ -6,11 +6,20 @@ import io
 import tarfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from embasis.data.datasets.array_sets import (
+    AMAZON_REVIEWS,
+    GAS_DRIFT,
+    HEART_DISEASE,
+    SPOKEN_DIGITS,
+    WISDM,
+    ArraySet,
+)
 from embasis.data.datasets.digit_sets import DIGIT_SIDE
 from embasis.data.datasets.domain_sets import OFFICE31, OFFICE_CALTECH10, PACS, VISDA17, ImageSet
 from embasis.errors import InputDataError
@@ -85,6 +94,19 @@ def digit_packs(root: Path) -> Path:
     return root
 
 
+def array_pack(root: Path, kind: ArraySet, each: int = 2, **changes: Any) -> Path:
+    """A miniature of a set in one .npz file: `each` rows of every class in every domain; `changes` replace arrays."""
+    count = len(kind.domains) * len(kind.classes) * each
+    arrays = {
+        "X": np.random.default_rng(count).normal(size=(count, *kind.shape)).astype(np.float32),
+        "y": np.arange(count) % len(kind.classes),
+        "domain": np.repeat(np.array(kind.domains), len(kind.classes) * each),
+        "notes": np.zeros(3),
+    }
+    np.savez(root / kind.file, **{name: array for name, array in (arrays | changes).items() if array is not None})
+    return root
+
+
 def real_data(name: str) -> Path:
     """A real pack, or the test is skipped."""
     root = DATA
@@ -94,3 +116,4 @@ def real_data(name: str) -> Path:
 
 
 SETS = {"office31": OFFICE31, "office_caltech10": OFFICE_CALTECH10, "pacs": PACS, "visda17": VISDA17}
+ARRAY_SETS = {kind.name: kind for kind in (WISDM, GAS_DRIFT, HEART_DISEASE, AMAZON_REVIEWS, SPOKEN_DIGITS)}

@@ -1,5 +1,6 @@
 """Where problems come from: embedded sets, published packs, the user's tables, arrays and images."""
 
+from embasis.data.datasets.array_sets import amazon_reviews, gas_drift, heart_disease, spoken_digits, wisdm
 from embasis.data.datasets.digit_sets import blobs, digits, mnist_usps, moons
 from embasis.data.datasets.domain_sets import (
     office31,
@@ -24,6 +25,11 @@ DATASETS = {
     "pacs": pacs,
     "visda17": visda17,
     "mnist_usps": mnist_usps,
+    "wisdm": wisdm,
+    "gas_drift": gas_drift,
+    "heart_disease": heart_disease,
+    "amazon_reviews": amazon_reviews,
+    "spoken_digits": spoken_digits,
     "gta5_cityscapes": gta5_cityscapes,
     "synthia_cityscapes": synthia_cityscapes,
     "carla_camvid": carla_camvid,

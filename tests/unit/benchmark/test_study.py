@@ -58,7 +58,7 @@ def test_a_set_without_its_data_is_skipped_and_said(tmp_path: Path, capsys: pyte
 
 
 def test_an_unknown_set_or_variant_is_refused_with_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="unknown set 'moon'; known: blobs, carla_camvid, digits"):
+    with pytest.raises(ConfigError, match="unknown set 'moon'; known: amazon_reviews, amazon_reviews_shares, blobs"):
         chosen_sets(["moon"])
     with pytest.raises(ConfigError, match="unknown variant 'nothing'; known: "):
         study.study([SETS["blobs"]], tmp_path, only=("nothing",))

@@ -59,6 +59,10 @@ OFFICE_CALTECH_CLASSES = (
 )  # fmt: skip
 SURF = {name: f"surf/{name}.mat" for name in ("amazon", "caltech10", "dslr", "webcam")}
 GOOGLENET = {name: f"GoogleNet1024/{name}.mat" for name in ("amazon", "dslr", "webcam")}
+HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
+GOODS = ("books", "dvd", "elec", "kitchen")
+SPEAKERS = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
+PEOPLE = ((7, 18), (20, 30), (35, 31), (17, 23), (6, 19), (2, 11), (33, 12), (5, 26), (28, 4), (23, 32))
 PAIRS = {
     "office_caltech10_surf": tuple(itertools.permutations(SURF, 2)),
     "office_caltech10_googlenet": tuple(itertools.permutations(GOOGLENET, 2)),
@@ -69,10 +73,15 @@ PAIRS = {
     ),
     "office_caltech10": tuple(itertools.permutations(SURF, 2)),
     "pacs": (("photo", "art_painting"), ("art_painting", "photo")),
+    "wisdm": tuple((f"s{source:02}", f"s{target:02}") for source, target in PEOPLE),
+    "gas_drift": tuple(("batch01", f"batch{later:02}") for later in (2, 3, 4, 5, 6, 8, 9)),
+    "heart_disease": tuple(itertools.permutations(HOSPITALS, 2)),
+    "amazon_reviews": tuple(itertools.permutations(GOODS, 2)),
+    "spoken_digits": tuple(zip(SPEAKERS, (*SPEAKERS[1:], SPEAKERS[0]), strict=True)),
 }  # fmt: skip
 """The ordered pairs (source, target) of each set that a table has columns for."""
-TABLE_METRIC = {"visda17": "mean_class_accuracy"}
-"""What published tables of a set report where it is not plain accuracy."""
+TABLE_METRIC = {"visda17": "mean_class_accuracy", "heart_disease": "mean_class_accuracy"}
+"""What tables of a set report where it is not plain accuracy."""
 VISDA_LIST = "image_list.txt"
 VISDA_CLASSES = (
     "aeroplane", "bicycle", "bus", "car", "horse", "knife",
