@@ -29,10 +29,11 @@ import msgspec
 from embasis.data import DATASETS
 from embasis.data.formats import read_text
 from embasis.data.segmentation.pairs import is_map_folder
-from embasis.errors import ConfigError, join_names, lookup, quote, require
+from embasis.errors import ConfigError, find_alike, join_names, lookup, quote, refuse_unknown, require
 from embasis.methods import ALIGNMENT, METHODS
 from embasis.methods.parts import upgrade_settings, where_it_went
 from embasis.networks import BACKBONES, PRETRAINED, SEGMENTERS
+from embasis.networks.pretrained import is_timm_model
 from embasis.types import ImagePlan, MapPlan, Plan
 
 Table = dict[str, Any]
@@ -117,7 +118,8 @@ def presets() -> tuple[str, ...]:
 
 def read_preset(name: str) -> Table:
     """The tables of a preset, or a ConfigError that lists what is known."""
-    require(name in presets(), f"unknown preset {quote(name)}; known: {join_names(presets())}", ConfigError)
+    if name not in presets():
+        refuse_unknown(name, presets(), "preset")
     return read_settings(PRESETS / f"{name}.toml")
 
 
@@ -174,7 +176,8 @@ def set_value(raw: Table, name: str, value: Any) -> None:
         raw[key] = value
         return
     table = tables[0] if tables else find_table(raw, key)
-    require(table in TABLES, f"unknown table {quote(table)}; known: {join_names(TABLES)}", ConfigError)
+    if table not in TABLES:
+        refuse_unknown(table, TABLES, "table")
     raw[table] = {**raw.get(table, {}), key: value}
 
 
@@ -187,10 +190,18 @@ def find_table(raw: Table, key: str) -> str:
     if not tables:
         refuse_old_name(key)
         listing = "; ".join(f"{table}: {join_names(keys[table])}" for table in TABLES if keys[table])
-        raise ConfigError(f"unknown key {quote(key)}; known keys: {join_names(TOP)}; {listing}")
+        meant = find_alike_key(key, keys)
+        question = f" did you mean {meant}?" if meant else ""
+        raise ConfigError(f"unknown key {quote(key)};{question} known keys: {join_names(TOP)}; {listing}")
     full_names = " or ".join(f"{table}.{key}" for table in tables)
     require(len(tables) == 1, f"{quote(key)} is ambiguous: write {full_names}", ConfigError)
     return tables[0]
+
+
+def find_alike_key(key: str, keys: Mapping[str, Sequence[str]]) -> str:
+    """The setting that a bare name is nearly called, with its table: `plan.rounds` for `round`; or nothing."""
+    full = {name: f"{table}.{name}" for table in TABLES for name in keys[table]} | {name: name for name in TOP}
+    return full.get(find_alike(key, full), "")
 
 
 def has_maps(raw: Table) -> bool:
@@ -229,8 +240,11 @@ def registry(table: str) -> Mapping[str, EntryFunction]:
 
 def find_entry(table: str, name: str) -> EntryFunction:
     """The registry's entry, or a ConfigError that lists what is known."""
-    kind = {"data": "data set", "align": "alignment method"}.get(table, table)
-    return lookup(registry(table), network_family(name) if table == "network" else name, kind)
+    kind, known = {"data": "data set", "align": "alignment method"}.get(table, table), registry(table)
+    key = network_family(name) if table == "network" else name
+    if table == "network" and key not in known and is_timm_model(name):
+        refuse_unknown(name, known, kind, meant=f"timm:{name}")
+    return lookup(known, key, kind)
 
 
 def network_family(name: str) -> str:
@@ -251,7 +265,8 @@ def bind_settings(kind: str, entry: EntryFunction, settings: Mapping[str, Any], 
     for key, value in settings.items():
         if kind in ("method", "plan") and key not in names:
             refuse_old_name(key, kind)
-        require(key in names, f"unknown {kind} setting {quote(key)}; known: {join_names(names) or 'none'}", ConfigError)
+        if key not in names:
+            refuse_unknown(key, names, f"{kind} setting")
         check_type(f"{kind}.{key}", value, hints[key])
     values = {name: settings.get(name, parameters[name].default) for name in names}
     return {  # 3 becomes 3.0 where the hint is float, so that equal settings are written equally

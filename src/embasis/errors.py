@@ -1,7 +1,7 @@
 """Every way embasis can refuse, each with the exit code of the command line.
 
-`require` and `lookup` are the only makers of messages about values: name, rule, value. Values of the user are quoted by
-`quote`, lists of names by `join_names`: a cell or a setting may have any length, a message may not.
+`require`, `lookup` and `refuse_unknown` are the only makers of messages about values: name, rule, value. Values of the
+user are quoted by `quote`, lists of names by `join_names`: a cell or a setting may have any length, a message may not.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import difflib
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Collection, Iterable, Mapping
+from typing import NoReturn, TypeVar
 
 TableEntry = TypeVar("TableEntry")
 LONGEST_QUOTE = 80
@@ -130,10 +130,21 @@ def check_choice(settings: object, name: str, allowed: Iterable[str], prefix: st
 def lookup(table: Mapping[str, TableEntry], name: str, kind: str) -> TableEntry:
     """`table[name]`, or a ConfigError that names the nearest one and lists what is known."""
     if name not in table:
-        nearest = difflib.get_close_matches(name.lower(), table, 1, ALIKE) if isinstance(name, str) else []
-        meant = f"; did you mean {nearest[0]}?" if nearest else ";"
-        raise ConfigError(f"unknown {kind} {quote(name)}{meant} known: {join_names(table)}")
+        refuse_unknown(name, table, kind)
     return table[name]
+
+
+def refuse_unknown(name: str, known: Collection[str], kind: str, meant: str = "") -> NoReturn:
+    """A ConfigError that asks whether another name was meant, the nearest one by default, and lists all."""
+    meant = meant or find_alike(name, known)
+    question = f" did you mean {meant}?" if meant else ""
+    raise ConfigError(f"unknown {kind} {quote(name)};{question} known: {join_names(known) or 'none'}")
+
+
+def find_alike(name: str, known: Iterable[str]) -> str:
+    """The known name that is most like this one; nothing where none is alike."""
+    nearest = difflib.get_close_matches(name.lower(), known, 1, ALIKE) if isinstance(name, str) else []
+    return nearest[0] if nearest else ""
 
 
 def join_names(names: Iterable[str]) -> str:

@@ -24,6 +24,11 @@ KNOWN_SETS = (
     "synthia_cityscapes, visda17, wisdm"
 )
 KNOWN_NETWORKS = "adapter, deeplab_v2, efficientnet_lite0, fast_segment, linear, mlp, small_cnn, small_fcn, timm"
+KNOWN_PRESETS = (
+    "did you mean paper-office31? known: paper-gta5-cityscapes, paper-office31, paper-synthia-cityscapes, "
+    "paper-visda17, street-cpu"
+)
+TABLES = "align, data, images, maps, method, network, plan"
 FOR_IMAGES = "allow_empty_class, allow_missing_class, budget, classes, corrections"
 PLAN_KEYS = (
     "accumulate_steps, augment, batch_size, collapse_share, device, epochs, holdout, keep_round, lr, lr_power, "
@@ -69,6 +74,12 @@ FIT = ("fit", "labelled.csv", "judged.csv", "-o", "new")
         ((*FIT, "--method", "embasis"), f"unknown method 'embasis'; did you mean em_basis? known: {KNOWN_METHODS}"),
         ((*FIT, "--backbone", "resnet"), f"unknown network 'resnet'; known: {KNOWN_NETWORKS}"),
         (
+            (*FIT, "--backbone", "resnet50"),
+            f"unknown network 'resnet50'; did you mean timm:resnet50? known: {KNOWN_NETWORKS}",
+        ),
+        ((*FIT, "--preset", "paper-ofice31"), f"unknown preset 'paper-ofice31'; {KNOWN_PRESETS}"),
+        ((*FIT, "--method", "cbts"), f"unknown method 'cbts'; did you mean cbst? known: {KNOWN_METHODS}"),
+        (
             ("fit", "--dataset", "mnist", "-o", "new"),
             f"unknown data set 'mnist'; did you mean mnist_usps? known: {KNOWN_SETS}",
         ),
@@ -86,7 +97,7 @@ FIT = ("fit", "labelled.csv", "judged.csv", "-o", "new")
         (("demo", "-o", "judged.csv"), "output judged.csv is a file; name a folder"),
         (
             (*FIT, "--method", "source_only", "--backbone", "linear", "round=3"),
-            "unknown key 'round'; known keys: save_seconds, seed, standardise; "
+            "unknown key 'round'; did you mean plan.rounds? known keys: save_seconds, seed, standardise; "
             f"data: {FOR_IMAGES}, dataset, follow_links, forbid_leakage, id, label, labelled, test, unlabelled; "
             f"method: name; align: ends, name; network: name; plan: {PLAN_KEYS}; "
             "images: augment, cache, depth, head, stages, workers; "
@@ -94,7 +105,7 @@ FIT = ("fit", "labelled.csv", "judged.csv", "-o", "new")
         ),
         ((*FIT, "plan.rounds=few"), "plan.rounds must be a whole number, got 'few'"),
         ((*FIT, "plan.rounds=-1"), "plan.rounds must be at least 0, got -1"),
-        ((*FIT, "paln.rounds=1"), "unknown table 'paln'; known: align, data, images, maps, method, network, plan"),
+        ((*FIT, "paln.rounds=1"), f"unknown table 'paln'; did you mean plan? known: {TABLES}"),
         ((*FIT, "rounds"), "settings are written key=value, got 'rounds'"),
         (
             (*FIT, "data.columns=1"),
@@ -155,7 +166,7 @@ def test_wrong_usage_is_refused_with_code_2(here: Path, words: tuple[str, ...]) 
 )
 def test_a_wrong_config_file_is_refused(here: Path, text: str, sentence: str | None) -> None:
     Path("c.toml").write_text(text)
-    sentence = sentence or f"unknown plan setting 'round'; known: {PLAN_KEYS}"
+    sentence = sentence or f"unknown plan setting 'round'; did you mean rounds? known: {PLAN_KEYS}"
     refused(here, 2, sentence, *FIT, "--config", "c.toml")
 
 
@@ -234,7 +245,7 @@ def test_bad_tables_are_refused_with_code_3_before_anything_is_written(here: Pat
     ("words", "sentence"),
     [
         (
-            ("fit", "unlabelled.csv", "judged.csv", "-o", "new"),
+            ("fit", "unlabelled.csv", "unlabelled.csv", "-o", "new"),
             "unlabelled.csv: no label column 'label'; columns: 'f0', 'f1', 'f2', 'f3', 'f4', 'f5', 'f6', 'f7'",
         ),
         ((*FIT, "--id", "key"), "labelled.csv: no id column 'key'; columns: {}"),

@@ -226,7 +226,9 @@ def test_a_module_that_cannot_be_cut_is_not_trained_in_part(home: Path) -> None:
 def test_an_unknown_keyword_is_answered_with_the_known_ones(home: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         fitted(home, round=3)
-    assert str(caught.value).startswith("unknown key 'round'; known keys: save_seconds, seed, standardise; data: ")
+    assert str(caught.value).startswith(
+        "unknown key 'round'; did you mean plan.rounds? known keys: save_seconds, seed, standardise; data: "
+    )
     with pytest.raises(ConfigError, match=r"^unknown timm model 'resnet49'; close: "):
         fitted(home, backbone="timm:resnet49")
     with pytest.raises(ConfigError, match=r"^images\.depth must be one of auto, frozen, partial, full, got 'deep'$"):

@@ -38,7 +38,7 @@ from embasis.engine.restyling import acting_restyler
 from embasis.engine.self_train import train_rounds
 from embasis.engine.state import TrainState
 from embasis.engine.train import train_round
-from embasis.errors import ConfigError, InputDataError, join_names, quote, require
+from embasis.errors import ConfigError, InputDataError, refuse_unknown, require
 from embasis.inputs.load import load_dataset, open_inputs
 from embasis.report import RunView, svg
 from embasis.report.charts import progress_panel
@@ -101,7 +101,7 @@ def run_variants(
     for key in given:
         if key not in names:
             settings.refuse_old_name(key, "method")
-        require(key in names, f"unknown method setting {quote(key)}; known: {join_names(names) or 'none'}", ConfigError)
+            refuse_unknown(key, names, "method setting")
     for seed in seeds:
         for pair, loaded in iter_problems(dataset, seed, root, config.data):
             inputs = open_inputs(loaded, msgspec.structs.replace(config, seed=seed))

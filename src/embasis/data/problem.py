@@ -117,7 +117,8 @@ def report_classes(name: str, labels: Iterable[str], unit: str, number: str = ""
     text = ", ".join(f"{quote(label)} {counts[label]:{number}}" for label in sort_names(counts))
     few = [label for label in counts if counts[label] < 2]
     rare = f"{name}: classes with under 2 {unit}: {quote_names(few)}" if few else ""
-    notes = to_findings("note", f"{name}: {len(counts)} classes: {text}")
+    number_of = "1 class" if len(counts) == 1 else f"{len(counts)} classes"
+    notes = to_findings("note", f"{name}: {number_of}: {text}")
     return notes + to_findings("warning", rare, describe_alike(name, counts))
 
 

@@ -95,6 +95,8 @@ def names_of(problem: Problem, side: str, samples: Samples) -> Sequence[str]:
         return [file.name for file in samples.files]
     if side == "unlabelled" and problem.row_names is not None:
         return problem.row_names
+    if len(names := problem.other_names.get(side, ())) == len(samples):
+        return names
     return [""] * len(samples)
 
 

@@ -58,7 +58,7 @@ from embasis.randomness import seeded
 from embasis.resources import require_disk, require_memory, require_writable
 from embasis.storage import SealedFiles
 from embasis.storage.feature_cache import CACHE_ADVICE, FeatureCache
-from embasis.types import Arrays, ImagePlan, Plan, Problem, RejectedFile
+from embasis.types import Arrays, ImagePlan, Plan, Problem, RejectedFile, Samples
 
 DEFAULT_BACKBONE = "efficientnet_lite0"
 OWN_MODULE = "own module"
@@ -271,7 +271,8 @@ class ImageInputs(Inputs):
     def feature_problem(self, problem: Problem) -> Problem:
         """The problem that is trained on: rows in place of files, without those that could not be read."""
         rejected = list(problem.rejected)
-        labelled, _ = self._side(problem.labelled, "labelled", rejected)
+        labelled, rows = self._side(problem.labelled, "labelled", rejected)
+        other_names = {"labelled": names_at(problem.labelled, rows)}
         gone = {*problem.labelled.labels.tolist()} - {*labelled.labels.tolist()}
         names = quote_names(problem.schema.names[c] for c in gone)
         empty = f"labelled: classes without an image that can be read: {names}"
@@ -279,12 +280,15 @@ class ImageInputs(Inputs):
         unlabelled, kept = self._side(problem.unlabelled, "unlabelled", rejected)
         files = problem.unlabelled.files if isinstance(problem.unlabelled, Images) else ()
         self.files = tuple(files[row] for row in kept.tolist())
-        test = None if problem.test is None else self._side(problem.test, "test", rejected)[0]
+        test = None
+        if problem.test is not None:
+            test, rows = self._side(problem.test, "test", rejected)
+            other_names["test"] = names_at(problem.test, rows)
         hidden = problem.hidden_labels[kept] if isinstance(problem.hidden_labels, Tensor) else None
         row_names = None if problem.row_names is None else tuple(problem.row_names[row] for row in kept.tolist())
         return replace(
             problem, labelled=labelled, unlabelled=unlabelled, test=test, hidden_labels=hidden, row_names=row_names,
-            rejected=tuple(rejected),
+            other_names=other_names, rejected=tuple(rejected),
         )  # fmt: skip
 
     def _side(
@@ -304,6 +308,11 @@ class ImageInputs(Inputs):
         if self.trained or not digests:
             return CachedFeatures(self.cache, digests, chosen.labels, chosen.ids), kept
         return Arrays(self.cache.rows(digests), chosen.labels, chosen.ids), kept
+
+
+def names_at(side: Samples, rows: Tensor) -> tuple[str, ...]:
+    """The names of these files of a side."""
+    return tuple(side.files[row].name for row in rows.tolist()) if isinstance(side, Images) else ()
 
 
 def open_image_inputs(config: Config, backbone: Backbone | None = None, kept: bool = True) -> ImageInputs:

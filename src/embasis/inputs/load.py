@@ -38,18 +38,19 @@ from embasis.data.formats import LARGEST_TABLE, read_column_names, read_columns,
 from embasis.data.images.files import printable_path
 from embasis.data.images.folders import ImageOptions, check_images, load_images, strip_folders
 from embasis.data.images.samples import Images
-from embasis.data.problem import SIDE_NAMES, Finding
+from embasis.data.problem import SIDE_NAMES, Finding, to_findings
 from embasis.data.reader import Reader
 from embasis.data.segmentation.folders import MapFolders, check_maps, load_maps
 from embasis.data.segmentation.pairs import are_map_folders
 from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.data.table_pair import check_pair, load_pair
 from embasis.data.tables import require_different
-from embasis.errors import ConfigError, InputDataError, ResourceError, join_names, quote, require
+from embasis.errors import ConfigError, InputDataError, ResourceError, quote, refuse_unknown, require
 from embasis.inputs import IMAGE_KIND, MAP_KIND, Inputs, kind_of_run
 from embasis.inputs.image_inputs import open_image_inputs, stored_image_inputs
 from embasis.inputs.image_rows import is_image_side, require_cache_place
 from embasis.inputs.map_inputs import open_map_inputs, stored_map_inputs
+from embasis.inputs.swapped import describe_swap, explain_swap
 from embasis.inputs.table_inputs import TableInputs
 from embasis.networks.backbone import Backbone
 from embasis.resources import require_memory
@@ -96,7 +97,8 @@ def load_problem(config: Config, kind: str | None = None) -> tuple[Problem, Conf
         return problem, msgspec.structs.replace(config, data=data)
     names = (*SIDE_NAMES, "label", "id", "classes", "corrections", *IMAGE_DATA)
     for key in data:
-        require(key in names, f"unknown data setting {quote(key)}; known: {join_names(names)}", ConfigError)
+        if key not in names:
+            refuse_unknown(key, names, "data setting")
     require(
         "labelled" in data and "unlabelled" in data,
         "name two tables or folders, LABELLED and UNLABELLED, or --dataset",
@@ -106,7 +108,9 @@ def load_problem(config: Config, kind: str | None = None) -> tuple[Problem, Conf
     plain = {**data, **{key: os.path.basename(os.path.realpath(str(data[key]))) or "/" for key in paths if key in data}}
     sides = {key: str(data[key]) for key in SIDE_NAMES if key in data}
     kind = kind or kind_of_sides(sides)
-    problem = strip_folders(load_sides(kind, data, sides, config), *sides.values(), data.get("corrections"))
+    with explain_swap(sides["labelled"], sides["unlabelled"], str(data.get("label", "label"))):
+        problem = load_sides(kind, data, sides, config)
+    problem = strip_folders(problem, *sides.values(), data.get("corrections"))
     return problem, msgspec.structs.replace(config, data=plain)
 
 
@@ -147,6 +151,14 @@ def load_sides(kind: str, data: Mapping[str, Any], sides: dict[str, str], config
 
 def find_problems(data: Mapping[str, Any], workers: int, has_output: bool) -> tuple[str, list[Finding]]:
     """What the two sides are, in words, and all that could go wrong with them; [data] as `fit` takes it."""
+    kind, findings = _check_sides(data, workers, has_output)
+    if any(finding.level == "error" for finding in findings):
+        text = describe_swap(str(data["labelled"]), str(data["unlabelled"]), str(data.get("label", "label")))
+        findings = [*to_findings("error", text), *findings]
+    return kind, findings
+
+
+def _check_sides(data: Mapping[str, Any], workers: int, has_output: bool) -> tuple[str, list[Finding]]:
     labelled, unlabelled, label = str(data["labelled"]), str(data["unlabelled"]), str(data.get("label", "label"))
     if not (is_image_side(labelled) or is_image_side(unlabelled)):
         refuse_classes(data, "tables")

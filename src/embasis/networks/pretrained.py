@@ -79,6 +79,14 @@ def import_timm() -> Any:
     return library
 
 
+def is_timm_model(name: str) -> bool:
+    """Whether timm is there and has a model of this name."""
+    try:
+        return bool(import_timm().is_model(name.partition(".")[0]))
+    except ConfigError:
+        return False
+
+
 def find_timm_config(model: str) -> dict[str, Any]:
     """What timm knows of a model: where its weights are, its size, its classifier."""
     library = import_timm()

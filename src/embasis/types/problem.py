@@ -288,6 +288,7 @@ class Problem:
     same_domain : both sides come from one place, so they share their statistics
     columns : names of the features, where the data have names
     row_names : names of the unlabelled rows (paths of images), where they have names; tables then call the rows so
+    other_names : names of the rows of the labelled and the test side, where they were files
     rejected : what the data sets held and could not be used: the quarantine ledger
     files_seen : files that were met on each side, where they were counted: the ledger must account for each
     notes : what was done for the user that the user should know of
@@ -302,6 +303,7 @@ class Problem:
     same_domain: bool = False
     columns: tuple[str, ...] | None = None
     row_names: tuple[str, ...] | None = None
+    other_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rejected: tuple[RejectedFile, ...] = ()
     files_seen: Mapping[str, int] | None = None
     notes: tuple[str, ...] = ()

@@ -98,7 +98,7 @@ def test_the_config_of_a_run_folder_can_be_read_again(tmp_path: Path) -> None:
 
 def test_an_unknown_key_is_answered_with_all_known_keys() -> None:
     assert says(lambda: load(None, ["round=3"], method={"name": "pseudo_label"}, network={"name": "mlp"})) == (
-        "unknown key 'round'; known keys: save_seconds, seed, standardise; "
+        "unknown key 'round'; did you mean plan.rounds? known keys: save_seconds, seed, standardise; "
         f"data: {DATA_KEYS}; method: name, threshold, unlabelled_weight; align: ends, name; "
         "network: dropout, hidden, layers, name; "
         f"plan: {PLAN_KEYS}; images: {IMAGE_KEYS}; maps: {MAP_KEYS}"
@@ -112,7 +112,10 @@ def test_an_unknown_key_is_answered_with_all_known_keys() -> None:
         (["rounds"], "settings are written key=value, got 'rounds'"),
         (["=3"], "settings are written key=value, got '=3'"),
         (["plan.rounds.x=3"], "a key has at most one dot, got 'plan.rounds.x'"),
-        (["plans.rounds=3"], "unknown table 'plans'; known: align, data, images, maps, method, network, plan"),
+        (
+            ["plans.rounds=3"],
+            "unknown table 'plans'; did you mean plan? known: align, data, images, maps, method, network, plan",
+        ),
         (["save_seconds=-1"], "save_seconds must be at least 0 and finite, got -1.0"),
         (["save_seconds=inf"], "save_seconds must be at least 0 and finite, got inf"),
         (["seed=abc"], f"config: Expected `int`, got `str` - at `$.seed`; known keys: {TOP_KEYS}"),
@@ -163,7 +166,7 @@ def test_a_file_that_is_not_there_is_named() -> None:
         ),
         ({"method": {"name": "source_only", "keep_first": 0.2}}, "unknown method setting 'keep_first'; known: none"),
         ({"network": {"name": "mlp", "width": 3}}, "unknown network setting 'width'; known: dropout, hidden, layers"),
-        ({"plan": {"round": 3}}, f"unknown plan setting 'round'; known: {PLAN_KEYS}"),
+        ({"plan": {"round": 3}}, f"unknown plan setting 'round'; did you mean rounds? known: {PLAN_KEYS}"),
         ({"plan": {"seed": 3}}, f"unknown plan setting 'seed'; known: {PLAN_KEYS}"),
         ({"plan": {"rounds": 3.5}}, "plan.rounds must be a whole number, got 3.5"),
         ({"plan": {"rounds": True}}, "plan.rounds must be a whole number, got True"),
