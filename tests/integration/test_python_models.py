@@ -149,3 +149,29 @@ def test_an_unknown_order_is_refused(tables: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         model.predict("unlabelled.csv", sort="name")
     assert str(caught.value) == "sort must be one of uncertainty, got 'name'"
+
+
+def test_a_table_model_says_what_it_is_in_a_line_and_has_probabilities_of_all_classes(tables: Path) -> None:
+    model = fit_tables("labelled.csv", "unlabelled.csv", rounds=1)
+    names = ", ".join(repr(name) for name in model.classes)
+    assert repr(model) == f"TableModel({len(model.classes)} classes: {names}; em_basis, round 1)"
+    labels, found = model.predict("unlabelled.csv"), model.predict_proba("unlabelled.csv")
+    assert found.shape == (len(labels), len(model.classes))
+    np.testing.assert_allclose(found.sum(1), 1, atol=1e-12)
+    assert [model.classes[row] for row in found.argmax(1)] == labels.label
+    np.testing.assert_allclose(found.max(1), labels.probability, atol=1e-6)
+
+
+def test_a_map_model_says_what_it_is_in_a_line_and_has_probabilities_at_each_pixel(maps: Path) -> None:
+    model = MapModel.load("run")
+    assert repr(model) == "MapModel(3 classes: {}; em_basis, round 2, run 'run')".format(
+        ", ".join(repr(name) for name in NAMES)
+    )
+    labelled, found = model.predict("streets"), dict(model.predict_proba("streets"))
+    assert [picture.name for picture in labelled] == list(found)
+    for picture in labelled:
+        probabilities = found[picture.name]
+        assert probabilities.shape == (len(NAMES), *picture.labels.shape)
+        np.testing.assert_allclose(probabilities.sum(0), 1, atol=1e-5)
+        assert np.array_equal(probabilities.argmax(0), picture.labels)
+        assert len(repr(picture)) < 120

@@ -6,14 +6,16 @@ and a config with the same data and seed give equal records.
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
@@ -116,8 +118,11 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: ArrayLike, y: ArrayLike, unlabelled: ArrayLike | None = None) -> EMBasisClassifier:
         """Train on the labelled rows, then adapt to the unlabelled ones (label −1, or the rows of `unlabelled`).
 
+        In a Pipeline the steps before change X alone; docs/scikit-learn.md says how `unlabelled` goes through them.
         A fit that fails or is interrupted leaves the estimator as it was: not fitted, or with its earlier model.
         """
+        if unlabelled is not None:
+            warn_of_pipeline(self)
         fresh = object.__new__(type(self))
         fresh.__dict__.update(self.__dict__)
         fresh._fit(X, y, unlabelled)
@@ -243,6 +248,27 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         self.transduction_[np.flatnonzero(known)] = given[known]
         self.transduction_[where[labels >= 0]] = self.classes_[labels[labels >= 0]]
         self.labeled_iter_[where] = first
+
+
+def warn_of_pipeline(estimator: EMBasisClassifier) -> None:
+    """A warning where a Pipeline that fits this estimator has changed X by its steps and `unlabelled` not.
+
+    scikit-learn tells an estimator nothing of its Pipeline, so the calls that led here are looked through for one."""
+    steps, last, frame = list[str](), cast(Any, estimator), inspect.currentframe()
+    while frame is not None:
+        caller, frame = frame.f_locals.get("self"), frame.f_back
+        if isinstance(caller, Pipeline) and caller is not last and caller.steps and caller.steps[-1][1] is last:
+            if "unlabelled" not in (caller.transform_input or ()):
+                steps = [name for name, step in caller.steps[:-1] if step not in (None, "passthrough")] + steps
+            last = caller  # which may itself be the last step of another
+    if not steps:
+        return
+    text = (
+        f"the Pipeline's steps before this classifier ({', '.join(steps)}) have changed X and not `unlabelled`; with "
+        "sklearn.set_config(enable_metadata_routing=True), set_fit_request(unlabelled=True) and Pipeline(…, "
+        'transform_input=["unlabelled"]) they change both; or give rows that you have passed through the steps yourself'
+    )
+    warnings.warn(text, EmbasisWarning, stacklevel=3)
 
 
 def narrow_sides(*sides: NDArray[Any]) -> tuple[list[torch.Tensor], list[Fine | None]]:

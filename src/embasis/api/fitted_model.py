@@ -28,7 +28,7 @@ from embasis.config import Config
 from embasis.engine.batch import device_of
 from embasis.engine.labels import RowLabels
 from embasis.engine.self_train import TrainingEvent, train_rounds
-from embasis.errors import ConfigError, InputDataError, NumericalError, require
+from embasis.errors import ConfigError, InputDataError, NumericalError, quote, require
 from embasis.inputs import RowSource, SourceOptions, kind_of_run
 from embasis.inputs.fingerprint import fingerprint
 from embasis.inputs.load import image_options, load_problem, open_inputs
@@ -60,9 +60,11 @@ SIDES = {
 NUMBERS = ("probability", "between", "within", "uncertainty")
 SHORT_NAMES = {"method": "method.name", "align": "align.name", "network": "network.name", "depth": "images.depth"}
 """Settings that Python calls otherwise than a config file."""
+MOST_NAMES, MOST_NAME = 4, 20
+"""Classes that a model's `repr` names, and characters of a name."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Labels:
     """Labels of N rows or images, in the order they were given; an image that could not be read has the label None."""
 
@@ -93,13 +95,17 @@ class Labels:
     def __len__(self) -> int:
         return len(self.names)
 
+    def __repr__(self) -> str:
+        unread = f", {len(self.reasons):,} that cannot be read" if self.reasons else ""
+        return f"Labels({len(self):,} rows, {int(self.trusted.sum()):,} trusted{unread})"
+
     def columns(self) -> dict[str, list[Any]]:
         """A table for pandas.DataFrame or a CSV writer."""
         numbers = {name: getattr(self, name).tolist() for name in NUMBERS}
         return {"id": list(self.names), "label": list(self.label), **numbers, "trusted": self.trusted.tolist()}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FittedModel:
     """A model adapted to the unlabelled side of a run, made by a `fit_…` function or by `load`."""
 
@@ -117,6 +123,13 @@ class FittedModel:
     """The labels of the unlabelled side after the last round; None for a loaded model, and for label maps."""
     home: Path | None = None
     """The run folder, if there is one."""
+
+    def __repr__(self) -> str:
+        names = ", ".join(quote(name, MOST_NAME) for name in self.classes[:MOST_NAMES])
+        more = ", …" if len(self.classes) > MOST_NAMES else ""
+        rounds, home = self.model.progress.model_round, "" if self.home is None else f", run {quote(str(self.home))}"
+        what = f"{len(self.classes)} classes: {names}{more}; {self.model.method.name}, round {rounds}{home}"
+        return f"{type(self).__name__}({what})"
 
     @classmethod
     def load(cls, path: PathLike, backbone: Backbone | None = None) -> Self:

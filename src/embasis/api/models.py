@@ -14,7 +14,7 @@ model.save("model"); model = MapModel.load("model")
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -23,17 +23,24 @@ from numpy.typing import NDArray
 
 from embasis.api.fitted_model import FittedModel, Labels, data_table, predict_options, run_config
 from embasis.data.images.folders import ImageOptions
-from embasis.errors import InputDataError, require
-from embasis.inputs import SourceOptions
+from embasis.errors import InputDataError, quote, require
+from embasis.inputs import PictureSource, RowSource, SourceOptions
 from embasis.networks.backbone import Backbone
-from embasis.runs.predict import PredictOptions, first_reasons, predict_label_maps, with_run_columns
+from embasis.runs.predict import (
+    PredictOptions,
+    first_reasons,
+    predict_label_maps,
+    predict_probabilities,
+    predict_probability_maps,
+    with_run_columns,
+)
 from embasis.types import PathLike
 
 WITHOUT_WORKERS = 64
 """Fewer files than these are read in this process, where nothing limits the time that one takes."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TableModel(FittedModel):
     """A model adapted to an unlabelled table, made by `fit_tables` or `TableModel.load`."""
 
@@ -52,9 +59,15 @@ class TableModel(FittedModel):
         sort : {"uncertainty"}, optional
             The least sure rows first; else as they come.
         """
-        options = PredictOptions(precision, sort)
-        source = self.model.inputs.open_rows(rows, with_run_columns(self.model, SourceOptions(run=str(self.home))))
-        return self._label_rows(source, options)
+        return self._label_rows(self._open(rows), PredictOptions(precision, sort))
+
+    def predict_proba(self, rows: Any) -> NDArray[np.float64]:
+        """(N, C) the probability of each of `classes` for each row; `rows` as for `predict`."""
+        return predict_probabilities(self.model, self._open(rows)).numpy()
+
+    def _open(self, rows: Any) -> RowSource:
+        """The rows of a table or an array."""
+        return self.model.inputs.open_rows(rows, with_run_columns(self.model, SourceOptions(run=str(self.home))))
 
 
 def fit_tables(labelled: PathLike, unlabelled: PathLike, *, output: PathLike | None = None, **words: Any) -> TableModel:
@@ -78,7 +91,7 @@ def fit_tables(labelled: PathLike, unlabelled: PathLike, *, output: PathLike | N
     return TableModel._fit(run_config(words, data=data), output)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ImageModel(FittedModel):
     """A model adapted to the unlabelled images, made by `fit_images` or `ImageModel.load`."""
 
@@ -97,11 +110,20 @@ class ImageModel(FittedModel):
         sort : {"uncertainty"}, optional
             The least sure images first; else as they were given.
         """
+        options = PredictOptions(precision, sort)
+        return self._label_rows(self._open(images), options)
+
+    def predict_proba(self, images: Any) -> NDArray[np.float64]:
+        """(N, C) the probability of each of `classes` for each image, in the order of `predict`; NaN for one that
+        cannot be read."""
+        return predict_probabilities(self.model, self._open(images)).numpy()
+
+    def _open(self, images: Any) -> RowSource:
+        """Images, read in this process where they are few: another one takes seconds to start."""
         require_there(images)
-        options, inputs = PredictOptions(precision, sort), self.model.inputs
-        source = inputs.open_rows(images, SourceOptions())
-        inputs.set_workers(0 if source.total < WITHOUT_WORKERS else 1)  # a process takes seconds to start
-        return self._label_rows(source, options)
+        source = self.model.inputs.open_rows(images, SourceOptions())
+        self.model.inputs.set_workers(0 if source.total < WITHOUT_WORKERS else 1)
+        return source
 
 
 def fit_images(
@@ -144,7 +166,7 @@ def fit_images(
     return ImageModel._fit(config, output, backbone if isinstance(backbone, Backbone) else None)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PictureLabels:
     """The labels of one picture at its own size, (H, W) each; confidence and variance are scaled as in the PNG."""
 
@@ -159,8 +181,12 @@ class PictureLabels:
     trusted: NDArray[np.bool_]
     """Whether the label is trusted."""
 
+    def __repr__(self) -> str:
+        height, width = self.labels.shape
+        return f"PictureLabels({quote(self.name)}, {height}×{width}, {self.trusted.mean():.0%} trusted)"
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class MapModel(FittedModel):
     """A model adapted to the unlabelled pictures, made by `fit_maps` or `MapModel.load`."""
 
@@ -199,10 +225,8 @@ class MapModel(FittedModel):
             In the order of their names' hashes, or in that of pictures in memory; files that cannot be read are left
             out, and an InputDataError names the first ones if that is so for all.
         """
-        require_there(pictures)
         options = predict_options({"precision": precision, "scales": scales, "flip": flip})
-        self.model.inputs.set_workers(workers)
-        source = self.model.inputs.open_pictures(pictures, SourceOptions())
+        source = self._open(pictures, workers)
         labelled = [
             PictureLabels(
                 name, one.labels.numpy(), one.confidence.numpy(), one.variance.numpy(), one.trusted.numpy() > 0
@@ -211,6 +235,22 @@ class MapModel(FittedModel):
         ]
         require(labelled, f"no picture can be read: {first_reasons(source.rejected)}", InputDataError)
         return labelled
+
+    def predict_proba(
+        self, pictures: Any, *, scales: Sequence[float] = (1.0,), flip: bool = False, workers: int = 0
+    ) -> Iterator[tuple[str, NDArray[np.float32]]]:
+        """Name and probabilities (C, H, W) of each picture that can be read, one by one, in the order of `predict`.
+
+        C are `classes`, H and W the picture's own size; all parameters are those of `predict`."""
+        options = predict_options({"scales": scales, "flip": flip})
+        maps = predict_probability_maps(self.model, self._open(pictures, workers), options)
+        return ((name, part.numpy()) for name, part in maps)
+
+    def _open(self, pictures: Any, workers: int) -> PictureSource:
+        """Pictures by path or in memory."""
+        require_there(pictures)
+        self.model.inputs.set_workers(workers)
+        return self.model.inputs.open_pictures(pictures, SourceOptions())
 
 
 def fit_maps(labelled: PathLike, unlabelled: PathLike, *, output: PathLike | None = None, **words: Any) -> MapModel:

@@ -49,7 +49,7 @@ from embasis.inputs import (
     sides_of,
     watch_nothing,
 )
-from embasis.inputs.image_rows import STEM_BATCH, CachedFeatures, cache_key, find_images, open_cache
+from embasis.inputs.image_rows import STEM_BATCH, CachedFeatures, cache_key, find_cache, find_images, open_cache
 from embasis.inputs.table_inputs import bind_array_network, first_shape, make_array_network, standardise_mode
 from embasis.networks import PRETRAINED
 from embasis.networks.backbone import Backbone
@@ -84,6 +84,8 @@ class ImageInputs(Inputs):
     """Images that could not be read, by their digest."""
     files: tuple[ImageFile, ...] = ()
     """The files of the unlabelled rows that are trained on, in their order: the report shows a few of them."""
+    known: FeatureCache | None = None
+    """Features of earlier runs by the same frozen part; nothing is added to them."""
 
     @property
     def identity(self) -> str:
@@ -158,16 +160,24 @@ class ImageInputs(Inputs):
         return RowSource(rows, len(given.files), dict(given.rejected), "images", given.order)
 
     def iter_rows(self, files: Sequence[ImageFile]) -> Iterator[RowBatch]:
-        """The rows of image files, about CHUNK_ROWS at a time."""
-        rows, good, rejected = list[Tensor](), list[ImageFile](), dict[str, str]()
-        for number, (read, part, reasons) in enumerate(self.iter_features(files), 1):
-            rejected.update({file.name: reason for file, reason in reasons.items()})
-            good += read
-            rows.append(part)
-            if len(good) >= CHUNK_ROWS or number * STEM_BATCH >= len(files):
-                ids = torch.tensor([file.id for file in good], dtype=torch.int64)
-                yield RowBatch([file.name for file in good], torch.cat(rows), ids, rejected)
-                rows, good, rejected = [], [], {}
+        """The rows of image files, CHUNK_ROWS at a time; those of which features are kept are not read again."""
+        cache = self.cache or self.known
+        kept = set[bytes]() if cache is None else cache.find(file.digest for file in files)
+        fresh = self.iter_features([file for file in files if file.digest not in kept])
+        read, rejected = dict[ImageFile, Tensor](), dict[ImageFile, str]()
+        for first in range(0, len(files), CHUNK_ROWS):
+            chunk = files[first : first + CHUNK_ROWS]
+            while any(file.digest not in kept and file not in read and file not in rejected for file in chunk):
+                good, rows, reasons = next(fresh)
+                read.update(zip(good, rows, strict=True))
+                rejected.update(reasons)
+            if cache is not None and (old := [file for file in chunk if file.digest in kept]):
+                read.update(zip(old, cache.rows([file.digest for file in old]), strict=True))
+            good = [file for file in chunk if file in read]
+            x = torch.stack([read.pop(file) for file in good]) if good else torch.empty(0)
+            ids = torch.tensor([file.id for file in good], dtype=torch.int64)
+            broken = {file.name: rejected.pop(file) for file in chunk if file in rejected}
+            yield RowBatch([file.name for file in good], x, ids, broken)
 
     def iter_picture_rows(self, pictures: Sequence[Any]) -> Iterator[RowBatch]:
         """The rows of pictures in memory, CHUNK_ROWS at a time: so many views are in memory, however many pictures."""
@@ -316,7 +326,7 @@ def names_at(side: Samples, rows: Tensor) -> tuple[str, ...]:
 
 
 def open_image_inputs(config: Config, backbone: Backbone | None = None, kept: bool = True) -> ImageInputs:
-    """The inputs that [network] and [images] describe; `kept`: with a feature cache."""
+    """The inputs that [network] and [images] describe; `kept`: with a feature cache, else with what one has."""
     plan = settings.bind_settings("images", ImagePlan, config.images, tuple(ImagePlan.__dataclass_fields__))
     chosen = ImagePlan(**plan)
     network: dict[str, Any] = {"name": OWN_MODULE} if backbone is not None else backbone_settings(config)
@@ -330,10 +340,12 @@ def open_image_inputs(config: Config, backbone: Backbone | None = None, kept: bo
     chosen = replace(chosen, depth=depth)
     trained = chosen.stages if depth == "partial" else 0
     stem = None if depth == "full" else backbone.stem(trained)
-    cache = open_cache(chosen.cache, cache_key(backbone, trained)) if kept and stem is not None else None
+    key = cache_key(backbone, trained)
+    cache = open_cache(chosen.cache, key) if kept and stem is not None else None
+    known = find_cache(key) if not kept and stem is not None else None
     if stem is not None and torch.cuda.is_available():
         stem = stem.cuda()
-    return ImageInputs(backbone, chosen, network, Reader(chosen.workers), stem, cache)
+    return ImageInputs(backbone, chosen, network, Reader(chosen.workers), stem, cache, known=known)
 
 
 def backbone_settings(config: Config) -> dict[str, Any]:

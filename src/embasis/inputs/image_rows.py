@@ -125,6 +125,15 @@ def open_cache(given: str, key: str) -> FeatureCache:
         raise ResourceError(f"cannot read {error.filename}: {error.strerror}; {CACHE_ADVICE}") from error
 
 
+def find_cache(key: str) -> FeatureCache | None:
+    """What earlier runs have left in the usual folder, only to read; None where there is nothing."""
+    try:
+        cache = FeatureCache(cache_folder(), key, late=True)
+    except ResourceError:
+        return None
+    return cache if len(cache) else None
+
+
 def cache_key(backbone: Backbone, trained: int) -> str:
     """What features depend on beside the image: the weights, the preparation, the cut, and a GPU's coarser products."""
     parts = [backbone.identity, repr(backbone.preparation), str(trained), str(STEM_BATCH), str(PIXELS_VERSION)]

@@ -6,6 +6,7 @@
 | label | `label_source`: all rows in memory | `label_pictures`: one picture at a time |
 | choose the trusted labels for a precision | `finish_rows`, after labelling | `with_precision`, a pass before it |
 | all of this, in memory | `predict_rows` | `predict_label_maps` |
+| probabilities of all classes | `predict_probabilities` | `predict_probability_maps` |
 | all of this, and write | `predict_into`: a table | `predict_into`: a folder of maps |
 """
 
@@ -19,10 +20,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.engine.calibration import read_calibration
-from embasis.engine.labels import LabelBatch
+from embasis.engine.labels import LabelBatch, RowLabels
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, InputDataError, quote, require
 from embasis.functional.calibration import least_confidence
@@ -208,15 +210,10 @@ def predict_rows(
 def label_source(model: TrainedModel, source: RowSource, show: Show = show_nothing) -> dict[str, list[Any]]:
     """The columns of all rows of a source, in its order; files that cannot be read are last, and have no label."""
     columns: dict[str, list[Any]] = {key: [] for key in LABEL_COLUMNS}
-    done = 0
-    for batch in source.batches:
-        source.rejected.update(batch.rejected)
-        done += len(batch.names) + len(batch.rejected)
-        show(f"labelling {source.unit}", done, source.total)
-        if batch.names:
-            part = label_columns(model.label(batch.x, batch.ids), batch.names, model.schema)
-            for key, column in columns.items():
-                column.extend(part[key])
+    for names, labels in iter_labels(model, source, show):
+        part = label_columns(labels, names, model.schema)
+        for key, column in columns.items():
+            column.extend(part[key])
     for file in source.rejected:
         for key, column in columns.items():
             column.append({"id": file, "trusted": False}.get(key))
@@ -224,6 +221,33 @@ def label_source(model: TrainedModel, source: RowSource, show: Show = show_nothi
         return columns
     places = {name: row for row, name in enumerate(columns["id"])}
     return take_rows(columns, [places[name] for name in source.order])
+
+
+def iter_labels(model: TrainedModel, source: RowSource, show: Show) -> Iterator[tuple[list[Any], RowLabels]]:
+    """Names and labels of the rows, batch by batch; why files cannot be read goes to `source.rejected`."""
+    done = 0
+    for batch in source.batches:
+        source.rejected.update(batch.rejected)
+        done += len(batch.names) + len(batch.rejected)
+        show(f"labelling {source.unit}", done, source.total)
+        if batch.names:
+            yield batch.names, model.label(batch.x, batch.ids)
+
+
+def predict_probabilities(model: TrainedModel, source: RowSource) -> Tensor:
+    """(N, C) in float64: the probability of each class, in the order of `label_source`; NaN where a file cannot be
+    read."""
+    names, parts = list[Any](), [torch.empty(0, len(model.schema), dtype=torch.float64)]
+    for part_names, labels in iter_labels(model, source, show_nothing):
+        names += part_names
+        mean = labels.distribution.mean.double()
+        parts.append(mean / mean.sum(1, keepdim=True))
+    names += source.rejected
+    parts.append(torch.full((len(source.rejected), len(model.schema)), torch.nan, dtype=torch.float64))
+    if source.order is None:
+        return torch.cat(parts)
+    places = {name: row for row, name in enumerate(names)}
+    return torch.cat(parts)[[places[name] for name in source.order]]
 
 
 def finish_rows(
@@ -277,12 +301,29 @@ def predict_label_maps(
 ) -> Iterator[tuple[str, LabelMap]]:
     """The name and the maps of each picture that can be read, one by one, in the order of their ids."""
     model, _ = with_precision(model, source, options, show)
+    for name, part in enlarge_labels(model, source, options):
+        yield name, draw_label_map(part, model.schema)
+
+
+def predict_probability_maps(
+    model: TrainedModel, source: PictureSource, options: PredictOptions
+) -> Iterator[tuple[str, Tensor]]:
+    """The name and the probabilities (C, H, W) of each picture that can be read, as `predict_label_maps` has them."""
+    for name, part in enlarge_labels(model, source, options):
+        mean = part.distribution.mean.float()
+        yield name, (mean / mean.sum(1, keepdim=True)).T.unflatten(1, part.grid).contiguous()
+
+
+def enlarge_labels(
+    model: TrainedModel, source: PictureSource, options: PredictOptions
+) -> Iterator[tuple[str, LabelBatch]]:
+    """The name and the labels at each pixel of each picture that can be read."""
     with source.inputs.reader:
         for samples in source.samples():
             for part in label_pictures(model, source, samples, options):
                 row = int(part.rows[0])
                 height, width = (int(size) for size in samples.sizes[row])
-                yield samples.names[row], draw_label_map(part.enlarged(0, (height, width)), model.schema)
+                yield samples.names[row], part.enlarged(0, (height, width))
 
 
 def with_precision(

@@ -14,7 +14,7 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,12 +76,17 @@ class Shard:
 
 
 class FeatureCache:
-    """The rows of one frozen network; `add` writes a shard, everything else only reads."""
+    """The rows of one frozen network; `add` writes a shard, everything else only reads.
 
-    def __init__(self, folder: Path | str, key: str) -> None:
+    All shards are checked when it is opened; with `late` each one when `find` first meets it, for those who want a few
+    rows of many."""
+
+    def __init__(self, folder: Path | str, key: str, late: bool = False) -> None:
         self.path = Path(folder) / "features" / key
+        self._late = late
         self._where: dict[bytes, tuple[Shard, int]] = {}
         self._known: set[str] = set()
+        self._whole: dict[Path, bool] = {}
         try:
             self.refresh()
         except OSError as error:
@@ -103,6 +108,17 @@ class FeatureCache:
                     self._take(self.path / name)
                 except CorruptError as error:
                     warnings.warn(f"{error}; its images are read again", EmbasisWarning, stacklevel=3)
+
+    def find(self, digests: Iterable[bytes]) -> set[bytes]:
+        """Those of these images whose rows are there, in shards that are whole."""
+        found = {digest for digest in digests if digest in self._where}
+        if self._late:
+            for path in {self._where[digest][0].path for digest in found} - self._whole.keys():
+                self._whole[path] = is_whole_shard(path)
+                if not self._whole[path]:
+                    text = f"{path}: sha256 differs; its images are read again"
+                    warnings.warn(text, EmbasisWarning, stacklevel=3)
+        return {digest for digest in found if self._whole.get(self._where[digest][0].path, True)}
 
     def require_writable(self) -> None:
         """Refuse a folder that cannot be written to, before hours of work for it."""
@@ -160,8 +176,9 @@ class FeatureCache:
             os.close(handle)
 
     def _take(self, path: Path) -> None:
-        """Enter the rows of a shard whose bytes are those that its name says."""
-        require(atomic.hash_file(path) == path.name.removesuffix(".shard"), f"{path}: sha256 differs", CorruptError)
+        """Enter the rows of a shard whose bytes are those that its name says, which `late` leaves to `find`."""
+        whole = self._late or atomic.hash_file(path) == path.name.removesuffix(".shard")
+        require(whole, f"{path}: sha256 differs", CorruptError)
         with path.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
             require(length <= LONGEST_SHARD_HEADER, f"{path}: a header of {length} bytes", CorruptError)
