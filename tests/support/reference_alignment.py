@@ -89,6 +89,17 @@ def symmetric_divergence(first: Tensor, second: Tensor) -> Tensor:
     return torch.tensor(values)
 
 
+def released_divergence(first: Tensor, second: Tensor) -> Tensor:
+    values = []
+    for a, b in zip(first.double(), second.double(), strict=True):
+        p, q = ([math.exp(z) / sum(math.exp(x) for x in row.tolist()) for z in row.tolist()] for row in (a, b))
+        p_again, q_again = ([math.exp(z) / sum(math.exp(x) for x in row) for z in row] for row in (p, q))
+        forth = sum(y * math.log(y / x) for x, y in zip(p_again, q, strict=True))
+        back = sum(x * math.log(x / y) for x, y in zip(p, q_again, strict=True))
+        values.append((forth + back) / 2 / len(p))
+    return torch.tensor(values)
+
+
 def generator_input(label: Tensor, x: Tensor, noise: Tensor, classes: int) -> Tensor:
     rows = []
     for number, features, drawn in zip(label.tolist(), x.tolist(), noise.tolist(), strict=True):

@@ -17,6 +17,7 @@ class HandmadeRows:
         self.both_rows, self.both_logits, self.noted = rows, logits, dict[str, float]()
         self.y = torch.zeros(len(rows[0]), dtype=torch.int64) if y is None else y
         self.inputs, self.others, self.view = rows[0], rows[1], rows[1]
+        self.kept = dict[str, Tensor]()
 
     @property
     def labelled(self) -> Output:

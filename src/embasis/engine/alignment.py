@@ -39,6 +39,7 @@ class PartOutputs:
         self.inputs, self.y = part.inputs, part.y
         self.others = part.inputs[:0] if part.others is None else part.others
         self.view = self.others if part.view is None else part.view
+        self.kept: dict[str, Tensor] = {} if held is None else held.kept
 
     @cached_property
     def labelled(self) -> Output:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.functional import binary_cross_entropy_with_logits, kl_div
 
 from embasis.functional.losses import one_hot
 
@@ -127,6 +127,16 @@ def symmetric_divergence(first: Float[Tensor, "n c"], second: Float[Tensor, "n c
     forth = (kept_right.exp() * (kept_right - left)).sum(1)
     back = (kept_left.exp() * (kept_left - right)).sum(1)
     return (forth + back) / 2
+
+
+def released_divergence(first: Float[Tensor, "n c"], second: Float[Tensor, "n c"]) -> Float[Tensor, " n"]:
+    """ADR's code: ½ [KL(p₂ ‖ softmax p₁) + KL(p₁ ‖ softmax p₂)] / C; the first of each pair has no gradient.
+
+    Its gradient at p₁, (softmax p₁ − p₂) / 2C, is not zero where the draws agree: a descent makes them sharper too."""
+    left, right = first.float().softmax(1), second.float().softmax(1)
+    forth = kl_div(left.log_softmax(1), right.detach(), reduction="none").sum(1)
+    back = kl_div(right.log_softmax(1), left.detach(), reduction="none").sum(1)
+    return (forth + back) / (2 * first.shape[1])
 
 
 def generator_input(

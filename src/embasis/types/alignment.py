@@ -105,6 +105,7 @@ class Seen(Protocol):
     | inputs, others | B … | what goes into the network: the labelled and the unlabelled rows |
     | view | B … | the unlabelled rows in a second view, of `Aligner.second_view` |
     | y | n | labels of the labelled sites, −1 = none |
+    | kept | by name | what a phase leaves, detached, to the phases that hold it |
     | labelled_share | () | these rows' share of a mean over the batch's sites with a label |
     """
 
@@ -112,6 +113,7 @@ class Seen(Protocol):
     others: Tensor
     view: Tensor
     y: Tensor
+    kept: dict[str, Tensor]
 
     @property
     def labelled_share(self) -> float:

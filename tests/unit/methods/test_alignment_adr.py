@@ -10,7 +10,8 @@ import reference_alignment as slow
 from embasis.engine.alignment import PartOutputs
 from embasis.engine.batch import TrainingBatch
 from embasis.errors import ConfigError
-from embasis.functional.alignment import symmetric_divergence
+from embasis.functional.alignment import released_divergence, symmetric_divergence
+from embasis.functional.losses import prediction_entropy
 from embasis.methods.alignment.adr import DropoutDiscrepancy, adr, draw_scores
 from embasis.methods.losses import labelled_loss
 from embasis.networks.network import Network
@@ -104,10 +105,25 @@ def test_phase_a_keeps_what_the_engine_adds_beside_the_labelled_loss() -> None:
     assert (labelled_by_the_engine, with_pseudo_labels, with_stage_one) == ([], ["A", "B"], ["A"])
 
 
-def test_the_scale_of_the_authors_code_is_far_smaller() -> None:
+def test_the_divergence_of_the_authors_code_equals_its_slow_twin_is_symmetric_and_far_smaller() -> None:
     first, second = scores(64), scores(64, 1)
-    paper, code = (DropoutDiscrepancy(scale=name)._difference(first, second).mean() for name in ("formula", "released"))
-    assert float(code) < float(paper) / 20
+    value = released_divergence(first, second)
+    assert torch.allclose(value, slow.released_divergence(first, second).float(), atol=1e-6)
+    assert torch.allclose(value, released_divergence(second, first))
+    assert float(value.min()) > 0
+    assert float(value.mean()) < float(symmetric_divergence(first, second).mean()) / 5
+    paper, code = (DropoutDiscrepancy(divergence=name)._difference(first, second) for name in ("formula", "released"))
+    assert torch.equal(paper, symmetric_divergence(first, second))
+    assert torch.equal(code, value)
+
+
+def test_the_divergence_of_the_authors_code_sharpens_draws_that_agree() -> None:
+    drawn = scores(8).requires_grad_()
+    before = prediction_entropy(drawn.detach())
+    torch.autograd.backward(released_divergence(drawn, drawn).sum())
+    assert drawn.grad is not None
+    after = prediction_entropy((drawn - drawn.grad).detach())
+    assert bool((after < before).all())
 
 
 def test_grids_drop_less_than_rows() -> None:
@@ -119,5 +135,5 @@ def test_grids_drop_less_than_rows() -> None:
 def test_settings_that_mean_nothing_are_refused() -> None:
     with pytest.raises(ConfigError, match="repeats must be at least 1, got 0"):
         adr(3, repeats=0)
-    with pytest.raises(ConfigError, match="scale must be one of formula, released, got 'paper'"):
-        adr(3, scale="paper")
+    with pytest.raises(ConfigError, match="divergence must be one of released, formula, got 'paper'"):
+        adr(3, divergence="paper")

@@ -97,8 +97,9 @@ def test_the_class_scores_of_what_is_drawn_of_the_unlabelled_side_decide_nothing
         captured.append(output)
 
     extra["discriminator"].get_submodule("classes").register_forward_hook(capture)
+    seen = seen_by(network, shape)
     for phase in ("F", "D"):
-        torch.autograd.backward(aligner.loss(phase, network, extra, seen_by(network, shape), 0.5))
+        torch.autograd.backward(aligner.loss(phase, network, extra, seen, 0.5))
         gradient = captured[-1].grad
         assert gradient is not None
         assert bool((gradient[-4:] == 0).all())
@@ -122,6 +123,19 @@ def test_the_features_of_the_unlabelled_side_move_so_that_what_is_drawn_of_them_
         optimiser.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < losses[0]
+
+
+def test_a_step_draws_once_and_each_phase_sees_what_was_drawn() -> None:
+    network, aligner, judged = network_for((5,)), DrawnInputs(noise=4), list[Tensor]()
+    extra = aligner.build(network, Sizes((5,), FEATURES, CLASSES))
+    extra["discriminator"].register_forward_pre_hook(lambda module, inputs: judged.append(inputs[0].detach()))
+    seen = seen_by(network, (5,))
+    for phase in ("F", "D", "G"):
+        aligner.loss(phase, network, extra, seen, 0.5)
+    of_network, of_discriminator, of_generator = judged
+    assert torch.equal(of_discriminator, torch.cat([seen.inputs, of_network]))
+    assert torch.allclose(of_generator, of_network[:6], atol=1e-6)
+    assert not any(value.requires_grad for value in seen.kept.values())
 
 
 def test_the_weights_of_the_paper_scale_what_reaches_the_network() -> None:

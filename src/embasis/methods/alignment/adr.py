@@ -3,14 +3,18 @@
     A: CE of a draw                            moves encoder and head
     B: CE of a draw − weight · d(p₁(t), p₂(t)) moves the head
     C: weight · d(p₁(t), p₂(t)), `repeats` ×   moves the encoder
-    d = ½ [KL(p₂ ‖ p₁) + KL(p₁ ‖ p₂)], the first of each pair without gradient; p₁, p₂: two draws of dropout in the head
+    p₁, p₂: two draws of dropout in the head; the first of each pair below has no gradient
+    d = ½ [KL(p₂ ‖ softmax p₁) + KL(p₁ ‖ softmax p₂)] / C     divergence = "released", the authors' code
+    d = ½ [KL(p₂ ‖ p₁) + KL(p₁ ‖ p₂)]                         divergence = "formula", the paper's
+
+The published figures are of the code, whose second softmax is more than a scale: its gradient, (softmax p₁ − p₂) / 2C,
+sharpens draws that agree. The formula's is zero there, and features of zero make all draws agree: without the authors'
+batch norm the encoder goes that way (on digits the unlabelled predictions have an entropy of 2.24 of at most 2.30).
 
 The dropout is the aligner's own, on what the head reads: the network that predicts has none of it. A row of one site
 drops features (0.5), a grid drops whole channels (0.1), as the authors' code does. Beside a method that labels, its
-pseudo-labels are learnt in A and B as that method says, by scores without the aligner's dropout.
-
-Deviations: the authors' head has one more hidden layer. Their code takes log softmax of a softmax and averages over
-classes too, which makes d far smaller: scale = "released".
+pseudo-labels are learnt in A and B as that method says, by scores without the aligner's dropout. Deviation: the
+authors' head has one more hidden layer.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from embasis.errors import ConfigError, check_choice, require
-from embasis.functional.alignment import symmetric_divergence
+from embasis.functional.alignment import released_divergence, symmetric_divergence
 from embasis.functional.sites import to_sites
 from embasis.methods.alignment.parts import classifier_of, encoder_weights, make_method
 from embasis.methods.losses import labelled_loss
@@ -38,7 +42,7 @@ class DropoutDiscrepancy(Aligner):
     """Two draws of one head against one encoder, in three phases."""
 
     repeats: int = 4
-    scale: str = "formula"
+    divergence: str = "released"
 
     name: ClassVar[str] = "adr"
     takes: ClassVar[tuple[str, ...]] = ("rows", "maps")
@@ -47,7 +51,7 @@ class DropoutDiscrepancy(Aligner):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.repeats >= 1, f"repeats must be at least 1, got {self.repeats}", ConfigError)
-        check_choice(self, "scale", ("formula", "released"))
+        check_choice(self, "divergence", ("released", "formula"))
 
     def build(self, network: nn.Module, sizes: Sizes) -> nn.ModuleDict:
         """The dropout of the head, which has no weights."""
@@ -80,9 +84,9 @@ class DropoutDiscrepancy(Aligner):
         return self.weight * difference
 
     def _difference(self, first: Tensor, second: Tensor) -> Tensor:
-        if self.scale == "formula":
-            return symmetric_divergence(first, second)
-        return symmetric_divergence(first.softmax(1), second.softmax(1)) / first.shape[1]
+        return (
+            symmetric_divergence(first, second) if self.divergence == "formula" else released_divergence(first, second)
+        )
 
 
 def draw_scores(network: nn.Module, dropout: nn.Module, seen: Seen, side: int) -> Tensor:
@@ -102,13 +106,13 @@ def draw_labelled_loss(network: nn.Module, dropout: nn.Module, seen: Seen) -> Te
     return seen.labelled_share * labelled_loss(Output(scores, scores), seen.y)
 
 
-def adr(classes: int, *, weight: float = 1.0, repeats: int = 4, scale: str = "formula") -> Method:
+def adr(classes: int, *, weight: float = 1.0, repeats: int = 4, divergence: str = "released") -> Method:
     """ADR: features on which one head says the same, whichever of them dropout hides from it.
 
     Parameters
     ----------
     weight : of the difference of two draws, where the labelled cross-entropy has 1
     repeats : steps of the features for each step of the head
-    scale : of that difference: "formula" = the paper's; "released" = the authors' code's, which is far smaller
+    divergence : how far two draws differ: "released" = as in the authors' code; "formula" = as in the paper
     """
-    return make_method(DropoutDiscrepancy(weight=weight, repeats=repeats, scale=scale))
+    return make_method(DropoutDiscrepancy(weight=weight, repeats=repeats, divergence=divergence))

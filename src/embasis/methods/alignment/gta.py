@@ -8,10 +8,12 @@
 e_t carries no label, and D_c never reads what is drawn of the unlabelled side. What is drawn only meets the
 discriminator: the network never reads it, and predicts alone.
 
-Deviations: the authors' D, G, F is begun at F, and D and G hold the features of F, as the authors' one pass for all
-does; so the network is computed once, and F meets D and G of the step before. GroupNorm in G and no norm in D in the
-place of batch norm. Their rates fall as 1 / (1 + 1e-4 i); ours follow the plan. Vectors are drawn too: the authors draw
-pictures alone.
+D judges what was drawn in F, and G draws of the same e_s: a step has one pass of the network and one noise, as the
+authors' has.
+
+Deviations: the authors' D, G, F is begun at F, which so meets D and G of the step before. GroupNorm in G and no norm in
+D in the place of batch norm. Their rates fall as 1 / (1 + 1e-4 i); ours follow the plan. Vectors are drawn too: the
+authors draw pictures alone.
 """
 
 from __future__ import annotations
@@ -72,22 +74,24 @@ class DrawnInputs(Aligner):
         """The loss of a phase; in F beside the engine's cross-entropy."""
         if phase == "F":
             return self._network_loss(extra, seen)
-        return discriminator_loss(self, extra, seen) if phase == "D" else generator_loss(self, extra, seen)
+        return discriminator_loss(extra, seen) if phase == "D" else generator_loss(extra, seen)
 
-    def draw(self, extra: nn.ModuleDict, seen: Seen, *sides: int) -> Tensor:
-        """Inputs drawn of the rows of these sides, one side after another; with other noise at every call."""
+    def _encode(self, extra: nn.ModuleDict, seen: Seen) -> Tensor:
+        """e_s, and below it e_t; with other noise at every call."""
         parts, classes = list[Tensor](), cast(Discriminator, extra["discriminator"]).classes.out_features
-        for side in sides:
+        for side in (LABELLED, UNLABELLED):
             rows = seen.rows(side)
             none = torch.full((len(rows),), classes, device=rows.device)
             label = torch.where(seen.y < 0, none, seen.y) if side == LABELLED else none
             noise = torch.randn_like(rows.new_empty(len(rows), self.noise))
             parts.append(generator_input(label, rows, noise, classes))
-        drawn: Tensor = extra["generator"](torch.cat(parts))
-        return drawn
+        return torch.cat(parts)
 
     def _network_loss(self, extra: nn.ModuleDict, seen: Seen) -> Tensor:
-        real, scores = extra["discriminator"](self.draw(extra, seen, LABELLED, UNLABELLED))
+        encoded = self._encode(extra, seen)
+        drawn: Tensor = extra["generator"](encoded)
+        seen.kept.update(encoded=encoded.detach(), drawn=drawn.detach())
+        real, scores = extra["discriminator"](drawn)
         known = len(seen.y)
         fooled = seen.mean(domain_loss(real[known:], True), UNLABELLED)
         seen.note("unlabelled_drawn_as_real", (real[known:].detach() > 0).float().mean())
@@ -99,19 +103,20 @@ def class_loss(scores: Tensor, seen: Seen) -> Tensor:
     return seen.labelled_share * labelled_loss(Output(scores, scores), seen.y)
 
 
-def discriminator_loss(aligner: DrawnInputs, extra: nn.ModuleDict, seen: Seen) -> Tensor:
-    """What is real passes for real and of its class; what is drawn does not."""
-    drawn, known = aligner.draw(extra, seen, LABELLED, UNLABELLED), len(seen.y)
-    real, scores = extra["discriminator"](torch.cat([to_unit_range(seen.inputs), drawn]))
+def discriminator_loss(extra: nn.ModuleDict, seen: Seen) -> Tensor:
+    """What is real passes for real and of its class; what was drawn in F does not."""
+    known = len(seen.y)
+    real, scores = extra["discriminator"](torch.cat([to_unit_range(seen.inputs), seen.kept["drawn"]]))
     own, of_labelled, of_others = real[:known], real[known : 2 * known], real[2 * known :]
     seen.note("discriminator_accuracy", domain_accuracy(own, real[known:]))
     passing = seen.mean(domain_loss(own, True), LABELLED) + seen.mean(domain_loss(of_labelled, False), LABELLED)
     return class_loss(scores[:known], seen) + passing + seen.mean(domain_loss(of_others, False), UNLABELLED)
 
 
-def generator_loss(aligner: DrawnInputs, extra: nn.ModuleDict, seen: Seen) -> Tensor:
+def generator_loss(extra: nn.ModuleDict, seen: Seen) -> Tensor:
     """What is drawn of labelled rows passes for real and of its class; features have no gradient."""
-    real, scores = extra["discriminator"](aligner.draw(extra, seen, LABELLED))
+    drawn = extra["generator"](seen.kept["encoded"][: len(seen.y)])
+    real, scores = extra["discriminator"](drawn)
     seen.note("drawn_class_accuracy", (scores.detach().argmax(1) == seen.y).float().mean())
     return class_loss(scores, seen) + seen.mean(domain_loss(real, True), LABELLED)
 
