@@ -155,7 +155,7 @@ def upgrade_config(tables: Mapping[str, Any]) -> Table:
         tables = {**tables, "plan": {LEGACY_PLAN.get(key, key): value for key, value in tables["plan"].items()}}
     if not isinstance(tables.get("method"), Mapping):
         return dict(tables)
-    method, parts = upgrade_settings(tables["method"])
+    method, parts = upgrade_settings(tables["method"], known_keys({"method": dict(tables["method"])})["method"])
     own = tables.get("parts") or {}
     return {**tables, "method": method, **({"parts": {**parts, **own}} if parts or own else {})}
 

@@ -235,7 +235,7 @@ def run_to_end(run: TrainingRun, stop: Stop) -> TrainState:
         with progress_bar("training", epochs_before(built.plan, built.plan.rounds + 1)) as show:
             for event in run.events():
                 progress = event.state
-                print_damage(run)
+                print_news(run)
                 activity = f"round {progress.round}" if progress.status == "running" else "writing the report"
                 show(epochs_before(built.plan, progress.round) + progress.epoch, activity)
                 if event.record is not None:
@@ -245,7 +245,7 @@ def run_to_end(run: TrainingRun, stop: Stop) -> TrainState:
                         run.save(progress)
                     where = f"round {progress.round} epoch {progress.epoch} step {progress.step} in {path}"
                     raise Interrupted(f"interrupted; saved {where}; the same command goes on", stop.code)
-        print_damage(run)
+        print_news(run)
         if progress.status == "collapsed":  # the run is kept and reported, and is not a success
             notes = "; ".join(progress.records[-1].notes)
             raise NumericalError(f"{notes}; everything is in {path}, its report says more")
@@ -258,10 +258,11 @@ def run_to_end(run: TrainingRun, stop: Stop) -> TrainState:
     return progress
 
 
-def print_damage(run: TrainingRun) -> None:
-    """Print which files were damaged, once."""
-    while run.repaired:
-        echo(run.repaired.pop(0))
+def print_news(run: TrainingRun) -> None:
+    """Print which files were damaged, and what need not be restyled again, once."""
+    for sentences in (run.repaired, run.problem.restyled.notes if run.problem.restyled else []):
+        while sentences:
+            echo(sentences.pop(0))
 
 
 def require_run_folder(path: Path) -> None:

@@ -1,12 +1,13 @@
 """A restyler inside a run: fitted before the first step, then the labelled side is shown in its new style.
 
-Rows that are held in memory are restyled once; those of files when they are read, view by view, after they have been
-cut. Labels, ids and the unlabelled side stay as they are, and so do the rows of the caller's problem.
+Rows that are held in memory are restyled once, and so are all rows of a problem that has a place to keep them; others
+when they are read, view by view. Labels, ids and the unlabelled side stay as they are, and so do the rows of the
+caller's problem.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
@@ -16,12 +17,7 @@ from torch import Tensor
 from embasis.engine.holdout import training_part
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, NumericalError, require
-from embasis.types import AugmentKey, CropTarget, GroundTruth, Method, Plan, Problem, Restyler, Samples, State, View
-
-ROWS_AT_ONCE = 64
-"""Rows that are restyled together."""
-RowChange = Callable[[Tensor, Tensor], Tensor]
-"""Rows and their ids → the rows restyled, of the same shape and type."""
+from embasis.types import AugmentKey, CropTarget, GroundTruth, Method, Plan, Problem, Restyler, RowChange, Samples, View
 
 
 @runtime_checkable
@@ -68,14 +64,14 @@ class Restyled:
 
     def inputs(self, rows: Tensor) -> Tensor:
         """The network's input for these rows, restyled."""
-        return self.change(self.samples.inputs(rows), self.ids[rows])
+        return self.change(self.samples.inputs(rows))
 
     def stream(
         self, batches: Sequence[Tensor], draw: AugmentKey | None = None, aim: CropTarget | None = None
     ) -> Iterator[View]:
         """What each batch of rows shows, restyled."""
-        for rows, view in zip(batches, self.samples.stream(batches, draw, aim), strict=True):
-            yield replace(view, inputs=self.change(view.inputs, self.ids[rows]))
+        for view in self.samples.stream(batches, draw, aim):
+            yield replace(view, inputs=self.change(view.inputs))
 
 
 def acting_restyler(method: Method, problem: Problem) -> Restyler | None:
@@ -108,32 +104,28 @@ def refuse_vectors(restyler: Restyler, samples: Samples) -> None:
     require(restyler.takes_vectors or len(shape) == 3, f"{rule}; {cure}", ConfigError)
 
 
+def keep_restyled(problem: Problem, method: Method, state: TrainState) -> Iterator[None]:
+    """Restyle the labelled rows that are not kept yet, where they are to be; pauses where the run can be stopped."""
+    change = find_change(problem, method, state)
+    if change is not None and problem.restyled is not None:
+        yield from problem.restyled.fill(problem.labelled, change)
+
+
 def restyle_labelled(problem: Problem, method: Method, state: TrainState) -> Problem:
     """The problem as training sees it; itself without a restyler, and where nothing is trained any more."""
-    restyler = acting_restyler(method, problem)
-    if restyler is None or state.status != "running":
+    change, store = find_change(problem, method, state), problem.restyled
+    if change is None:
         return problem
-    return replace(problem, labelled=restyle_samples(problem.labelled, make_row_change(restyler, state.restyle)))
+    restyled = restyle_samples(problem.labelled, change) if store is None else store.read(problem.labelled, change)
+    return replace(problem, labelled=restyled)
+
+
+def find_change(problem: Problem, method: Method, state: TrainState) -> RowChange | None:
+    """What is done to the labelled rows; None without a restyler, and where nothing is trained any more."""
+    restyler = acting_restyler(method, problem)
+    return None if restyler is None or state.status != "running" else RowChange(restyler, state.restyle)
 
 
 def restyle_samples(samples: Samples, change: RowChange) -> Samples:
     """The samples restyled: at once where they are in memory, else when they are read."""
     return samples.change_rows(change) if isinstance(samples, HeldRows) else Restyled(samples, change)
-
-
-def make_row_change(restyler: Restyler, state: State) -> RowChange:
-    """The restyler with what it has learned, as a function of rows."""
-
-    def change(rows: Tensor, ids: Tensor) -> Tensor:
-        parts = zip(rows.split(ROWS_AT_ONCE), ids.split(ROWS_AT_ONCE), strict=True)
-        return torch.cat([restyle_rows(restyler, state, part, numbers) for part, numbers in parts])
-
-    return change
-
-
-def restyle_rows(restyler: Restyler, state: State, rows: Tensor, ids: Tensor) -> Tensor:
-    """weight · restyled + (1 − weight) · rows, in the type of the rows."""
-    styled = restyler.restyle(rows, state, ids)
-    if restyler.weight < 1:
-        styled = restyler.weight * styled + (1 - restyler.weight) * rows.float()
-    return styled.to(rows.dtype) if rows.is_floating_point() else styled.round().clamp(0, 255).to(rows.dtype)

@@ -40,6 +40,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import nn
@@ -49,7 +50,7 @@ from embasis.engine.calibration import refuse_unheld
 from embasis.engine.domain_norm import init_domain_norm
 from embasis.engine.holdout import split_holdout
 from embasis.engine.labels import BoundSelector, MapLabels, MapPseudoLabels, MemoryLabelStore, RoundLabels
-from embasis.engine.restyling import fit_restyler, restyle_labelled
+from embasis.engine.restyling import fit_restyler, keep_restyled, restyle_labelled
 from embasis.engine.round import finish_round
 from embasis.engine.scores import BasisSummary
 from embasis.engine.state import TrainSetup, TrainState
@@ -122,7 +123,7 @@ def train_rounds(
     """
     require_alone()
     state = state or begin(wrap_for(problem, network), method, plan)
-    for _ in fit_restyler(problem, method, plan, state):
+    for _ in chain(fit_restyler(problem, method, plan, state), keep_restyled(problem, method, state)):
         yield TrainingEvent(state)
     training, held_out = split_holdout(restyle_labelled(problem, method, state), plan)
     setup = TrainSetup(training, held_out, method, plan, store or MemoryLabelStore())

@@ -11,7 +11,7 @@ folder's config uses `upgrade_settings`; a person who writes an old name gets a 
 from __future__ import annotations
 
 import typing
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -110,9 +110,13 @@ def new_value(part: Any, name: str, value: Any, path: str) -> Any:
         raise ConfigError(f"{path}: {error}, got {quote(value)}") from error
 
 
-def upgrade_settings(method: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A [method] table with today's settings, and the changes of parts that its old ones stand for."""
-    renamed = {LEGACY_SETTINGS.get(key, key): legacy_value(key, value) for key, value in method.items()}
+def upgrade_settings(method: Mapping[str, Any], known: Container[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A [method] table with today's settings, and the changes of parts that its old ones stand for; a setting that the
+    method has today (`known`) is no old name: the weight of an aligner is its own."""
+    renamed = {
+        key if key in known else LEGACY_SETTINGS.get(key, key): legacy_value(key, value)
+        for key, value in method.items()
+    }
     if method.get("name", "em_basis") != "em_basis":
         return renamed, {}
     moved = {key: renamed.pop(key) for key in MOVED_SETTINGS if key in renamed}

@@ -20,6 +20,7 @@ from embasis.engine.holdout import training_part
 from embasis.errors import ConfigError, EmbasisWarning, join_names, require
 from embasis.inputs import Inputs
 from embasis.inputs.load import open_inputs
+from embasis.inputs.restyled_rows import keep_restyled_rows
 from embasis.methods.parts import part_of, replace_parts
 from embasis.resources import require_disk, require_memory
 from embasis.types import Method, Plan, Problem, fine_of
@@ -96,7 +97,7 @@ def build(problem: Problem, config: Config, inputs: Inputs | None = None) -> Run
     if standardiser is None:
         warn_of_loss(problem)
     standardised = standardiser.transform(problem) if standardiser else problem
-    prepared = inputs.prepare(standardised, network)
+    prepared = keep_restyled_rows(inputs.prepare(standardised, network), chosen.method, config)
     network = network.to(chosen.device)
     return RunParts(prepared, network, chosen.method, chosen.plan, standardiser, chosen.resolved, shape, inputs)
 

@@ -33,6 +33,7 @@ from embasis.inputs import Inputs, rejected_while_training
 from embasis.inputs.fingerprint import Marks, fingerprint, marks_of, rows_of
 from embasis.inputs.image_rows import pixel_reader
 from embasis.inputs.map_inputs import pictures_of, table_of_maps, unread_pictures
+from embasis.inputs.restyled_rows import keep_restyled_rows
 from embasis.report import collect
 from embasis.report.page import run_page
 from embasis.runs import checkpoint, resume
@@ -87,7 +88,9 @@ class TrainingRun:
             self._data, self._marks = fingerprint(self.problem), marks_of(self.problem)
             training, _ = split_holdout(self.problem, self._parts.plan)
             self._parts.inputs.require_rows(training, self._parts.method.labeller)
-            self.problem = self._parts.problem  # the rows as they came are not needed any more
+            kept = keep_restyled_rows(self._parts.problem, self._parts.method, self.config, in_memory=True)
+            self._parts = replace(self._parts, problem=kept)
+            self.problem = kept  # the rows as they came are not needed any more
             account_for_files(self.problem, {}, None)  # a file that no account has is an error before hours of training
         return self._parts
 

@@ -1,9 +1,9 @@
-"""Features of images on disk by the hash of the image's bytes, so that no image is decoded twice.
+"""Features of images on disk by the hash of the image's bytes, so that no image is decoded twice; restyled rows too.
 
-A cache folder belongs to one frozen network and one way of preparing images; `key` names both. It holds shards, files
-of a few hundred rows in safetensors form (`digest` N 16, `rows` N …), each named after the sha256 of its content: so a
-shard is whole or not there, several processes may add at the same time, and a damaged one is found out, left alone
-with a warning, and its rows are computed again.
+A cache folder belongs to one frozen network and one way of preparing images, or to one restyler and what it has
+learned; `key` names both. It holds shards, files of a few hundred rows in safetensors form (`digest` N 16, `rows` N …),
+each named after the sha256 of its content: so a shard is whole or not there, several processes may add at the same
+time, and a damaged one is found out, left alone with a warning, and its rows are computed again.
 """
 
 from __future__ import annotations
@@ -29,9 +29,24 @@ from embasis.storage import atomic
 
 DIGEST_BYTES = 16
 SHARD_NAME = re.compile(r"([0-9a-f]{64})\.shard")
-SHARD_DTYPES = {"F32": "<f4", "F16": "<f2"}
+SHARD_DTYPES = {"F32": "<f4", "F16": "<f2", "U8": "|u1"}
 LONGEST_SHARD_HEADER = 10_000
 CACHE_ADVICE = "images.cache=DIR or EMBASIS_CACHE names another folder for features"
+
+
+@dataclass(frozen=True)
+class CacheKind:
+    """What a cache holds: the name of its folder, what becomes of rows that are damaged, and what helps if it fails."""
+
+    name: str
+    repair: str
+    advice: str
+
+
+FEATURES = CacheKind("features", "its images are read again", CACHE_ADVICE)
+RESTYLED = CacheKind(
+    "restyled", "its pictures are restyled again", f"{CACHE_ADVICE.removesuffix('features')}restyled pictures"
+)
 
 
 def cache_folder(given: str = "") -> Path:
@@ -76,13 +91,13 @@ class Shard:
 
 
 class FeatureCache:
-    """The rows of one frozen network; `add` writes a shard, everything else only reads.
+    """The rows of one frozen network or restyler; `add` writes a shard, everything else only reads.
 
     All shards are checked when it is opened; with `late` each one when `find` first meets it, for those who want a few
     rows of many."""
 
-    def __init__(self, folder: Path | str, key: str, late: bool = False) -> None:
-        self.path = Path(folder) / "features" / key
+    def __init__(self, folder: Path | str, key: str, late: bool = False, kind: CacheKind = FEATURES) -> None:
+        self.path, self.kind = Path(folder) / kind.name / key, kind
         self._late = late
         self._where: dict[bytes, tuple[Shard, int]] = {}
         self._known: set[str] = set()
@@ -90,7 +105,7 @@ class FeatureCache:
         try:
             self.refresh()
         except OSError as error:
-            raise ResourceError(f"cannot read {self.path}: {error.strerror}; {CACHE_ADVICE}") from error
+            raise ResourceError(f"cannot read {self.path}: {error.strerror}; {kind.advice}") from error
 
     def __len__(self) -> int:
         return len(self._where)
@@ -107,7 +122,7 @@ class FeatureCache:
                 try:
                     self._take(self.path / name)
                 except CorruptError as error:
-                    warnings.warn(f"{error}; its images are read again", EmbasisWarning, stacklevel=3)
+                    warnings.warn(f"{error}; {self.kind.repair}", EmbasisWarning, stacklevel=3)
 
     def find(self, digests: Iterable[bytes]) -> set[bytes]:
         """Those of these images whose rows are there, in shards that are whole."""
@@ -116,13 +131,13 @@ class FeatureCache:
             for path in {self._where[digest][0].path for digest in found} - self._whole.keys():
                 self._whole[path] = is_whole_shard(path)
                 if not self._whole[path]:
-                    text = f"{path}: sha256 differs; its images are read again"
+                    text = f"{path}: sha256 differs; {self.kind.repair}"
                     warnings.warn(text, EmbasisWarning, stacklevel=3)
         return {digest for digest in found if self._whole.get(self._where[digest][0].path, True)}
 
     def require_writable(self) -> None:
         """Refuse a folder that cannot be written to, before hours of work for it."""
-        with atomic.explain_write_errors(self.path, f"; {CACHE_ADVICE}"):
+        with atomic.explain_write_errors(self.path, f"; {self.kind.advice}"):
             atomic.disk.make(self.path)
             probe = atomic.temp_path(self.path)
             try:
@@ -138,7 +153,7 @@ class FeatureCache:
         column = torch.frombuffer(bytearray(b"".join(digests)), dtype=torch.uint8).view(-1, DIGEST_BYTES)
         data = bytes(save({"digest": column, "rows": rows.detach().cpu().contiguous().clone()}))
         target = self.path / f"{hashlib.sha256(data).hexdigest()}.shard"
-        with atomic.explain_write_errors(target, f"; {CACHE_ADVICE}"):
+        with atomic.explain_write_errors(target, f"; {self.kind.advice}"):
             atomic.disk.make(self.path)
             atomic.disk.expect_room(self.path, len(data))
             if not is_whole_shard(target):
@@ -147,17 +162,23 @@ class FeatureCache:
         self._take(target)
 
     def rows(self, digests: Sequence[bytes]) -> Tensor:
-        """The rows of these images, in this order, float32."""
+        """The rows of these images, in this order, float32; bytes are bytes."""
         require(len(digests) > 0, "cache: no rows are asked for")
         missing = sum(digest not in self._where for digest in digests)
         require(not missing, f"cache {self.path}: {missing} of {len(digests)} rows are not there", CorruptError)
-        out = np.empty((len(digests), *self._where[digests[0]][0].shape), np.float32)
+        first = self._where[digests[0]][0]
+        out = np.empty((len(digests), *first.shape), np.uint8 if first.dtype == SHARD_DTYPES["U8"] else np.float32)
         by_shard: dict[Path, list[int]] = {}
         for position, digest in enumerate(digests):
             by_shard.setdefault(self._where[digest][0].path, []).append(position)
         for path, positions in by_shard.items():
             self._fill(out, path, [(position, *self._where[digests[position]]) for position in positions])
         return torch.from_numpy(out)
+
+    def locate(self, digest: bytes) -> tuple[Path, int, int]:
+        """The file in which a row lies, its first byte there, and its bytes."""
+        shard, row = self._where[digest]
+        return shard.path, shard.offset + row * shard.row_bytes, shard.row_bytes
 
     def _fill(self, out: Any, path: Path, wanted: list[tuple[int, Shard, int]]) -> None:
         """Rows of one shard into their places."""
@@ -167,7 +188,7 @@ class FeatureCache:
             raise ResourceError(f"cannot read {path}: {error.strerror}; the same command makes it again") from error
         try:
             for position, shard, row in wanted:
-                alike = shard.shape == out.shape[1:]
+                alike = shard.shape == out.shape[1:] and (shard.dtype == SHARD_DTYPES["U8"]) == (out.dtype == np.uint8)
                 require(alike, f"{path}: rows of another shape than in other shards", CorruptError)
                 data = os.pread(handle, shard.row_bytes, shard.offset + row * shard.row_bytes)
                 require(len(data) == shard.row_bytes, f"{path}: the file is cut off", CorruptError)

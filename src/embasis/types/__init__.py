@@ -21,7 +21,7 @@ from embasis.types.problem import (
     fine_of,
 )
 from embasis.types.records import Evaluation, RoundRecord, record_from_json, record_to_json
-from embasis.types.restyling import Restyler
+from embasis.types.restyling import RestyledStore, Restyler, RowChange
 from embasis.types.values import (
     EMStats,
     Features,
@@ -40,7 +40,7 @@ __all__ = [
     "BasisTerms", "ClassTable", "CropTarget", "EMStats", "Evaluation", "Features", "Fine", "GroundTruth", "Group",
     "ImagePlan", "LabelDistribution", "LabelSchema", "LabelStore", "Labeller", "MapPlan", "MapPreparation", "Method",
     "Output", "PackedLabels", "Passes", "PathLike", "Phase", "Plan", "Preparation", "Problem", "PseudoLabels",
-    "Recipe", "RejectedFile", "Restyler", "RoundLoss", "RoundRecord", "RowSamples", "Samples", "Seen", "Selector",
-    "Sizes", "State", "Stream", "TrainingTargets", "View", "fine_of", "record_from_json", "record_to_json",
-    "trainable",
+    "Recipe", "RejectedFile", "RestyledStore", "Restyler", "RoundLoss", "RoundRecord", "RowChange", "RowSamples",
+    "Samples", "Seen", "Selector", "Sizes", "State", "Stream", "TrainingTargets", "View", "fine_of",
+    "record_from_json", "record_to_json", "trainable",
 ]  # fmt: skip

@@ -14,12 +14,15 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
 from embasis.errors import ConfigError, check_choice, quote, require
+
+if TYPE_CHECKING:
+    from embasis.types.restyling import RestyledStore
 
 PathLike = str | os.PathLike[str]
 AugmentKey = tuple[int, int, int]
@@ -263,9 +266,9 @@ class Arrays(RowSamples):
         """The given rows of x."""
         return self.x[rows]
 
-    def change_rows(self, change: Callable[[Tensor, Tensor], Tensor]) -> Arrays:
-        """The same labels and ids with other rows: a function of x and ids."""
-        return Arrays(change(self.x, self.ids), self.labels, self.ids)
+    def change_rows(self, change: Callable[[Tensor], Tensor]) -> Arrays:
+        """The same labels and ids with other rows: a function of x."""
+        return Arrays(change(self.x), self.labels, self.ids)
 
 
 def fine_of(samples: Samples) -> Fine | None:
@@ -293,6 +296,7 @@ class Problem:
     files_seen : files that were met on each side, where they were counted: the ledger must account for each
     notes : what was done for the user that the user should know of
     corrected : rows of the labelled side that a person has labelled on the unlabelled one
+    restyled : keeps labelled rows in their new style; None = they are restyled in memory, or whenever they are read
     """
 
     labelled: Samples
@@ -308,6 +312,7 @@ class Problem:
     files_seen: Mapping[str, int] | None = None
     notes: tuple[str, ...] = ()
     corrected: int = 0
+    restyled: RestyledStore | None = None
 
     def __post_init__(self) -> None:
         labels, classes = self.labelled.labels, len(self.schema)

@@ -241,6 +241,12 @@ def test_every_old_setting_of_the_method_is_a_setting_or_a_part_of_today() -> No
         assert path.startswith("labeller.start.") or part_of(default, path) is not None, path
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_the_config_that_a_run_writes_down_is_read_back_as_it_is(name: str) -> None:
+    method = {"name": name, **config.bind_entry("method", name, {})}
+    assert config.upgrade_config({"method": method})["method"] == method
+
+
 OLD = {
     "name": "em_basis", "per_class": 2, "keep": 0.3, "step": 0.05, "cap": 0.5, "weight": 1.0, "iterations": 10,
     "start": "stage1", "carry": True, "affinity": 0.5, "joint": False, "evidence": 0.0, "head": "linear", "sigma": 0.3,

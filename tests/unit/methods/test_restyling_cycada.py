@@ -9,14 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from embasis.engine.restyling import make_row_change
 from embasis.errors import ConfigError
 from embasis.methods import METHODS
 from embasis.methods.restyling import parts
 from embasis.methods.restyling.cycada import CycleGAN, CycleNetworks, cycle_loss, semantic_losses
 from embasis.methods.restyling.cyclegan import PictureGenerator, count_halvings
 from embasis.methods.restyling.parts import SourceNetwork, Units
-from embasis.types import View
+from embasis.types import RowChange, View
 from map_runs import built_maps, little_streets
 
 UNITS = Units(torch.zeros(1), torch.ones(1))
@@ -83,7 +82,7 @@ def test_dark_streets_become_brighter_and_only_the_generator_is_kept(monkeypatch
     state = fit(restyler, problem)
     assert {name.partition(".")[0] for name in state} == {"step", "halvings", "centre", "scale", "to"}
     before = problem.labelled.inputs(torch.arange(8))
-    after = make_row_change(restyler, state)(before, problem.labelled.ids[:8])
+    after = RowChange(restyler, state)(before)
     bright = problem.unlabelled.inputs(torch.arange(8)).float().mean()
     assert abs(after.float().mean() - bright) < 0.8 * abs(before.float().mean() - bright)
 
@@ -97,7 +96,7 @@ def test_restyling_draws_nothing_that_others_would_see(monkeypatch: pytest.Monke
         torch.manual_seed(0)
         before = torch.get_rng_state()
         state = restyler.fit(problem.labelled, problem.unlabelled, {}, 0)
-        restyler.restyle(problem.labelled.inputs(torch.arange(2)), state, torch.arange(2))
+        restyler.restyle(problem.labelled.inputs(torch.arange(2)), state)
         assert torch.equal(torch.get_rng_state(), before), name
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from embasis.engine.restyling import make_row_change
 from embasis.errors import ConfigError
 from embasis.functional.style import gram_matrix
 from embasis.methods import METHODS
@@ -18,7 +17,7 @@ from embasis.methods.restyling.fcan import (
     restore_layers,
 )
 from embasis.methods.restyling.parts import SourceLayers, Units
-from embasis.types import Arrays
+from embasis.types import Arrays, RowChange
 from map_runs import built_maps, little_streets
 
 BYTES = Units(torch.tensor([127.5]), torch.tensor([127.5]))
@@ -62,7 +61,7 @@ def test_pictures_come_nearer_to_the_other_style_and_bright_streets_make_dark_on
     restyler = AppearanceTransfer(classes=3)
     state = restyler.fit(problem.labelled, problem.unlabelled, {}, 0)
     before = problem.labelled.inputs(torch.arange(8))
-    after = make_row_change(restyler, state)(before, problem.labelled.ids[:8])
+    after = RowChange(restyler, state)(before)
     layers, units = restore_layers(state, 3), Units(state["centre"], state["scale"])
     grams = [state[f"gram.{number}"] for number in range(3)]
     content = layers(units.apply(before))

@@ -307,12 +307,16 @@ def blend_over_white(pixels: RgbArray) -> RgbArray:
 
 def centre_view(image: Tensor, preparation: Preparation) -> Tensor:
     """The evaluation view: short side resized to S / crop, then the S×S in the middle."""
-    size, short = preparation.size, round(preparation.size / preparation.crop)
-    least = min(image.shape[1:])
+    return _crop_middle(scale_image(image, preparation), preparation.size, preparation.size).contiguous()
+
+
+def scale_image(image: Tensor, preparation: Preparation) -> Tensor:
+    """The image with a short side of S / crop; of a long strip the middle. Its evaluation view is the image's own."""
+    short, least = round(preparation.size / preparation.crop), min(image.shape[1:])
     # Resizing a strip of 1×5000 as a whole would take a gigabyte for pixels that the crop throws away.
     image = _crop_middle(image, min(image.shape[1], LONGEST_STRIP * least), min(image.shape[2], LONGEST_STRIP * least))
     height, width = (max(short, round(side * short / least)) for side in image.shape[1:])
-    return _crop_middle(_resize_image(image, height, width, preparation.interpolation), size, size).contiguous()
+    return _resize_image(image, height, width, preparation.interpolation)
 
 
 def _crop_middle(image: Tensor, height: int, width: int) -> Tensor:

@@ -215,9 +215,9 @@ class MapArrays(MapSamples):
         """The row's picture as it is, uint8 (3, H, W)."""
         return self.pictures[row]
 
-    def change_rows(self, change: Callable[[Tensor, Tensor], Tensor]) -> MapArrays:
-        """The same maps and ids with other pictures: a function of pictures and ids."""
-        return replace(self, pictures=change(self.pictures, self.ids))
+    def change_rows(self, change: Callable[[Tensor], Tensor]) -> MapArrays:
+        """The same maps and ids with other pictures: a function of those."""
+        return replace(self, pictures=change(self.pictures))
 
     def _read_views(
         self, batches: Sequence[Tensor], draw: AugmentKey | None, aim: CropTarget | None

@@ -146,6 +146,14 @@ def resize_whole(picture: Tensor, preparation: MapPreparation) -> Tensor:
     return _resize_smoothly(picture, shape).contiguous()
 
 
+def scale_picture(picture: Tensor, preparation: MapPreparation) -> Tensor:
+    """The whole picture with the short side that is planned, whatever multiples the network takes."""
+    short = min(picture.shape[1:])
+    planned = preparation.plan.size or short
+    height, width = (max(1, round(side * planned / short)) for side in picture.shape[1:])
+    return _resize_smoothly(picture, (height, width)).contiguous()
+
+
 def _resize_smoothly(picture: Tensor, shape: tuple[int, int]) -> Tensor:
     if picture.shape[1:] == shape:
         return picture

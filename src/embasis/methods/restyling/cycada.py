@@ -180,7 +180,7 @@ class CycleGAN(Restyler):
         loss = loss + self.cycle / 2 * (cycle_loss(networks.to, other, other) + cycle_loss(networks.back, own, own))
         return loss + self.semantic * sum(semantic_losses(networks.source, (fake_other, y), (fake_own, other)))
 
-    def restyle(self, pictures: Tensor, state: State, ids: Tensor) -> Tensor:
+    def restyle(self, pictures: Tensor, state: State) -> Tensor:
         """The pictures as the generator makes them."""
         units = Units(state["centre"], state["scale"])
         generator = restore_module("to", lambda: PictureGenerator(pictures.shape[1], int(state["halvings"])), state)

@@ -61,7 +61,7 @@ class AppearanceTransfer(Restyler):
         own = {"centre": units.centre, "scale": units.scale, "strides": torch.tensor(layers.strides)}
         return {**own, **pack_module("layers", layers), **mean_grams(layers, units, unlabelled, seed)}
 
-    def restyle(self, pictures: Tensor, state: State, ids: Tensor) -> Tensor:
+    def restyle(self, pictures: Tensor, state: State) -> Tensor:
         """The pictures after all iterations."""
         units, layers = Units(state["centre"], state["scale"]), restore_layers(state, pictures.shape[1])
         grams = [state[f"gram.{number}"] for number in range(len(layers.steps))]

@@ -27,6 +27,7 @@ class ChannelStatistics(Restyler):
 
     name: ClassVar[str] = "restyle"
     takes_vectors: ClassVar[bool] = True
+    is_cheap: ClassVar[bool] = True
 
     def fit(self, labelled: Samples, unlabelled: Samples, start: State, seed: int) -> State:
         """Means and deviations of both sides."""
@@ -34,7 +35,7 @@ class ChannelStatistics(Restyler):
         centres, scales = zip(*pairs, strict=True)
         return {"centre": torch.stack(centres).float(), "scale": torch.stack(scales).float()}
 
-    def restyle(self, pictures: Tensor, state: State, ids: Tensor) -> Tensor:
+    def restyle(self, pictures: Tensor, state: State) -> Tensor:
         """The rows with the other side's means and deviations."""
         return move_statistics(pictures, state["centre"], state["scale"])
 
