@@ -1,4 +1,5 @@
-"""Everything that is run, in three stages: methods and peers, one change at a time from the default, a full factorial.
+"""Everything that is run, in five stages: methods and peers; alignment methods; em_basis after an aligned first round;
+one change at a time from the default; a full factorial.
 
 No candidate needs `plan.holdout`: all labelled rows are trained on. Settings are never chosen by the figures of a run;
 they show what one fixed default, the same for all sets, gains or loses by each choice.
@@ -19,13 +20,15 @@ from benchmarks.method.sets import StudySet
 from embasis import config
 from embasis.config import Config, bind_entry
 from embasis.errors import ConfigError, join_names, require
-from embasis.methods import METHODS
+from embasis.methods import ALIGNMENT, METHODS, SELF_TRAINING
 from embasis.methods.parts import replace_parts
 from embasis.types import Plan
 
 OF_PARTS = ("labeller.", "selector.")
 DEFAULT, SOURCE = "em_basis", "source_only"
-STAGES = ("methods", "variants", "factorial")
+STAGES = ("methods", "alignment", "starts", "variants", "factorial")
+LONGER = "source_only for longer"
+"""The source model with as many passes as all rounds of the others have."""
 
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "joint false": ("labeller.mixture.guided=false",),
@@ -98,8 +101,15 @@ class Candidate:
     def config(self, each: StudySet, root: str | None) -> Config:
         """The settings on a set."""
         settings = [word for word in self.words if not word.startswith(OF_PARTS)]
-        words = (*each.settings(root), *settings, f"method.name={self.method}")
+        longer = [f"plan.source_epochs={each.all_epochs}"] if self.name == LONGER else []
+        words = (*each.settings(root), *longer, *settings, f"method.name={self.method}")
         return config.load(None, words, top={"parts": self.parts}, preset=each.preset)
+
+    @property
+    def alignment(self) -> str:
+        """The alignment method that it needs, "" for none."""
+        named = [word.partition("=")[2] for word in self.words if word.startswith("align.name=")]
+        return self.method if self.method in ALIGNMENT else "".join(named)
 
     @property
     def parts(self) -> dict[str, Any]:
@@ -117,7 +127,8 @@ class Candidate:
             network = {key: str(value).rpartition("/")[2] for key, value in made.network.items()}
             own = bind_entry("method", self.method, made.method)
             method = repr(replace_parts(METHODS[self.method](2, **own), made.parts))
-            facts = (each.data_mark, method, plan, network, made.images, made.maps, made.standardise)
+            aligned = repr(ALIGNMENT[self.alignment](2)) if self.alignment and self.method not in ALIGNMENT else ""
+            facts = (each.data_mark, method, plan, network, made.images, made.maps, made.standardise, aligned)
         return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
@@ -143,10 +154,12 @@ def cell_name(levels: Sequence[str]) -> str:
 
 def all_candidates() -> list[Candidate]:
     """Everything there is, stage after stage."""
-    methods = [Candidate(name, "methods", name) for name in METHODS]
+    methods = [Candidate(name, "methods", name) for name in SELF_TRAINING]
     peers = [Candidate(name, "methods", "peer", peer.words) for name, peer in PEERS.items()]
     variants = [Candidate(name, "variants", words=words) for name, words in VARIANTS.items()]
-    return [*methods, *peers, *variants, *cells()]
+    aligned = [Candidate(LONGER, "alignment", SOURCE), *(Candidate(name, "alignment", name) for name in ALIGNMENT)]
+    starts = [Candidate(f"{DEFAULT} after {name}", "starts", words=(f"align.name={name}",)) for name in ALIGNMENT]
+    return [*methods, *peers, *aligned, *starts, *variants, *cells()]
 
 
 def candidates_of(each: StudySet, stage: str, only: Sequence[str]) -> list[Candidate]:
@@ -156,4 +169,5 @@ def candidates_of(each: StudySet, stage: str, only: Sequence[str]) -> list[Candi
         require(name in known_names, f"unknown variant {name!r}; known: {join_names(known_names)}", ConfigError)
     found = [candidate for candidate in all_candidates() if candidate.stage == stage]
     found = [candidate for candidate in found if each.peers or candidate.method != "peer"]
+    found = [candidate for candidate in found if each.all_epochs or stage not in ("alignment", "starts")]
     return [candidate for candidate in found if not only or candidate.name in only]

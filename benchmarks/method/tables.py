@@ -18,6 +18,8 @@ from benchmarks.method.rows import Row, unpacked
 from embasis.benchmark.scores import SCORE_COLUMNS, RunScore, format_stat, summarise_runs
 
 NONE = "–"
+ALIGNED = ("methods", "alignment", "starts")
+"""The stages that a table of alignment methods shows."""
 Key = tuple[str, int]
 """Pair and seed."""
 
@@ -38,9 +40,9 @@ def tables(rows: Sequence[Row]) -> list[Table]:
     rows = sorted(rows, key=lambda row: (row["set"], order.get(row["variant"], 0), row["seed"], row["pair"]))
     sets = list(dict.fromkeys(row["set"] for row in rows))
     groups = {name: [row for row in rows if row["set"] == name] for name in sets}
-    found = [overview(groups), standing(groups)]
+    found = [overview(groups), standing(groups), overview(groups, ALIGNED)]
     for name, group in groups.items():
-        found += [by_method(name, group), by_pair(name, group), by_variant(name, group)]
+        found += [by_method(name, group), by_alignment(name, group), by_pair(name, group), by_variant(name, group)]
     found += [changes(groups), worth(groups), best_cells(groups), confidences(groups)]
     return [table for table in found if table.rows]
 
@@ -89,13 +91,22 @@ def scope(rows: Sequence[Row]) -> str:
     return f"{pairs} {'pair' if pairs == 1 else 'pairs'}, {seeds} {'seed' if seeds == 1 else 'seeds'}"
 
 
-def overview(groups: dict[str, list[Row]]) -> Table:
-    """Accuracy of all methods and peers on all sets."""
-    names = list(dict.fromkeys(name for group in groups.values() for name in names_of(group, "methods")))
-    columns = [{line[0]: line[1] for line in means(group, "methods", ("accuracy",))} for group in groups.values()]
+def overview(groups: dict[str, list[Row]], stages: Sequence[str] = ("methods",)) -> Table:
+    """Accuracy (of label maps, mean IoU) of the candidates of some stages on all sets that have all of these stages."""
+    here = {name: group for name, group in groups.items() if all(names_of(group, stage) for stage in stages[:2])}
+    names = list(dict.fromkeys(name for stage in stages for group in here.values() for name in names_of(group, stage)))
+    columns = [
+        {line[0]: line[1] for stage in stages for line in means(group, stage, (headline(group),))}
+        for group in here.values()
+    ]
     lines = tuple((name, *(column.get(name, NONE) for column in columns)) for name in names)
-    note = "Accuracy, mean over pairs, ± standard deviation over seeds where there are several."
-    return Table("All sets", note, ("method", *groups), lines)
+    note = "Accuracy (of label maps, mIoU), mean over pairs, ± standard deviation over seeds where there are several."
+    return Table("All sets" if len(stages) == 1 else "Alignment, all sets", note, ("method", *here), lines)
+
+
+def headline(rows: Sequence[Row]) -> str:
+    """The figure that a set is judged by."""
+    return "mean_iou" if any(row.get("mean_iou") is not None for row in rows) else "accuracy"
 
 
 def standing(groups: dict[str, list[Row]]) -> Table:
@@ -126,6 +137,24 @@ def by_method(name: str, rows: Sequence[Row]) -> Table:
         f"{scope(rows)}. A peer trusts nothing; its AUROC is that of 1 − its largest probability. sec: processor time."
     )
     return Table(f"{name}: methods and peers", note, heads, tuple(means(rows, "methods", metrics)))
+
+
+def by_alignment(name: str, rows: Sequence[Row]) -> Table:
+    """Alignment methods beside self-training and beside em_basis after an aligned round: figures, gain and cost."""
+    source, main = of(rows, SOURCE), headline(rows)
+    metrics = (*([main] if main == "mean_iou" else []), "accuracy", "ece", "nll", "auroc")
+    lines = list[tuple[str, ...]]()
+    for line in (line for stage in ALIGNED for line in means(rows, stage, metrics)):
+        own = of(rows, line[0])
+        gains = differences(own, source, lambda left, right: float(left[main] - right[main]))
+        costs = differences(own, source, lambda left, right: float(left["cpu_seconds"] / right["cpu_seconds"]))
+        gain = plus_minus(over_pairs(gains)) if gains and line[0] != SOURCE else NONE
+        lines.append((*line, gain, f"{statistics.median(costs.values()):.1f}" if costs else NONE))
+    heads = ("mIoU",) if main == "mean_iou" else ()
+    head = ("method", *heads, "acc", "ECE", "NLL", "AUROC", f"− {SOURCE}", "cost")
+    note = f"{scope(rows)}. − {SOURCE}: in the same runs, ± its standard error; cost: processor time, in runs of it."
+    aligned = any(row["stage"] == "alignment" for row in rows)
+    return Table(f"{name}: alignment", note, head, tuple(lines) if aligned else ())
 
 
 def by_pair(name: str, rows: Sequence[Row]) -> Table:

@@ -18,7 +18,7 @@ from benchmarks.method.peers import PEERS, Vectors
 from benchmarks.method.rows import Row, keep, packed, read_rows, unit_file
 from benchmarks.method.sets import StudySet
 from benchmarks.method.shares import thin_classes
-from embasis.benchmark.compare import Outcome, RunKey, run_one, score_run, train_source
+from embasis.benchmark.compare import Outcome, RunKey, can_share_source, run_one, score_run, train_source
 from embasis.benchmark.scores import RunScore
 from embasis.config import Config
 from embasis.data.images.folders import ImageOptions
@@ -138,7 +138,7 @@ def run(
 
 def run_method(built: RunParts, source: Source, label: tuple[str, str, str, int]) -> tuple[RunScore, Row]:
     """A method of embasis; the seconds of the shared source model are part of its own."""
-    shares = built.method.basis is None
+    shares = can_share_source(built)
     if shares and not source.trained:
         start = time.process_time()
         source.trained[True] = train_source(built)

@@ -20,7 +20,7 @@ from embasis.methods import ALIGNMENT, FAMILIES, METHODS
 from embasis.runs.parts import resolve_for_problem
 from embasis.types import Aligner, Method, Plan, Sizes
 
-CURE = "network.name=adapter, images.head=mlp or images.depth=partial makes features trainable"
+CURE = "network.name=adapter, images.head=adapter or images.depth=partial makes features trainable"
 
 
 @dataclass(frozen=True)

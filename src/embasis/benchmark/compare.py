@@ -146,11 +146,8 @@ def count_pairs(dataset: str, given: Mapping[str, Any]) -> int:
 
 def run_one(run: RunKey, built: RunParts, sources: dict[bool, tuple[nn.Module, TrainState, float]]) -> Outcome:
     """One run in memory, from the shared source model if its training does not depend on the method."""
-    aligned = acting_aligner(built.method, built.problem, 0) is not None
-    restyled = acting_restyler(built.method, built.problem) is not None
-    shareable, start = built.method.basis is None and not aligned and not restyled, time.perf_counter()
-    before, progress = 0.0, None
-    if shareable:
+    before, progress, start = 0.0, None, time.perf_counter()
+    if can_share_source(built):
         if True not in sources:
             sources[True] = train_source(built)
         trained, done, before = sources[True]
@@ -168,6 +165,13 @@ def run_one(run: RunKey, built: RunParts, sources: dict[bool, tuple[nn.Module, T
     kept = records[progress.best_round] if progress.status == "collapsed" else progress.final_record
     score = score_run(run, kept, seconds, built.problem.schema.names)
     return Outcome(score, tuple(records), built, kept.round, frozenset(progress.labeller), progress)
+
+
+def can_share_source(built: RunParts) -> bool:
+    """Whether nothing of the method takes part in source training."""
+    aligned = acting_aligner(built.method, built.problem, 0) is not None
+    restyled = acting_restyler(built.method, built.problem) is not None
+    return built.method.basis is None and not aligned and not restyled
 
 
 def train_source(built: RunParts) -> tuple[nn.Module, TrainState, float]:

@@ -63,7 +63,7 @@ def compare_methods(
 
 def with_trained_head(config: Config) -> Config:
     """Frozen features get a head with a layer that can be trained, unless the settings name one: alignment needs it."""
-    return msgspec.structs.replace(config, images={"head": "mlp", **config.images})
+    return msgspec.structs.replace(config, images={"head": "adapter", **config.images})
 
 
 def load_comparison(

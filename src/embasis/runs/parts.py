@@ -117,7 +117,9 @@ def refuse_fixed_features(method: Method, network: nn.Module) -> None:
     extractor = getattr(network, "extractor", None)
     if method.align is None or not method.align.trains_features or not isinstance(extractor, nn.Module):
         return
-    cure = "network.name=adapter adds a layer to tables, images.head=mlp or images.depth=partial trains one for images"
+    cure = (
+        "network.name=adapter adds a layer to tables, images.head=adapter or images.depth=partial trains one for images"
+    )
     rule = f"{method.align.name} needs features that can be trained, and this network has none; {cure}"
     require(any(weight.requires_grad for weight in extractor.parameters()), rule, ConfigError)
 

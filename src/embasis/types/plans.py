@@ -16,7 +16,7 @@ DEVICES = ("auto", "cpu", "cuda")
 HELD_OUT_SCORES = ("validation", "embedded_validation")
 CHOICES = ("last", "information", "entropy", "density", "agreement", "labelled_accuracy", *HELD_OUT_SCORES)
 DEPTHS = ("auto", "frozen", "partial", "full")
-HEADS = ("linear", "mlp")
+HEADS = ("linear", "mlp", "adapter")
 AUGMENTATIONS = ("none", "light", "strong")
 
 
@@ -117,7 +117,7 @@ class ImagePlan:
     stages: int = 1
     """"partial": so many of the last stages are trained."""
     head: str = "linear"
-    """"frozen": what is trained on the features; "mlp" learns a projection first."""
+    """"frozen": what is trained on the features; "mlp" and "adapter" learn a projection first."""
     augment: str = "light"
     """"full": how training views differ from the picture; features that are kept are those of the picture itself."""
     workers: int = 1

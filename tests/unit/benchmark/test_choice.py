@@ -42,7 +42,7 @@ def test_on_a_linear_network_runs_what_needs_no_features_to_train() -> None:
     assert choice.sentence.startswith("left out: ")
     assert "adaptsegnet (for label maps only)" in choice.sentence or "adaptsegnet, " in choice.sentence
     assert choice.sentence.endswith(
-        "; network.name=adapter, images.head=mlp or images.depth=partial makes features trainable"
+        "; network.name=adapter, images.head=adapter or images.depth=partial makes features trainable"
     )
 
 

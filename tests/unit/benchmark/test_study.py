@@ -14,9 +14,12 @@ from benchmarks.method.candidates import FACTORS, Candidate, all_candidates, cel
 from benchmarks.method.effects import main_effects, mean_error, paired_error
 from benchmarks.method.rows import packed, unpacked
 from benchmarks.method.sets import SETS, chosen_sets
-from benchmarks.method.tables import all_levels, changes, factorials, standing, worth
+from benchmarks.method.tables import all_levels, by_alignment, changes, factorials, overview, standing, worth
+from benchmarks.method.work import Unit
 
+from embasis.benchmark.scores import SCORE_COLUMNS
 from embasis.errors import ConfigError
+from embasis.runs.parts import PLANS
 from embasis.storage.atomic import read_stored_table
 
 ONLY = ("em_basis", "source_only", "sklearn logistic regression")
@@ -170,3 +173,54 @@ def test_mean_and_standard_error_are_those_of_the_textbook() -> None:
 def test_bits_survive_the_way_to_text_and_back() -> None:
     right = np.random.default_rng(2).random(157) < 0.5
     assert (unpacked(packed(right), 157) == right).all()
+
+
+def test_alignment_methods_run_where_the_data_and_the_network_allow_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert study.units_of(SETS["office_caltech10_surf"], "alignment", 1, (), False) == []
+    found = study.units_of(SETS["digits"], "alignment", 1, (), False)
+    names = {each.name for each in study.possible(found[0], None).candidates}
+    assert {"source_only for longer", "dan", "dann", "mcd", "gta", "cycada", "shot"} <= names
+    assert not {"dacs", "advent", "adaptsegnet"} & names
+    assert "digits: left out: " in capsys.readouterr().out
+    plain = Unit(SETS["blobs"], {}, 0, "methods", (Candidate("em_basis", "methods"),))
+    assert study.possible(plain, None) == plain
+
+
+def test_the_source_model_is_trained_for_as_long_as_all_rounds_of_the_others() -> None:
+    longer = next(each for each in all_candidates() if each.name == "source_only for longer")
+    plan = longer.config(SETS["digits"], None).plan
+    assert plan["source_epochs"] == 66
+    rounds, network = 6, PLANS["small_cnn"]
+    assert network["source_epochs"] + rounds * network["epochs"] == 66
+    assert SETS["pacs_adapter"].all_epochs == PLANS["adapter"]["source_epochs"] + rounds * PLANS["adapter"]["epochs"]
+    for name, plan_name in (("pacs_partial", "images"), ("scenes", "small_fcn"), ("carla_camvid", "maps")):
+        short = PLANS[plan_name]
+        assert SETS[name].all_epochs == short["source_epochs"] + short["rounds"] * short["epochs"]
+
+
+def test_stages_are_chosen_by_name() -> None:
+    assert study.chosen_stages("starts, methods") == ["methods", "starts"]
+    assert study.chosen_stages("") == ["methods", "alignment", "starts", "variants", "factorial"]
+    with pytest.raises(ConfigError, match="unknown stage 'all'; known: alignment, "):
+        study.chosen_stages("all")
+
+
+def test_alignment_is_shown_beside_the_source_model_with_what_it_costs() -> None:
+    def row(variant: str, stage: str, seed: int, accuracy: float, seconds: float) -> dict[str, object]:
+        figures = {"accuracy": accuracy, "ece": 0.1, "nll": 0.5, "auroc": 0.9, "cpu_seconds": seconds}
+        rest = dict.fromkeys(SCORE_COLUMNS.keys() - figures.keys(), 0.0)
+        return {**rest, **figures, "set": "s", "pair": "", "seed": seed, "stage": stage, "variant": variant}
+
+    rows = [row("source_only", "methods", seed, 0.5, 10.0) for seed in range(2)]
+    rows += [row("dan", "alignment", seed, 0.6 + 0.1 * seed, 20.0 + 10 * seed) for seed in range(2)]
+    found = by_alignment("s", rows)
+    assert found.head == ("method", "acc", "ECE", "NLL", "AUROC", "− source_only", "cost")
+    assert found.rows[0][-2:] == ("–", "1.0")
+    assert (found.rows[1][0], found.rows[1][1], *found.rows[1][-2:]) == (
+        "dan", "0.650 ± 0.071", "+0.150 ± 0.050", "2.5",
+    )  # fmt: skip
+    assert by_alignment("s", rows[:2]).rows == ()
+    assert [line[0] for line in overview({"s": rows, "t": rows[:2]}, ("methods", "alignment")).rows] == [
+        "source_only", "dan",
+    ]  # fmt: skip
+    assert overview({"s": rows, "t": rows[:2]}, ("methods", "alignment")).head == ("method", "s")

@@ -78,7 +78,7 @@ def test_fixed_features_are_refused_with_the_settings_that_train_some() -> None:
         refuse_fixed_features(METHODS["dann"](4), network(nn.Flatten()))
     assert str(caught.value) == (
         "dann needs features that can be trained, and this network has none; network.name=adapter adds a layer to "
-        "tables, images.head=mlp or images.depth=partial trains one for images"
+        "tables, images.head=adapter or images.depth=partial trains one for images"
     )
     refuse_fixed_features(METHODS["mcc"](4), network(nn.Flatten()))
 

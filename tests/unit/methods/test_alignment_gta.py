@@ -57,7 +57,7 @@ def test_a_row_does_not_depend_on_those_beside_it(shape: tuple[int, ...]) -> Non
 def test_what_cannot_be_drawn_is_refused_with_the_cure(shape: tuple[int, ...]) -> None:
     got = "×".join(map(str, shape))
     rule = "gta draws vectors, and pictures with sides of 4 to 64 that halving brings to 8 or less"
-    cure = "scale them to 32×32, or train one layer on frozen features (head=mlp), which are vectors"
+    cure = "scale them to 32×32, or train one layer on frozen features (head=adapter), which are vectors"
     with pytest.raises(ConfigError, match="^" + re.escape(f"{rule}, got inputs of {got}; {cure}") + "$"):
         DrawnInputs().build(nn.Identity(), Sizes(shape, FEATURES, CLASSES))
 

@@ -102,7 +102,7 @@ def refuse_undrawable(name: str, sizes: Sizes) -> None:
     )
     got = "×".join(str(side) for side in shape)
     rule = f"{name} draws vectors, and pictures with sides of {SMALLEST_SIDE} to {LARGEST_SIDE} that halving brings"
-    cure = "scale them to 32×32, or train one layer on frozen features (head=mlp), which are vectors"
+    cure = "scale them to 32×32, or train one layer on frozen features (head=adapter), which are vectors"
     require(drawable, f"{rule} to {LARGEST_START} or less, got inputs of {got}; {cure}", ConfigError)
 
 
