@@ -2,9 +2,10 @@
 
     python -m benchmarks.alignment_cost [--methods dan,mcd] [--steps 20]
 
-One batch of 128 rows a side of `digits`, `small_cnn`, one thread. Methods take their steps in turn; a ratio is the
-median over turns of the quotient of two times of the same turn, so that a busy machine slows both. Reading rows and
-making views is not timed, `settle` after a step is. Methods that do not take rows, and restyling, are left out.
+One batch of 128 rows a side of `digits`, `small_cnn`, one thread. Times are the processor's, so that waiting for one
+that others use counts nothing. Methods take their steps in turn; a ratio is the median over turns of the quotient of
+two times of the same turn, so that caches that others fill slow both. Reading rows and making views is not timed,
+`settle` after a step is. Methods that do not take rows, and restyling, are left out.
 Goal: at most 1.3 × the passes that comparators.md counts for a method.
 """
 
@@ -60,10 +61,10 @@ def measure(names: list[str], turns: int) -> dict[str, list[float]]:
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(turns + 3):
         for name, step in steps.items():
-            began = time.perf_counter()
+            began = time.process_time()
             step()
             if turn >= 3:
-                seconds[name].append(time.perf_counter() - began)
+                seconds[name].append(time.process_time() - began)
     return seconds
 
 
