@@ -140,11 +140,14 @@ def tables() -> dict[str, dict[str, bytes]]:
     text = {
         "plain.csv": b"id,a,b,label\n3,0.5,1,x\n1,1.5,2,y\n",
         "quoted.csv": b'\xef\xbb\xbf"a","label"\r\n"1","x,\ny"\r\n\r\n2,"""z"""\r\n',
+        "semicolons.csv": b'\xef\xbb\xbfid;a;"b,c";label\r\n3;0,5;1;x\r\n1;1,25;2;"y;z"\r\n',
+        "tabs.csv": b"a\tb\tlabel\n1,250\t0,5\tx\n-2\t3\ty\n",
         "odd.csv": "a,label\n1e300,é\n-0,\n".encode(),
     }
     lists = {"paths.csv": b"path,label\na.png,x\nsub/b\\xff.png,y\n", "only.csv": b'path\n"../c.png"\n/d.png\n'}
     corrections = {
         "marked.csv": b"id,label,corrected\n1,x,\n2,y,x\n3,x,yes\n",
+        "mixed.csv": b"id;label;corrected\n1;x;\n2;y;yes\n3;x;y\n",
         "paths.csv": b"path,label\na.png,x\n",
         "excel.csv": b"\xef\xbb\xbfid,label\n1.0,'=x\n",
     }

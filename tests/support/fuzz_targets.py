@@ -43,7 +43,7 @@ from embasis.data.segmentation.classes import read_class_file
 from embasis.data.segmentation.labels import BadMap, decode_map, read_map_header
 from embasis.data.tables import read_raw
 from embasis.errors import CheckpointError, ConfigError, EmbasisWarning, InputDataError
-from embasis.inputs.load import read_corrections
+from embasis.inputs.correction_table import read_corrections
 from embasis.storage import read_jsonl, read_stored_table
 from embasis.storage.checkpoints import FACTS, MANIFEST, TENSORS, encode_sealed, find_newest, load_generation, sha256
 from embasis.types import ClassTable
@@ -184,7 +184,9 @@ TARGETS = {
     "map": Target(read_map, (BadMap,), PNG),
     "npy": Target(placed("x.npy", read_array), (InputDataError,), NUMPY),
     "npz": Target(placed("x.npz", read_raw), (InputDataError,), (*NUMPY, b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06")),
-    "csv": Target(placed("x.csv", read_raw), (InputDataError,), (b",", b"\n", b'"', b"nan", b"1e999", b"\r", b"label")),
+    "csv": Target(
+        placed("x.csv", read_raw), (InputDataError,), (b",", b";", b"\t", b"\n", b'"', b"nan", b"1e999", b"\r")
+    ),
     "parquet": Target(placed("x.parquet", read_raw), (InputDataError,), (b"PAR1", b"label", b"ARROW:schema")),
     "pack": Target(placed("mnist.npz", lambda path: digit_pack(path.parent, "mnist")), (InputDataError,), NUMPY),
     "rows": Target(placed("x.npz", read_rows), (InputDataError,), (*NUMPY, b"'<U1'")),
@@ -193,7 +195,7 @@ TARGETS = {
     "tar": Target(placed("x.tar", scan_tar), (InputDataError,), (b"ustar", b"\x00" * 512, b"../", b".png", b"7777777")),
     "visda": Target(lambda data, _: visda_names(data, "list"), (InputDataError,), (b"aeroplane/", b" 0\n", b"truck/")),
     "corrections": Target(
-        placed("x.csv", read_marks), (InputDataError,), (b"id,", b"label", b"corrected", b"\n", b"'=")
+        placed("x.csv", read_marks), (InputDataError,), (b"id,", b";", b"label", b"corrected", b"\n", b"'=")
     ),
     "classes": Target(placed("classes.toml", read_class_file), (InputDataError,), TOML),
     "toml": Target(placed("x.toml", config.load), (ConfigError,), TOML),

@@ -5,6 +5,7 @@
 | all | a pipe, a device, a folder in the place of the file | refused, never waited for |
 | .npy, .npz | pickles; a header that claims another size than the file has | refused |
 | .npz | two arrays of one name | refused: which of them is meant cannot be known |
+| .csv | signs that may or may not separate cells | decided by the header and the first rows, or refused |
 | .csv | a line without an end, a quotation mark that is never closed | refused before a record is in memory |
 | .parquet | a few bytes that stand for gigabytes | refused by what the footer says of rows and bytes |
 | .parquet | one long text in a million rows | each different text is in memory once |
@@ -37,6 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embasis.data.class_labels import WRITE_UTF8, quote_names
+from embasis.data.csv_dialect import LONGEST_RECORD, Row, find_separator
 from embasis.errors import InputDataError, ResourceError, quote, require, shorten
 from embasis.resources import require_memory
 
@@ -44,9 +46,8 @@ LARGEST_TEXT = 2**20
 """Bytes of a small text: settings, names of classes."""
 LARGEST_TABLE = 4 * 2**30
 """Bytes that a table may take in memory."""
-LONGEST_RECORD = 2**23
-"""Characters of one record of a .csv file: some hundred thousand columns of numbers."""
 LONGEST_NPY_HEADER = 10_000
+SAVE_UTF8 = "save it as 'CSV UTF-8'"
 READABLE = "numbers and text are read"
 
 
@@ -163,18 +164,34 @@ def open_pack(path: Path, largest: int, fault: str = "not a readable .npz file")
         raise InputDataError(f"{path}: {fault}: {error}") from error
 
 
-def read_csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+def csv_separator(path: Path) -> str:
+    """What separates the cells of a .csv file: a comma, a semicolon or a tab."""
+    with _open_csv(path) as stream:
+
+        def open_lines(most: int) -> Iterator[str]:
+            stream.seek(0)
+            return iter(lambda: stream.readline(most), "")
+
+        return find_separator(open_lines, str(path))
+
+
+def _open_csv(path: Path) -> TextIO:
+    return io.TextIOWrapper(open_regular(path), "utf-8-sig", "surrogateescape", newline="")
+
+
+def read_csv_rows(path: Path) -> Iterator[Row]:
     """(line number, cells) of each record, by a plain and slow reader; bytes that are not UTF-8 become surrogates."""
-    with io.TextIOWrapper(open_regular(path), "utf-8-sig", "surrogateescape", newline="") as stream:
+    separator = csv_separator(path)
+    with _open_csv(path) as stream:
         lines = _RecordLines(stream, path)
-        reader = csv.reader(lines)
+        reader = csv.reader(lines, delimiter=separator)
         try:
             for cells in reader:
                 lines.held = 0
                 if cells:
                     text = "".join(cells)
                     is_text = text.isprintable() or not any("\ud800" <= letter <= "\udfff" for letter in text)
-                    require(is_text, f"{path}: line {reader.line_num} is not UTF-8 text")
+                    require(is_text, f"{path}: line {reader.line_num} is not UTF-8 text; {SAVE_UTF8}")
                     yield reader.line_num, cells
         except csv.Error as error:
             raise InputDataError(f"{path}: line {reader.line_num}: {error}") from error

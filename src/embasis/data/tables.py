@@ -13,7 +13,7 @@ import itertools
 import os
 import stat
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,9 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embasis.data.class_labels import label_names, quote_names
+from embasis.data.csv_dialect import COMMA, Row, find_decimal_sign
 from embasis.data.formats import (
     LARGEST_TABLE,
     ArrayPack,
+    csv_separator,
     list_values,
     open_pack,
     open_parquet,
@@ -156,39 +158,48 @@ def _read_csv(path: Path, label: str, id: str | None, largest: int) -> TableData
 
     size = path.stat().st_size
     require(size <= largest, f"{path}: has {size} bytes, at most {largest} are read")
-    names = read_csv_header(path)
+    names, separator = read_csv_header(path), csv_separator(path)
     roles = _column_roles(path, names, label, id)
+    places = [names.index(name) for name in roles.features]
+    decimal = "." if separator == COMMA else find_decimal_sign(_iter_body(path), places, str(path))
     types = {name: pa.float64() for name in roles.features} | {label: pa.string()}
     if roles.id is not None:
         types[roles.id] = pa.int64()
-    options = arrow_csv.ConvertOptions(column_types=types)
+    options = arrow_csv.ConvertOptions(column_types=types, decimal_point=decimal)
     try:
         table = arrow_csv.read_csv(
             path,
             read_options=arrow_csv.ReadOptions(use_threads=False),
-            parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+            parse_options=arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True),
             convert_options=options,
         )
         require(
             table.column_names == names, f"{path}: header cannot be read; columns: {quote_names(table.column_names)}"
         )
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        _raise_bad_record(path, names, roles, set(options.null_values))
+        _raise_bad_record(path, names, roles, set(options.null_values), decimal if separator != COMMA else "")
         raise InputDataError(f"{path}: not a readable .csv file: {shorten(str(error))}") from error
     return _from_arrow(path, table, roles)
 
 
-def _raise_bad_record(path: Path, names: list[str], roles: _Roles, empty: set[str]) -> None:
-    """Raise for the first record that does not fit, with its line."""
+def _iter_body(path: Path) -> Iterator[Row]:
+    """The rows below the header."""
+    return itertools.islice(read_csv_rows(path), 1, None)
+
+
+def _raise_bad_record(path: Path, names: list[str], roles: _Roles, empty: set[str], decimal: str) -> None:
+    """Raise for the first record that does not fit, with its line; `decimal`: the sign in numbers, if it is said."""
     require(len([*itertools.islice(read_csv_rows(path), 2)]) == 2, f"{path}: no rows")
-    for line, cells in itertools.islice(read_csv_rows(path), 1, None):
+    signs = {"": "", ".": " with a decimal point", COMMA: " with a decimal comma"}
+    for line, cells in _iter_body(path):
         require(len(cells) == len(names), f"{path}: line {line} has {len(cells)} fields, the header has {len(names)}")
         for name, cell in zip(names, cells, strict=True):
             kind = int if name == roles.id else float if name in roles.features else str
             try:
-                kind(0 if cell in empty else cell)
+                swapped = kind is float and decimal == COMMA
+                kind(0 if cell in empty else cell.translate({ord("."): COMMA, ord(COMMA): "."}) if swapped else cell)
             except ValueError as error:
-                what = f"{quote(cell)} is not {'an integer' if kind is int else 'a number'}"
+                what = f"{quote(cell)} is not {'an integer' if kind is int else 'a number' + signs[decimal]}"
                 raise InputDataError(f"{path}: line {line}, column {quote(name)}: {what}") from error
 
 

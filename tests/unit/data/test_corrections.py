@@ -19,7 +19,7 @@ from embasis.data.images.folders import load_images
 from embasis.data.problem import from_arrays
 from embasis.data.table_pair import load_pair
 from embasis.errors import InputDataError
-from embasis.inputs.load import apply_corrections, read_corrections
+from embasis.inputs.correction_table import apply_corrections, read_corrections
 from embasis.report.summary import input_summary
 from embasis.runs.checkpoint import read_run_view
 from embasis.storage import encode_table, escape_formula, read_newest, read_stored_table
@@ -215,9 +215,10 @@ BAD: dict[str, tuple[str, str]] = {
     "no id": ("id,label\n,c1\n", "fix.csv: a row has a label and no id"),
     "no id column": ("name,label\n10,c1\n", "fix.csv: no column 'id' or 'path'; columns: 'label', 'name'"),
     "no label column": ("id,class\n10,c1\n", "fix.csv: no column 'label'; columns: 'class', 'id'"),
-    "semicolons": (
-        "id;label\n10;c1\n",
-        "fix.csv: no column 'id' or 'path'; columns: 'id;label'; separate its cells by commas",
+    "semicolons or commas": (
+        "id;label,corrected\n10;c1,c2\n",
+        "fix.csv: its cells may be separated by commas or semicolons; "
+        "put names and texts into quotation marks, or write the file with one of them only",
     ),
     "ragged": ("id,label\n10\n", "fix.csv: line 2 has 1 fields, the header has 2"),
     "twice": ("id,label,label\n10,c1,c2\n", "fix.csv: columns must have different names, twice or more: 'label'"),
@@ -260,6 +261,13 @@ MARKED: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
     "marks beside numbers": ("1,0,x\n2,1,\n3,2.0,x\n", DIGITS, {"1": "0", "3": "2"}),
     "true and false": ("1,a,true\n2,b,false\n", ("a", "b"), {"1": "a"}),
     "a class called x": ("1,a,x\n2,b,a\n", ("a", "b", "x"), {"1": "x", "2": "a"}),
+    "classes and marks": (
+        "1,dog,horse\n2,dog,x\n3,horse,\n4,dog,No\n5,horse, X \n",
+        ("dog", "horse"),
+        {"1": "horse", "2": "dog", "5": "horse"},
+    ),
+    "numbers and marks": ("1,0,2\n2,1,x\n3,1.0,yes\n", DIGITS, {"1": "2", "2": "1", "3": "1"}),
+    "a class called no": ("1,no,maybe\n2,no,no\n", ("maybe", "no"), {"1": "maybe", "2": "no"}),
 }
 
 
@@ -270,12 +278,31 @@ def test_the_column_corrected_names_the_class_or_marks_the_row(here: Path, kind:
     assert read_corrections("fix.csv", classes, numbered=True) == expected
 
 
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_a_file_as_a_spreadsheet_of_another_country_saves_it_is_read(here: Path, separator: str) -> None:
+    rows = [["id", "label", "probability", "corrected"], ["1", "dog", "0,97", "horse"], ["2", '"horse"', "0,5", "x"]]
+    lines = [separator.join(cells) for cells in [*rows, ["3", "dog", "", ""]]]
+    Path("fix.csv").write_bytes(b"\xef\xbb\xbf" + "\r\n".join([*lines, ""]).encode())
+    assert read_corrections("fix.csv", ("dog", "horse"), numbered=True) == {"1": "horse", "2": "horse"}
+
+
+def test_a_mark_that_is_a_class_among_marks_and_classes_is_refused(here: Path) -> None:
+    write([[1, "2", "1"], [2, "0", "x"], [3, "0", "2"]], "id,label,corrected")
+    with pytest.raises(InputDataError) as caught:
+        read_corrections("fix.csv", DIGITS, numbered=True)
+    assert str(caught.value) == (
+        "fix.csv: column 'corrected' may name classes or mark rows: '1'; "
+        "write the class into every row that was corrected"
+    )
+
+
 @pytest.mark.parametrize(("cells", "classes"), [("1", DIGITS), ("0", DIGITS), ("x", ("X", "y"))])
 def test_a_mark_that_is_a_class_as_well_is_refused(here: Path, cells: str, classes: tuple[str, ...]) -> None:
     write([[1, classes[1], cells], [2, classes[0], ""]], "id,label,corrected")
     with pytest.raises(InputDataError) as caught:
         read_corrections("fix.csv", classes, numbered=True)
-    hint = "mark rows with x, or leave the column out and keep corrected rows only"
+    mark = "yes" if cells == "x" else "x"
+    hint = f"mark rows with {mark}, or leave the column out and keep corrected rows only"
     assert str(caught.value) == f"fix.csv: column 'corrected' may name classes or mark rows: {cells!r}; {hint}"
 
 

@@ -21,7 +21,7 @@ from embasis.data.formats import read_csv_rows
 from embasis.data.images.scan import scan_list
 from embasis.data.tables import read_raw
 from embasis.errors import ConfigError, InputDataError, join_names, quote, shorten
-from embasis.inputs.load import read_corrections
+from embasis.inputs.correction_table import read_corrections
 
 WRITE_UTF8 = "write the table again, with text in UTF-8"
 X = np.arange(8.0).reshape(4, 2)

@@ -107,9 +107,9 @@ def test_a_column_called_id_holds_ids_and_another_name_can_be_given(tmp_path):
         ("label\ncat\n", "no feature columns; columns: 'label'"),
         ("w,w,label\n1,2,cat\n", "columns must have different names, twice or more: 'w'"),
         (",w,label\n0,1,cat\n", "column '' looks like a row index; write the table without it"),
-        ("w,label\n1,caf\u00e9\n".encode("latin-1"), "line 2 is not UTF-8 text"),
-        ("caf\u00e9,label\n1,cat\n".encode("latin-1"), "line 1 is not UTF-8 text"),
-        ("w,label\n1,cat\n".encode("utf-16"), "line 1 is not UTF-8 text"),
+        ("w,label\n1,caf\u00e9\n".encode("latin-1"), "line 2 is not UTF-8 text; save it as 'CSV UTF-8'"),
+        ("caf\u00e9,label\n1,cat\n".encode("latin-1"), "line 1 is not UTF-8 text; save it as 'CSV UTF-8'"),
+        ("w,label\n1,cat\n".encode("utf-16"), "line 1 is not UTF-8 text; save it as 'CSV UTF-8'"),
         (
             "w,h\n1,2\n,inf\n3,\n",
             "values must be finite, got 2 NaN and 1 inf in 2 of 3 rows and 2 of 2 columns; first at row 1, column 'w'",
