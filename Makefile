@@ -2,8 +2,6 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.installed
-# Lets torchvision's CUDA-built wheel be imported beside a CPU torch; does nothing where torchvision loads by itself.
-HOOK := tools/torchvision-cpu-hook
 
 .PHONY: setup demo test test-slow torture fmt lint types layers smoke wheel bench study check clean
 
@@ -13,10 +11,9 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/pytest -n 2 --dist worksteal
 
-$(STAMP): pyproject.toml constraints-cpu.txt $(wildcard $(HOOK)/*.*)
+$(STAMP): pyproject.toml constraints-cpu.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints-cpu.txt -e ".[dev,images]"
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --force-reinstall ./$(HOOK)
 	touch $(STAMP)
 
 setup: $(STAMP)

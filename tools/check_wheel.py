@@ -17,7 +17,6 @@ from pathlib import Path
 
 TREE = Path(__file__).resolve().parents[1]
 CONSTRAINTS = TREE / "constraints-cpu.txt"
-HOOK = TREE / "tools" / "torchvision-cpu-hook"
 
 MAKE_INPUTS = """
 import csv
@@ -70,7 +69,6 @@ def check_wheel(folder: Path) -> None:
     run("build", [*pip, "wheel", "--no-deps", "--wheel-dir", folder / "dist", TREE], folder)
     (wheel,) = (folder / "dist").glob("embasis-*.whl")
     run("install", [*pip, "install", "-c", CONSTRAINTS, f"{wheel}[images]"], folder)
-    run("install the hook", [*pip, "install", "--no-deps", HOOK], folder)
     run("find the package", [python, "-c", CHECK_PLACE], folder)
     run("make inputs", [python, "-c", MAKE_INPUTS], folder)
     fit_and_predict("table", ["train.csv", "field.csv"], "new.csv", 10, folder)

@@ -18,7 +18,7 @@ from forked import Zygote
 from image_runs import WORDS, sides
 from kill_runs import BESIDE, Trial, kill_runs
 
-MODULES = ("timm", "torchvision", "embasis.networks.backbone", "embasis.networks.pretrained",
+MODULES = ("timm_import", "embasis.networks.backbone", "embasis.networks.pretrained",
            "embasis.data.images.folders", "embasis.inputs.image_inputs")  # fmt: skip
 """What a fit on images imports for seconds."""
 PLAN = ("rounds=1", "source_epochs=2", "epochs=2", "batch_size=8", "plan.lr=0.002", "source_lr=0.002", "save_seconds=0")

@@ -12,6 +12,7 @@ from torch import nn
 
 from embasis.errors import ConfigError, IncompatibleError, quote, require
 from embasis.networks.backbone import Backbone, PixelScaling, wrap_network
+from embasis.networks.torchvision_import import import_torchvision
 from embasis.types import Preparation
 from embasis.weights import files as weight_files
 
@@ -68,13 +69,13 @@ def custom_backbone(
 def import_timm() -> Any:
     """timm, or one sentence that says what to do."""
     try:
+        import_torchvision()
         import timm as library
     except Exception as error:  # torchvision beside a torch it was not built for fails in many ways
         reason = str(error).strip().split("\n")[0]
         raise ConfigError(
             f"pretrained networks need timm and torchvision, which cannot be imported ({reason}): "
-            'pip install "embasis[images]", and where torchvision was built for CUDA but torch was not, also '
-            "pip install ./tools/torchvision-cpu-hook from the source of embasis"
+            'pip install "embasis[images]", in an environment of its own if other packages fix their versions'
         ) from error
     return library
 
