@@ -242,6 +242,9 @@ def find_entry(table: str, name: str) -> EntryFunction:
     """The registry's entry, or a ConfigError that lists what is known."""
     kind, known = {"data": "data set", "align": "alignment method"}.get(table, table), registry(table)
     key = network_family(name) if table == "network" else name
+    labels = table == "align" and name in METHODS and name not in ALIGNMENT
+    cure = f"name it by --method; alignment methods: {join_names(ALIGNMENT)}"
+    require(not labels, f"{name} does not align, it labels: {cure}", ConfigError)
     if table == "network" and key not in known and is_timm_model(name):
         refuse_unknown(name, known, kind, meant=f"timm:{name}")
     return lookup(known, key, kind)

@@ -51,7 +51,7 @@ def test_the_citation_has_the_version_and_licence_of_the_package_and_the_authors
     assert f"\nversion: {project['version']}\n" in text
     assert f"\nlicense: {project['license']}\n" in text
     assert re.findall(r"family-names: (\w+)", text) == ["Wang", "Yang", "Liu", "Jia"]
-    assert "(Wang, Yang, Liu, Jia, NeurIPS 2022)" in read("README.md").replace("\n", " ")
+    assert "(Wang, Yang, Liu, Jia, NeurIPS 2022 workshop " in read("README.md").replace("\n", " ")
 
 
 def test_the_readme_leads_to_both() -> None:

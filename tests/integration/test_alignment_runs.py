@@ -83,7 +83,10 @@ def test_the_command_line_aligns_and_says_what_it_cannot_do(tmp_path: Path, monk
         "the run folder was begun with other settings: align.name": ("-o", "run", "--align", "mcc", *short),
         "needs features that can be trained": ("-o", "other", "--method", "dan"),
         "dann aligns by itself": ("-o", "other", "--method", "dann", "--align", "mcc", *short),
-        "unknown alignment method 'cbst'": ("-o", "other", "--align", "cbst", *short),
+        "unknown alignment method 'cbts'; known: adaptsegnet, adda, ": ("-o", "other", "--align", "cbts", *short),
+        "cbst does not align, it labels: name it by --method; alignment methods: adaptsegnet, adda, ": (
+            ("-o", "other", "--align", "cbst", *short)
+        ),
         "align.ends must be a round from 0 on": ("-o", "other", "--align", "dann", "align.ends=-1", *short),
         "align.name is missing": ("-o", "other", "align.ends=1", *short),
     }.items():

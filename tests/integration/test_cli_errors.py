@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from cli_tables import ENVIRONMENT, FEATURES, PROGRAM, copied, embasis, fit_tables
-from embasis.methods import METHODS
+from embasis.methods import FAMILIES, METHODS
 from embasis.storage import RunFolder, read_newest
 
 KNOWN_METHODS = ", ".join(sorted(METHODS))
+KNOWN_GROUPS = ", ".join(sorted([*METHODS, *FAMILIES, "alignment", "all"]))
 KNOWN_SETS = (
     "amazon_reviews, blobs, carla_camvid, digits, gas_drift, gta5_cityscapes, heart_disease, mnist_usps, moons, "
     "office31, office_caltech10, office_caltech10_googlenet, office_caltech10_surf, pacs, scenes, spoken_digits, "
@@ -86,7 +87,11 @@ FIT = ("fit", "labelled.csv", "judged.csv", "-o", "new")
         (("compare", "mnist"), f"unknown data set 'mnist'; did you mean mnist_usps? known: {KNOWN_SETS}"),
         (
             ("compare", "blobs", "--methods", "cbst,crst"),
-            f"unknown method 'crst'; did you mean cbst? known: {KNOWN_METHODS}",
+            f"unknown method or family 'crst'; did you mean cbst? known: {KNOWN_GROUPS}",
+        ),
+        (
+            ("compare", "blobs", "--methods", "adversaria"),
+            f"unknown method or family 'adversaria'; did you mean adversarial? known: {KNOWN_GROUPS}",
         ),
         (
             ("compare", "blobs", "--methods", "cbst", "method.alpha=1"),

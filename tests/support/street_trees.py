@@ -42,39 +42,38 @@ def ids_map(height: int = HEIGHT) -> bytes:
     return png(columns(height))
 
 
-def gta5_tree(rows: int = 3) -> dict[str, bytes]:
+def gta5_tree(rows: int = 3, height: int = HEIGHT) -> dict[str, bytes]:
     """GTA5: palette PNGs, one of them of another size."""
     palette = bytes(range(256)) * 3
     content = {}
     for number in range(1, rows + 1):
-        height = HEIGHT + number % 2
-        content[f"images/{number:05}.png"] = photo(number, height)
-        content[f"labels/{number:05}.png"] = png(columns(height), palette)
+        content[f"images/{number:05}.png"] = photo(number, height + number % 2)
+        content[f"labels/{number:05}.png"] = png(columns(height + number % 2), palette)
     return content
 
 
-def synthia_tree(rows: int = 3) -> dict[str, bytes]:
+def synthia_tree(rows: int = 3, height: int = HEIGHT) -> dict[str, bytes]:
     """SYNTHIA: the class in the first of three 16-bit channels, an instance in the second."""
     content = {}
     for number in range(rows):
-        first = columns().astype(np.uint16)
+        first = columns(height).astype(np.uint16)
         wide = np.stack([first, first + 300, np.zeros_like(first)], 2)
-        content[f"RGB/{number:07}.png"] = photo(100 + number)
+        content[f"RGB/{number:07}.png"] = photo(100 + number, height)
         content[f"GT/LABELS/{number:07}.png"] = png(wide)
         content[f"GT/COLOR/{number:07}.png"] = photo(number)
         content[f"GT/LABELS/{number:07}.txt"] = b"instances"
     return content
 
 
-def cityscapes_tree(cities: dict[str, tuple[str, ...]] | None = None) -> dict[str, bytes]:
+def cityscapes_tree(cities: dict[str, tuple[str, ...]] | None = None, height: int = HEIGHT) -> dict[str, bytes]:
     """Cityscapes: two pictures of each city; other maps and polygons beside those with label ids."""
     content = {}
     for split, names in (cities or {"train": ("aachen", "zurich"), "val": ("munster",)}).items():
         for city in names:
             for frame in range(2):
                 stem = f"{split}/{city}/{city}_{frame:06}_000019"
-                content[f"leftImg8bit/{stem}_leftImg8bit.png"] = photo(zlib.crc32(stem.encode()))
-                content[f"gtFine/{stem}_gtFine_labelIds.png"] = ids_map()
+                content[f"leftImg8bit/{stem}_leftImg8bit.png"] = photo(zlib.crc32(stem.encode()), height)
+                content[f"gtFine/{stem}_gtFine_labelIds.png"] = ids_map(height)
                 content[f"gtFine/{stem}_gtFine_color.png"] = photo(1)
                 content[f"gtFine/{stem}_gtFine_instanceIds.png"] = png(columns().astype(np.uint16))
                 content[f"gtFine/{stem}_gtFine_polygons.json"] = b"{}"

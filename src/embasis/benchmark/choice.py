@@ -14,7 +14,7 @@ from torch import nn
 
 from embasis.benchmark.compare import iter_problems
 from embasis.config import Config
-from embasis.errors import ConfigError, require
+from embasis.errors import ConfigError, lookup, require
 from embasis.inputs.load import open_inputs
 from embasis.methods import ALIGNMENT, FAMILIES, METHODS
 from embasis.runs.parts import resolve_for_problem
@@ -40,9 +40,11 @@ class Choice:
 
 
 def expand_names(words: str) -> tuple[str, ...]:
-    """The names of methods that the words stand for, each once."""
+    """The names of methods that the words stand for, each once, or a ConfigError that lists methods and families."""
     groups: dict[str, Mapping[str, object]] = {"all": METHODS, "alignment": ALIGNMENT, **FAMILIES}
-    return tuple(dict.fromkeys(name for word in words.split(",") for name in groups.get(word, (word,))))
+    known = {**{name: (name,) for name in METHODS}, **{name: tuple(group) for name, group in groups.items()}}
+    given = [word.strip() for word in words.split(",")]
+    return tuple(dict.fromkeys(name for word in given for name in lookup(known, word, "method or family")))
 
 
 def leave_out(names: Sequence[str], kept: Sequence[str], config: Config, root: str | None) -> Choice:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from embasis.benchmark.published import (
+    INDENT,
     PublishedTable,
     describe_seeds,
     find_published,
@@ -22,7 +23,10 @@ from embasis.benchmark.published import (
 )
 from embasis.benchmark.scores import PLUS_MINUS, TABLE_WIDTH, RunScore, escape_markdown, markdown_lines
 from embasis.errors import ConfigError, join_names, require, reveal
-from embasis.report.summary import DASH
+from embasis.report.summary import DASH, PageTable
+
+OURS = "ours"
+"""How the column that says whose a row is begins for rows that were run here."""
 
 
 def find_table(dataset: str) -> PublishedTable:
@@ -51,9 +55,9 @@ def paired_table(table: PublishedTable, rows: Sequence[RunScore]) -> str:
         lines.append([row.name, *published_cells(row, inline, PLUS_MINUS)])
         for name in dict.fromkeys(name for name in row.runs if name not in shown):
             new = (
-                stat_lines(f"  {name}, ours", ours[name], inline)
+                stat_lines(f"{INDENT}{name}, ours", ours[name], inline)
                 if name in ours
-                else [[f"  {name}, not run", *nothing]]
+                else [[f"{INDENT}{name}, not run", *nothing]]
             )
             lines += new
         shown |= {*row.runs}
@@ -76,19 +80,39 @@ def notes_below(table: PublishedTable, rows: Sequence[RunScore]) -> list[str]:
 def paired_markdown(table: PublishedTable, rows: Sequence[RunScore]) -> str:
     """The same as Markdown, with a column that says whose a row is."""
     header = ["method", "whose", *(name.replace("*", "\\*") for name in (*table.columns, *table.means))]
-    grid, sign = [header, ["---", "---", *["---:"] * (len(header) - 2)]], f" {PLUS_MINUS} "
-    ours, shown = our_stats(table, rows), set[str]()
+    grid = [header, ["---", "---", *["---:"] * (len(header) - 2)]]
+    for name, whose, cells in paired_lines(table, rows):
+        grid.append([f"`{name}`" if whose.startswith(OURS) else escape_markdown(name), whose, *cells])
+    notes = "\n".join(f"- {escape_markdown(note)}" for note in notes_beside(table))
+    return "\n\n".join([f"### {table.heading}", markdown_lines(grid), notes])
+
+
+def paired_page_table(table: PublishedTable, rows: Sequence[RunScore]) -> PageTable:
+    """The same for the page of a comparison."""
+    lines = [[name, whose, *cells] for name, whose, cells in paired_lines(table, rows)]
+    header = ("method", "whose", *table.columns, *table.means)
+    return PageTable(table.heading, header, lines, " ".join(notes_beside(table)))
+
+
+def paired_lines(table: PublishedTable, rows: Sequence[RunScore]) -> Iterator[tuple[str, str, list[str]]]:
+    """Name, whose it is, and cells of each published row and of our methods below it."""
+    ours, shown, sign = our_stats(table, rows), set[str](), f" {PLUS_MINUS} "
+    nothing = [DASH] * (len(table.columns) + len(table.means))
     for row in table.rows:
-        grid.append([escape_markdown(row.name), "published", *published_cells(row, True, sign)])
-        for name in dict.fromkeys(name for name in row.runs if name in ours and name not in shown):
-            cells = (format_percent(stat.mean, stat.std, sign) for stat in ours[name])
-            grid.append([f"`{name}`", f"ours, {describe_seeds(table, rows)}", *cells])
+        yield row.name, "published", published_cells(row, True, sign)
+        for name in dict.fromkeys(name for name in row.runs if name not in shown):
+            if name in ours:
+                cells = [format_percent(stat.mean, stat.std, sign) for stat in ours[name]]
+                yield name, f"{OURS}, {describe_seeds(table, rows)}", cells
+            else:
+                yield name, f"{OURS}, not run", nothing
         shown |= {*row.runs}
     for row in table.elsewhere:
-        grid.append([escape_markdown(row.name), "published elsewhere", *published_cells(row, True, sign)])
+        yield row.name, "published elsewhere", published_cells(row, True, sign)
+
+
+def notes_beside(table: PublishedTable) -> list[str]:
+    """What ours show, where all others come from, and what is doubtful about them."""
     checks = [f"{row.name}: {row.check}." for row in table.rows if row.check]
-    notes = [f"Ours: {table.our_measure}; one network, one start and one plan for all.", *table.column_names,
-             *table.sources, *checks]  # fmt: skip
-    return "\n\n".join(
-        [f"### {table.heading}", markdown_lines(grid), "\n".join(f"- {escape_markdown(n)}" for n in notes)]
-    )
+    ours = f"Ours: {table.our_measure}; one network, one start and one plan for all."
+    return [ours, *table.column_names, *table.sources, *checks]

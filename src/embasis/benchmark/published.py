@@ -39,6 +39,8 @@ OUR_MEASURES = {
     "classes": "the last column is the mean over classes",
 }
 """What our rows show, by kind of table."""
+INDENT = "  "
+"""Before the name of a row that belongs to the row above it."""
 OUR_IOU = "IoU of each class from one confusion matrix of all pixels; mIoU is the mean over classes"
 
 
@@ -278,14 +280,16 @@ def column_blocks(count: int, parts: int) -> list[range]:
 
 
 def take_block(lines: list[list[str]], headings: dict[int, str], part: range) -> tuple[list[list[str]], dict[int, str]]:
-    """Some columns of the table, with the headings before its rows."""
+    """Some columns of the table, with the headings before its rows. An indented row and the one that it belongs to stay
+    even where they have nothing: else it would stand below another one."""
     kept: list[list[str]] = []
     kept_headings: dict[int, str] = {}
-    for number, line in enumerate(lines):
+    indented = [line[0].startswith(INDENT) for line in lines]
+    for number, (line, below) in enumerate(zip(lines, [*indented[1:], False], strict=True)):
         if number in headings:
             kept_headings[len(kept)] = headings[number]
         cells = [line[i] for i in part]
-        if number == 0 or any(cell not in ("", DASH) for cell in cells):
+        if number == 0 or indented[number] or below or any(cell not in ("", DASH) for cell in cells):
             kept.append([line[0], *cells])
     return kept, {number: heading for number, heading in kept_headings.items() if number < len(kept)}
 

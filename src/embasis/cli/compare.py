@@ -13,7 +13,7 @@ import msgspec
 from embasis import config as settings
 from embasis.benchmark.choice import expand_names, leave_out
 from embasis.benchmark.compare import Outcome, comparison_page, count_pairs, iter_problems, run_comparison
-from embasis.benchmark.paper_rows import find_table, methods_of_table, paired_markdown, paired_table
+from embasis.benchmark.paper_rows import find_table, methods_of_table, paired_markdown, paired_page_table, paired_table
 from embasis.benchmark.published import PublishedTable, paper_markdown, paper_table
 from embasis.benchmark.scores import TABLE_WIDTH, RunScore, csv_table, markdown_table, summarise_runs, text_table
 from embasis.cli.console import OTHER_FOLDER, echo, progress_bar
@@ -118,7 +118,7 @@ def comparison_files(
         "compare.csv": csv_table(summaries),
         "compare.md": "\n".join([markdown_table(summaries), *(layout for layout in layouts if layout is not None)]),
         "runs.csv": runs_csv(rows),
-        "report.html": comparison_page(title, summaries, runs),
+        "report.html": comparison_page(title, summaries, runs, first=[paired_page_table(table, rows)] if table else ()),
     }
 
 

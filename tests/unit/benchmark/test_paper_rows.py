@@ -8,47 +8,29 @@ import pytest
 
 from cli_tables import embasis
 from embasis.benchmark import paper_rows, published
-from embasis.benchmark.paper_rows import find_table, methods_of_table, paired_markdown, paired_table
-from embasis.benchmark.published import PublishedRow, PublishedTable
-from embasis.benchmark.scores import RunScore
+from embasis.benchmark.paper_rows import find_table, methods_of_table, paired_markdown, paired_page_table, paired_table
+from embasis.benchmark.published import PublishedRow
 from embasis.errors import ConfigError
 from embasis.methods import METHODS
+from published_tables import make_score, small_table
 
 SETS = ("office31", "visda17", "gta5_cityscapes", "synthia_cityscapes")
 OWN = ("em_basis_paper", "em_basis")
 
 
-def run(pair: str, method: str, seed: int, accuracy: float) -> RunScore:
-    return RunScore("set", pair, method, seed, accuracy, accuracy, 0.1, 0.5, 0.8, 0.6, 0.95, accuracy, 12.0)
-
-
-def tiny(**changes: object) -> PublishedTable:
-    """Two pairs, three rows of the paper of which two are one method here, one row from elsewhere."""
-    table = PublishedTable(
-        dataset="set",
-        title="A set",
-        source="A paper, table 1",
-        averaged="Five runs",
-        measure="accuracy in per cent",
-        kind="pairs",
-        columns=("A→B", "B→A"),
-        short=("A→B", "B→A"),
-        keys=("a→b", "b→a"),
-        means=("Mean",),
-        without=(),
-        rows=(
-            PublishedRow("Source", (50.0, 60.0), (55.0,), runs=("source_only",)),
-            PublishedRow("Source", (51.0, 61.0), (56.0,), backbone="Deep", runs=("source_only",)),
-            PublishedRow("DAN", (60.0, 70.0), (65.0,), (0.5, 0.1), runs=("dan",), caveat="nobody knows its kernel"),
-            PublishedRow("Ours", (92.2, 100.0), (96.1,), (0.5, 0.0), runs=("em_basis",)),
-        ),
-        elsewhere=(PublishedRow("MIC", (None, 80.0), (90.0,), source="https://a.example"),),
-    )
-    return dataclasses.replace(table, **changes)  # type: ignore[arg-type]
-
-
+TABLE = small_table(
+    measure="accuracy in per cent",
+    rows=(
+        PublishedRow("Source", (50.0, 60.0), (55.0,), runs=("source_only",)),
+        PublishedRow("Source", (51.0, 61.0), (56.0,), backbone="Deep", runs=("source_only",)),
+        PublishedRow("DAN", (60.0, 70.0), (65.0,), (0.5, 0.1), runs=("dan",), caveat="nobody knows its kernel"),
+        PublishedRow("Ours", (92.2, 100.0), (96.1,), (0.5, 0.0), runs=("em_basis",)),
+    ),
+    elsewhere=(PublishedRow("MIC", (None, 80.0), (90.0,), source="https://a.example"),),
+)
+"""Three rows of the paper of which two are one method here, one row from elsewhere."""
 RUNS = [
-    run(pair, method, seed, accuracy + 0.02 * seed)
+    make_score("set", pair, method, seed, accuracy + 0.02 * seed)
     for method, accuracy in (("source_only", 0.5), ("em_basis", 0.9))
     for pair in ("a→b", "b→a")
     for seed in (0, 1)
@@ -56,7 +38,7 @@ RUNS = [
 
 
 def test_our_rows_stand_indented_below_the_published_one_each_once() -> None:
-    assert paired_table(tiny(), RUNS) == (
+    assert paired_table(TABLE, RUNS) == (
         "A set, as in the paper: accuracy in per cent\n"
         "----------------------------------------------\n"
         "method                   A→B      B→A     Mean\n"
@@ -80,12 +62,13 @@ def test_our_rows_stand_indented_below_the_published_one_each_once() -> None:
 
 
 def test_a_table_in_markdown_says_whose_a_row_is() -> None:
-    text = paired_markdown(tiny(), RUNS)
+    text = paired_markdown(TABLE, RUNS)
     rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in text.splitlines() if line.startswith("| ")]
     seeds = "ours, mean ± std over 2 seeds"
     assert rows[2:] == [
         ["Source", "published"], ["`source_only`", seeds], ["Source, Deep", "published"], ["DAN", "published"],
-        ["Ours (paper)", "published"], ["`em_basis`", seeds], ["MIC", "published elsewhere"],
+        ["`dan`", "ours, not run"], ["Ours (paper)", "published"], ["`em_basis`", seeds],
+        ["MIC", "published elsewhere"],
     ]  # fmt: skip
     assert "- DAN: nobody knows its kernel." in text
 
@@ -117,7 +100,7 @@ def test_a_whole_table_fits_80_columns(name: str) -> None:
     table = find_table(name)
     scores = [
         dataclasses.replace(
-            run(pair, method, seed, 0.9), dataset=name, class_names=table.keys,
+            make_score(name, pair, method, seed, 0.9), class_names=table.keys,
             class_accuracy=(0.9 + 0.01 * seed,) * len(table.keys), class_iou=(0.5 + 0.1 * seed,) * len(table.keys),
         )
         for method in methods_of_table(table)
@@ -137,3 +120,28 @@ def test_a_set_without_a_table_is_refused() -> None:
     assert embasis("compare", "digits", "--table", "paper").exit_code == 2
     both = embasis("compare", "office31", "--table", "paper", "--methods", "dan")
     assert both.stderr == "embasis: --table runs the methods of its rows: leave --methods out\n"
+
+
+def test_an_indented_row_stands_below_its_own_one_in_every_block() -> None:
+    names = tuple("ABCDEFGHIJKL")
+    nothing = PublishedRow("GTA", (None,) * 12, (77.1,), runs=("gta",))
+    rows = (PublishedRow("MCD", (50.0,) * 12, (50.0,), runs=("mcd",)), nothing)
+    table = small_table(kind="classes", columns=names, short=("a heading",) * 12, keys=names, rows=rows, elsewhere=())
+    scores = [
+        dataclasses.replace(make_score("set", "", method, 0, 0.5), class_names=names, class_accuracy=(0.5,) * 12)
+        for method in ("mcd", "gta")
+    ]
+    text = paired_table(table, scores)
+    blocks = [[line.split("  ")[0] or line.split(",")[0] for line in block.splitlines()[1:5]]
+              for block in text.split("\nmethod ")[1:]]  # fmt: skip
+    assert len(blocks) == 2
+    assert blocks == [["MCD", "  mcd", "GTA", "  gta"]] * 2
+
+
+def test_the_page_has_the_same_rows_as_the_markdown_and_the_doubts() -> None:
+    page = paired_page_table(TABLE, RUNS)
+    assert page.header == ("method", "whose", "A→B", "B→A", "Mean")
+    assert page.rows[1] == ["source_only", "ours, mean ± std over 2 seeds", "51.0 ± 1.4", "51.0 ± 1.4", "51.0 ± 1.4"]
+    assert page.rows[4] == ["dan", "ours, not run", "–", "–", "–"]
+    assert page.rows[-1] == ["MIC", "published elsewhere", "–", "80.0", "90.0"]
+    assert "DAN: nobody knows its kernel." in page.note

@@ -19,6 +19,7 @@ from embasis.data.datasets.street_sets import CITYSCAPES, SYNTHIA_13, SYNTHIA_16
 from embasis.errors import ConfigError
 from embasis.storage import read_stored_table
 from embasis.types import Evaluation, RoundRecord
+from published_tables import make_score, small_table
 
 DATASETS = ("office31", "visda17", "gta5_cityscapes", "synthia_cityscapes")
 OFFICE_KEYS = ("amazon→webcam", "dslr→webcam", "webcam→dslr", "amazon→dslr", "dslr→amazon", "webcam→amazon")
@@ -35,33 +36,9 @@ def row_of(dataset: str, method: str) -> PublishedRow:
     return next(row for row in (*table.rows, *table.elsewhere) if row.method == method)
 
 
-def run(dataset: str, pair: str, method: str, seed: int, accuracy: float) -> RunScore:
-    return RunScore(dataset, pair, method, seed, accuracy, accuracy, 0.1, 0.5, 0.8, 0.6, 0.95, accuracy, 12.0)
-
-
-def tiny(**changes: object) -> PublishedTable:
-    """Two pairs, one row of the paper, one from elsewhere."""
-    table = PublishedTable(
-        dataset="set",
-        title="A set",
-        source="A paper, table 1",
-        averaged="Five runs",
-        measure="accuracy in per cent; of what is not said",
-        kind="pairs",
-        columns=("A→B", "B→A"),
-        short=("A→B", "B→A"),
-        keys=("a→b", "b→a"),
-        means=("Mean",),
-        without=(),
-        rows=(PublishedRow("Ours", (92.2, 100.0), (96.1,), (0.5, 0.0), check="it is printed so"),),
-        elsewhere=(PublishedRow("MIC", (None, 80.0), (90.0,), backbone="ViT", source="https://a.example"),),
-    )
-    return dataclasses.replace(table, **changes)  # type: ignore[arg-type]
-
-
 @pytest.fixture
-def tiny_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(published, "find_published", lambda dataset: tiny() if dataset == "set" else None)
+def only_small_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(published, "find_published", lambda dataset: small_table() if dataset == "set" else None)
 
 
 # --- the file
@@ -138,11 +115,15 @@ def test_without_the_file_there_are_no_published_tables(monkeypatch: pytest.Monk
 # --- the layout
 
 
-@pytest.mark.usefixtures("tiny_table")
+@pytest.mark.usefixtures("only_small_table")
 def test_ours_come_first_and_published_rows_apart_with_their_source() -> None:
-    rows = [run("set", "a→b", "em_basis", 0, 0.80), run("set", "b→a", "em_basis", 0, 1.00)]
-    rows += [run("set", "a→b", "em_basis", 1, 0.82), run("set", "b→a", "em_basis", 1, 1.00)]
-    rows += [run("set", "a→b", "cbst", 0, 0.5), run("set", "a→b", "cbst", 1, 0.6), run("other", "b→a", "cbst", 0, 0.1)]
+    rows = [make_score("set", "a→b", "em_basis", 0, 0.80), make_score("set", "b→a", "em_basis", 0, 1.00)]
+    rows += [make_score("set", "a→b", "em_basis", 1, 0.82), make_score("set", "b→a", "em_basis", 1, 1.00)]
+    rows += [
+        make_score("set", "a→b", "cbst", 0, 0.5),
+        make_score("set", "a→b", "cbst", 1, 0.6),
+        make_score("other", "b→a", "cbst", 0, 0.1),
+    ]
     assert paper_table("set", rows) == (
         "A set, as in the paper: accuracy in per cent\n"
         "--------------------------------------\n"
@@ -161,9 +142,9 @@ def test_ours_come_first_and_published_rows_apart_with_their_source() -> None:
     )
 
 
-@pytest.mark.usefixtures("tiny_table")
+@pytest.mark.usefixtures("only_small_table")
 def test_the_same_as_markdown() -> None:
-    assert paper_markdown("set", [run("set", "a→b", "em_basis", 3, 0.8125)]) == (
+    assert paper_markdown("set", [make_score("set", "a→b", "em_basis", 3, 0.8125)]) == (
         "### A set, as in the paper: accuracy in per cent\n"
         "\n"
         "Ours, one seed; accuracy over all images of the target:\n"
@@ -186,13 +167,19 @@ def test_the_same_as_markdown() -> None:
 
 
 def test_columns_of_classes_show_the_deviation_below_and_abbreviate(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = tiny(kind="classes", columns=("Horse", "Bus"), short=("Hors", "Bus"), keys=("horse", "bus"), elsewhere=())
+    table = small_table(
+        kind="classes", columns=("Horse", "Bus"), short=("Hors", "Bus"), keys=("horse", "bus"), elsewhere=()
+    )
     monkeypatch.setattr(published, "find_published", lambda dataset: table)
     names = ("bus", "cat", "horse")
     rows = [
-        dataclasses.replace(run("set", "", "em_basis", 0, 0.9), class_names=names, class_accuracy=(0.5, None, 0.75)),
-        dataclasses.replace(run("set", "", "em_basis", 1, 0.9), class_names=names, class_accuracy=(0.7, None, 0.75)),
-        dataclasses.replace(run("set", "", "cbst", 0, 0.9), class_names=names, class_accuracy=(None, 0.1, 0.25)),
+        dataclasses.replace(
+            make_score("set", "", "em_basis", 0, 0.9), class_names=names, class_accuracy=(0.5, None, 0.75)
+        ),
+        dataclasses.replace(
+            make_score("set", "", "em_basis", 1, 0.9), class_names=names, class_accuracy=(0.7, None, 0.75)
+        ),
+        dataclasses.replace(make_score("set", "", "cbst", 0, 0.9), class_names=names, class_accuracy=(None, 0.1, 0.25)),
     ]
     assert paper_table("set", rows) == (
         "A set, as in the paper: accuracy in per cent\n"
@@ -219,7 +206,7 @@ def test_the_tables_of_the_paper_fit_80_columns(dataset: str) -> None:
         for seed in range(3):
             accuracies = tuple(0.9 + 0.02 * seed for _ in table.keys)
             for pair in table.keys if table.kind == "pairs" else ("train→validation",):
-                row = run(dataset, pair, method, seed, 0.9 + 0.01 * seed)
+                row = make_score(dataset, pair, method, seed, 0.9 + 0.01 * seed)
                 rows.append(dataclasses.replace(row, class_names=table.keys, class_accuracy=accuracies))
     text = paper_table(dataset, rows)
     assert text is not None
@@ -231,13 +218,15 @@ def test_the_tables_of_the_paper_fit_80_columns(dataset: str) -> None:
 
 def test_tables_that_our_runs_cannot_fill_are_left_out() -> None:
     assert paper_table("gta5_cityscapes", []) is None
-    assert paper_markdown("gta5_cityscapes", [run("gta5_cityscapes", "", "cbst", 0, 0.5)]) is None
+    assert paper_markdown("gta5_cityscapes", [make_score("gta5_cityscapes", "", "cbst", 0, 0.5)]) is None
     assert paper_markdown("digits", []) is None
 
 
 def street_runs(dataset: str, keys: tuple[str, ...], seeds: int = 1) -> list[RunScore]:
     """Two methods with an IoU of 0.10, 0.11, … of the classes, 0.02 more with each seed."""
-    rows = [run(dataset, "", method, seed, 0.9) for method in ("source_only", "em_basis") for seed in range(seeds)]
+    rows = [
+        make_score(dataset, "", method, seed, 0.9) for method in ("source_only", "em_basis") for seed in range(seeds)
+    ]
     ious = {seed: tuple(0.10 + 0.01 * i + 0.02 * seed for i in range(len(keys))) for seed in range(seeds)}
     return [dataclasses.replace(row, class_names=keys, class_accuracy=(None,) * len(keys), class_iou=ious[row.seed])
             for row in rows]  # fmt: skip
@@ -306,7 +295,9 @@ def test_the_accuracy_of_a_class_is_the_share_of_its_rows_on_the_diagonal() -> N
 def test_compare_prints_the_layout_after_its_own_table_and_writes_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(published, "find_published", lambda name: tiny(dataset="blobs") if name == "blobs" else None)
+    monkeypatch.setattr(
+        published, "find_published", lambda name: small_table(dataset="blobs") if name == "blobs" else None
+    )
     words = ("compare", "blobs", "--methods", "source_only", "--seeds", 1, "count=30", "rounds=1", "-o", tmp_path / "o")
     result = embasis(*words)
     assert result.exit_code == 0, result.output

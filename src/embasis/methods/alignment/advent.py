@@ -2,7 +2,8 @@
 
     as AdaptSegNet (adaptsegnet.py), with D's input I_c = −p_c log p_c / log C in place of p_c
 
-Deviations are AdaptSegNet's. The published figures of some tables are of an ensemble with MinEnt; this is AdvEnt alone.
+Deviations are AdaptSegNet's. Figures of some tables (45.5 on GTA5) are of two models, AdvEnt and MinEnt, together; this
+is AdvEnt alone (43.8 by a summary of its paper).
 """
 
 from __future__ import annotations

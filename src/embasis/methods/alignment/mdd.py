@@ -7,9 +7,9 @@ The features, whose gradients are reversed times `strength` · λ(τ), take that
 head is the network's own and predicts.
 
 Deviations: F' has the published hidden layer, and the network's own head is linear, so that F' is of a richer class
-(chosen on the two moons, among three shapes: a linear F' has 0.853 there, this one 0.893); log(1 − p') is taken from
-the scores, where the published code adds 1e-6 to 1 − p' and so loses the gradient of rows that F' is sure of; the
-strength follows the part of training that is done, not the number of steps.
+(chosen on the two moons: benchmarks/README.md, "Trials of single choices"); log(1 − p') is taken from the scores: of
+1 − p' it is −∞ where F' is sure (the authors' code), and with 1e-6 added such rows have no gradient
+(Transfer-Learning-Library); the strength follows the part of training that is done, not the number of steps.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     loss = CE + weight · mean over sites of H(p_t) / log C
 
-Rare classes starve if the weight is large; the paper's priors of class ratios are left out. It differs from the method
-`entropy` in that it acts from the first step of source training on, and that the number of classes does not matter.
+Rare classes starve if the weight is large; the paper's priors of class ratios, in some of its rows on SYNTHIA, are left
+out. It differs from the method `entropy` in that it acts from the first step of source training on, and that the number
+of classes does not matter.
 """
 
 from __future__ import annotations

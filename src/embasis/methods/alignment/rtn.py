@@ -7,7 +7,8 @@ z is the *target's* classifier, the network's own, and predicts; the labelled ro
 two products follows from two Gram matrices, ⟨f⊗z, f'⊗z'⟩ = ⟨f, f'⟩⟨z, z'⟩, so that no product is ever made.
 
 Deviations: the product is not pooled (the released code takes maxima of 2×2 entries); entropy sets in by λ(τ)
-in place of tanh(step / 400); no bottleneck of its own. Weights are the released code's.
+in place of tanh(step / 400); no bottleneck of its own. Weights are the released code's (1 and 0.1); the paper, by a
+summary of it, has 0.3 for both.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@
               BCE(D(z_s), source) + BCE(D(z_t), other)  moves D, which sees scores site by site
 
 G translates labelled pictures to the other side, G' goes back; c is a small network of the labelled side, trained first
-and then fixed.
+and then fixed. On GTA5 the published pixel stage has no semantic term (the released command is that of a plain
+CycleGAN): `semantic` = 0.
 
 Deviations: 16 filters, three residual blocks, discriminators of two layers (published: 64, nine, five); G adds to a
 picture and begins with nothing, so that few steps leave the labels true; cycle = 1 as for the published digits, since
