@@ -108,7 +108,7 @@ PLAIN = {
         StudySet("spoken_digits", "spoken_digits", SPEECH_WORDS),
         StudySet(
             "spoken_digits_cnn", "spoken_digits", (*SMALL_WORDS, "standardise=domain"), draws=True, peers=False, wide=0,
-            asked=True,
+            asked=True, all_epochs=66,
         ),
         trained("office_caltech10_adapter", "office_caltech10", "images.head=adapter", 66),
         trained("pacs_adapter", "pacs", "images.head=adapter", 66),

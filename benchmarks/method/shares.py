@@ -14,6 +14,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from embasis.data.images.samples import Images
 from embasis.errors import InputDataError, require
 from embasis.randomness import permutation, uniforms
 from embasis.types import Arrays, Problem, Samples
@@ -37,6 +38,7 @@ def thin_classes(problem: Problem, share: float, seed: int, pair: str) -> Proble
         problem,
         unlabelled=take_rows(problem.unlabelled, kept),
         hidden_labels=truth[kept],
+        files_seen=None,  # they were counted before
         row_names=None if names is None else tuple(names[row] for row in kept.tolist()),
         test=None if test is None else take_rows(test, kept_rows(test.ids, test.labels, rare, share, seed)),
     )
@@ -51,8 +53,10 @@ def kept_rows(ids: Tensor, labels: Tensor, rare: Tensor, share: float, seed: int
     return kept.nonzero().flatten()
 
 
-def take_rows(samples: Samples, rows: Tensor) -> Arrays:
-    """Some rows of arrays."""
-    assert isinstance(samples, Arrays), "features of images are read before"
+def take_rows(samples: Samples, rows: Tensor) -> Samples:
+    """Some rows of arrays or of image files."""
+    if isinstance(samples, Images):
+        return samples.take(rows)
+    assert isinstance(samples, Arrays)
     fine = None if samples.fine is None else samples.fine.take(rows)
     return Arrays(samples.x[rows], samples.labels[rows], samples.ids[rows], fine)

@@ -105,11 +105,10 @@ def work(unit: Unit, folder: Path, root: str | None) -> tuple[int, list[str]]:
 def ready(unit: Unit, root: str | None) -> tuple[Problem, Inputs]:
     """The data of a unit, features in place of images, with the class shares of its set."""
     _, problem = load_dataset(unit.set.dataset, unit.seed, root, unit.pair)
-    inputs = open_inputs(problem, msgspec.structs.replace(ROWS.config(unit.set, root), seed=unit.seed))
-    rows = inputs.read(problem, ImageOptions().budget)
     if unit.set.share < 1:
-        rows = thin_classes(rows, unit.set.share, unit.seed, unit.pair_name)
-    return rows, inputs
+        problem = thin_classes(problem, unit.set.share, unit.seed, unit.pair_name)
+    inputs = open_inputs(problem, msgspec.structs.replace(ROWS.config(unit.set, root), seed=unit.seed))
+    return inputs.read(problem, ImageOptions().budget), inputs
 
 
 def run(

@@ -13,9 +13,11 @@ from benchmarks.method.sets import MAPS, PLAIN, SETS
 from benchmarks.method.shares import thin_classes
 
 from embasis.data import DATASETS
+from embasis.data.datasets.domain_sets import PACS
 from embasis.errors import InputDataError
 from embasis.storage.atomic import read_stored_table
 from embasis.types import Arrays, LabelSchema, Problem
+from image_trees import domain, plant
 
 
 def toy(counts: tuple[int, ...], test: bool = False) -> Problem:
@@ -61,6 +63,17 @@ def test_rows_keep_their_ids_labels_and_names_and_the_labelled_side_stays() -> N
     assert torch.equal(found.hidden_labels, (found.unlabelled.ids - 1) // 3 // 30)
     assert torch.equal(found.test.labels, found.hidden_labels)
     assert found.row_names == tuple(f"row {number}" for number in found.unlabelled.ids.tolist())
+
+
+def test_image_files_are_thinned_like_rows(tmp_path: Path) -> None:
+    whole = DATASETS["pacs"](plant(tmp_path, domain(PACS, "photo") | domain(PACS, "art_painting", 10)))
+    found = thin_classes(whole, 0.3, 0, "")
+    assert sorted(torch.bincount(found.hidden_labels).tolist()) == [3, 3, 3, 10, 10, 10, 10]
+    kept = {
+        file.name: number for file, number in zip(found.unlabelled.files, found.hidden_labels.tolist(), strict=True)
+    }
+    assert all(name.startswith(PACS.classes[number]) for name, number in kept.items())
+    assert found.row_names == tuple(kept)
 
 
 def test_a_class_is_never_emptied_and_classes_that_are_not_there_are_not_drawn() -> None:
