@@ -16,8 +16,9 @@ from embasis.benchmark.compare import Outcome, comparison_page, count_pairs, ite
 from embasis.benchmark.paper_rows import find_table, methods_of_table, paired_markdown, paired_page_table, paired_table
 from embasis.benchmark.published import PublishedTable, paper_markdown, paper_table
 from embasis.benchmark.scores import TABLE_WIDTH, RunScore, csv_table, markdown_table, summarise_runs, text_table
-from embasis.cli.console import OTHER_FOLDER, echo, progress_bar
+from embasis.cli.console import OTHER_FOLDER, echo
 from embasis.cli.main import FIVE_METHODS
+from embasis.cli.progress import progress_bar
 from embasis.config import Config
 from embasis.data.datasets.domain_sets import find_data_folder
 from embasis.data.images.folders import ImageOptions
@@ -94,7 +95,7 @@ def collect_scores(runs: Iterable[Outcome], title: str, total: int) -> list[RunS
 
 def read_beforehand(dataset: str, config: Config, root: str | None) -> None:
     """Fill the feature cache with all images of a data set, with a bar, so that a comparison can begin at once."""
-    with progress_bar("reading images", 1) as show:
+    with progress_bar("reading images", 1, lines=True) as show:
         for pair, problem in iter_problems(dataset, config.seed, root, config.data):
             inputs = open_inputs(problem, config)
             if not inputs.keeps_features(problem):

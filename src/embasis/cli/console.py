@@ -1,4 +1,4 @@
-"""What all commands share: printing that never stops a run, progress bars, and one sentence for every failure."""
+"""What all commands share: printing that never stops a run, and one sentence for every failure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,14 @@ def echo(text: str = "", err: bool = False) -> None:
     shown = "\n".join(reveal(line) for line in text.split("\n"))
     for copy in _copies:
         copy(shown)
-    try:
-        click.echo(shown, err=err)
-    except UnicodeEncodeError:
-        click.echo(shown.encode("ascii", "backslashreplace").decode(), err=err)
-    except OSError:
-        with suppress(OSError):  # what is still in the buffer goes there too when Python ends
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2 if err else 1)
+    with _step_aside[-1]() if _step_aside and (sys.stderr if err else sys.stdout).isatty() else nullcontext():
+        try:
+            click.echo(shown, err=err)
+        except UnicodeEncodeError:
+            click.echo(shown.encode("ascii", "backslashreplace").decode(), err=err)
+        except OSError:
+            with suppress(OSError):  # what is still in the buffer goes there too when Python ends
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 2 if err else 1)
 
 
 _copies: list[Callable[[str], None]] = []
@@ -52,6 +53,20 @@ def copy_output(copy: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         _copies.remove(copy)
+
+
+_step_aside: list[Callable[[], AbstractContextManager[None]]] = []
+"""What is on the last line of the terminal, and leaves it while a text is printed."""
+
+
+@contextmanager
+def while_printing(step_aside: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """Each text that is printed to the terminal meanwhile is printed in the block of this."""
+    _step_aside.append(step_aside)
+    try:
+        yield
+    finally:
+        _step_aside.remove(step_aside)
 
 
 def make_shareable(text: str, path: Path | None = None) -> str:
@@ -198,25 +213,3 @@ def write_launcher_error(error: BaseException, run_error: Mapping[str, Any] | No
 
         with suppress(OSError, EmbasisError):
             atomic.write_output(place, atomic.encode_json(dict(run_error or failure_facts(error)), LAUNCHER))
-
-
-@contextmanager
-def progress_bar(title: str, total: float) -> Iterator[Callable[[float, str], None]]:
-    """A bar on stderr; `show(done, text)` moves it. Nothing when stderr is not a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda done, text: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    stdout = sys.stdout.isatty()  # else what is printed would go to the bar's stream
-    bar = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=stdout)
-    task = bar.add_task(title, total=total)
-    with suppress(OSError):
-        bar.start()
-    try:
-        yield lambda done, text: bar.update(task, completed=done, description=text)
-    finally:
-        with suppress(OSError):
-            bar.stop()

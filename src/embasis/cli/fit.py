@@ -15,7 +15,8 @@ import click
 
 from embasis import config as settings
 from embasis.cli import console
-from embasis.cli.console import OTHER_FOLDER, echo, format_count, progress_bar
+from embasis.cli.console import OTHER_FOLDER, echo, format_count
+from embasis.cli.progress import progress_bar
 from embasis.cli.report import format_round
 from embasis.config import Config, upgrade_config
 from embasis.data.datasets.domain_sets import find_data_folder
@@ -154,7 +155,7 @@ def train(
 
 def read_images(problem: Problem, inputs: Inputs, config: Config, stop: Stop) -> Problem:
     """Read the problem's files with a bar; a signal stops it, and the same command goes on."""
-    with progress_bar("reading images", 1) as show:
+    with progress_bar("reading images", 1, lines=True) as show:
         started = False
 
         def watch(progress: ReadProgress) -> None:

@@ -7,7 +7,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from embasis.cli.console import echo, progress_bar, warn
+from embasis.cli.console import echo, warn
+from embasis.cli.progress import progress_bar
 from embasis.errors import CorruptError, require
 from embasis.inputs import SourceOptions, kind_of_run
 from embasis.report.collect import kept_round
@@ -63,7 +64,7 @@ def progress_bars() -> Iterator[Show]:
         def show(what: str, done: int, total: int) -> None:
             if what not in bars:
                 stack.close()
-                bars[what] = stack.enter_context(progress_bar(what, total))
+                bars[what] = stack.enter_context(progress_bar(what, total, lines=True))
             bars[what](done, f"{what}: {done:,} of {total:,}")
 
         yield show
