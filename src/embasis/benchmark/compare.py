@@ -40,6 +40,7 @@ from embasis.engine.state import TrainState
 from embasis.engine.train import train_round
 from embasis.errors import ConfigError, InputDataError, refuse_unknown, require
 from embasis.inputs.load import load_dataset, open_inputs
+from embasis.methods import ALIGNMENT
 from embasis.report import RunView, svg
 from embasis.report.charts import progress_panel
 from embasis.report.page import Page, render_page
@@ -89,7 +90,13 @@ def run_comparison(
 ) -> Iterator[Outcome]:
     """Every method on every pair with every seed."""
     require(len(methods) > 0, "compare needs at least one method", ConfigError)
-    yield from run_variants(dataset, [Variant(name, name) for name in methods], seeds, config, root)
+    yield from run_variants(dataset, [Variant(name_row(name, config), name) for name in methods], seeds, config, root)
+
+
+def name_row(method: str, config: Config) -> str:
+    """What a table calls a method: `cbst with dann` where the settings set an aligner beside it."""
+    aligner = config.align.get("name")
+    return method if aligner is None or method in ALIGNMENT else f"{method} with {aligner}"
 
 
 def run_variants(
@@ -113,11 +120,9 @@ def run_variants(
                     continue
                 own = {key: value for key, value in given.items() if key in known_settings(variant.method)}
                 method = {"name": variant.method, **own}
-                recipe = settings.find_entry("method", variant.method)(len(loaded.schema))
-                aligns = recipe.align is not None or recipe.restyle is not None
                 run = msgspec.structs.replace(
                     config, seed=seed, data={}, method=method, parts={**config.parts, **variant.parts},
-                    align={} if aligns else config.align,
+                    align={} if variant.method in ALIGNMENT else config.align,
                 )  # fmt: skip
                 run_key = RunKey(dataset, pair, variant.name, seed)
                 outcome = run_one(run_key, build(problem, run, inputs), sources)

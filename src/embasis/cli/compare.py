@@ -46,6 +46,8 @@ def compare_methods(
     published = None if table is None else find_table(dataset)
     candidates = expand_names(methods or FIVE_METHODS) if published is None else methods_of_table(published)
     config = load_comparison(dataset, ",".join(candidates), overrides, backbone, preset)
+    alone = "--table runs every method by itself: leave align.name out"
+    require(published is None or not config.align, alone, ConfigError)
     config = with_trained_head(config) if published is not None and not published.is_iou else config
     choice = leave_out(candidates, () if published else (methods or FIVE_METHODS).split(","), config, root)
     if choice.sentence:

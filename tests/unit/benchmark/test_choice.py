@@ -91,3 +91,11 @@ def test_compare_says_in_one_line_what_is_left_out() -> None:
     assert "(need trainable features)" in result.stdout
     assert "\nmcc " in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_a_row_says_which_aligner_was_set_beside_its_method() -> None:
+    words = ("--methods", "source_only,dann", "--backbone", "adapter", "align.name=mcc", "count=30", "plan.rounds=1")
+    result = embasis("compare", "blobs", *words, "plan.source_epochs=1", "plan.epochs=1", "--seeds", 1)
+    assert result.exit_code == 0, result.output
+    assert "\nsource_only with mcc " in result.stdout
+    assert "\ndann " in result.stdout

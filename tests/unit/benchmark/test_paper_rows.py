@@ -120,6 +120,11 @@ def test_a_set_without_a_table_is_refused() -> None:
     assert embasis("compare", "digits", "--table", "paper").exit_code == 2
     both = embasis("compare", "office31", "--table", "paper", "--methods", "dan")
     assert both.stderr == "embasis: --table runs the methods of its rows: leave --methods out\n"
+    aligned = embasis("compare", "office31", "--table", "paper", "align.name=dann")
+    assert (aligned.exit_code, aligned.stderr) == (
+        2,
+        "embasis: --table runs every method by itself: leave align.name out\n",
+    )
 
 
 def test_an_indented_row_stands_below_its_own_one_in_every_block() -> None:
