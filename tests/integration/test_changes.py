@@ -203,6 +203,22 @@ def test_changed_rows_that_are_accepted_are_taken_over_and_written_down(tmp_path
         go_on(path, problem=before)
 
 
+def test_what_an_aligner_knows_of_single_rows_moves_with_them(tmp_path: Path) -> None:
+    before, path = replace(toy(), hidden_labels=None), tmp_path / "run"
+    go(path, config(method="shot"), stop_after=9, problem=before)
+    old = read_newest(path).tensors["extra/labels.by_row"]
+    assert int(old.min()) >= 0
+    with RunFolder(path) as opened:
+        run = TrainingRun(other_rows(before), config(method="shot"), opened, None, (), True)
+        progress = run.open()
+        ids = run.problem.unlabelled.ids.tolist()
+        moved = progress.restored_extra["labels.by_row"].tolist()
+        assert moved == [-1 if row in (5, 200, 201) else int(old[row]) for row in ids]
+        for _ in run.events():
+            pass
+    assert int(read_newest(path).tensors["extra/labels.by_row"].min()) >= 0
+
+
 def test_a_crash_before_the_change_is_published_asks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before, path = replace(toy(), hidden_labels=None), tmp_path / "run"
     go(path, config(), stop_after=9, problem=before)

@@ -36,6 +36,26 @@ def class_sums(x: Tensor, p: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     return mass, total
 
 
+def nearest_centroids(x: Tensor, p: Tensor) -> Tensor:
+    rows = [[float(v) / math.sqrt(sum(float(u) ** 2 for u in row)) for v in row] for row in x]
+    share, centroids = [[float(v) for v in row] for row in p], [[0.0] * x.shape[1] for _ in range(p.shape[1])]
+    label = [0] * len(rows)
+    for _ in range(2):
+        for c in range(p.shape[1]):
+            total = [sum(part[c] * row[j] for row, part in zip(rows, share, strict=True)) for j in range(x.shape[1])]
+            if any(part[c] > 0 for part in share):
+                length = math.sqrt(sum(value**2 for value in total))
+                centroids[c] = [value / length for value in total]
+        label = [nearest(row, centroids) for row in rows]
+        share = [[float(c == own) for c in range(p.shape[1])] for own in label]
+    return torch.tensor(label)
+
+
+def nearest(row: list[float], centroids: list[list[float]]) -> int:
+    cosines = [sum(a * b for a, b in zip(row, centroid, strict=True)) for centroid in centroids]
+    return cosines.index(max(cosines))
+
+
 def confident_cross_entropy(weak: Tensor, strong: Tensor, threshold: float) -> Tensor:
     values = []
     for first, second in zip(probabilities(weak), probabilities(strong), strict=True):

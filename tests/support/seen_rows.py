@@ -18,6 +18,7 @@ class HandmadeRows:
         self.y = torch.zeros(len(rows[0]), dtype=torch.int64) if y is None else y
         self.inputs, self.others, self.view = rows[0], rows[1], rows[1]
         self.kept = dict[str, Tensor]()
+        self.other_rows = torch.arange(len(rows[1]))
 
     @property
     def labelled(self) -> Output:

@@ -24,7 +24,7 @@ from embasis.functional.sites import to_sites
 from embasis.methods.alignment.parts import rows_read_by
 from embasis.networks.network import Network
 from embasis.randomness import seeded
-from embasis.types import LABELLED, UNLABELLED, Aligner, Method, Output, Plan, Problem, Samples, Sizes
+from embasis.types import LABELLED, UNLABELLED, Aligner, Method, Output, Passes, Plan, Problem, Samples, Sizes
 
 Notes = Callable[[str, float], None]
 
@@ -40,6 +40,7 @@ class PartOutputs:
         self.others = part.inputs[:0] if part.others is None else part.others
         self.view = self.others if part.view is None else part.view
         self.kept: dict[str, Tensor] = {} if held is None else held.kept
+        self.other_rows = torch.empty(0, dtype=torch.int64) if part.other_rows is None else part.other_rows
 
     @cached_property
     def labelled(self) -> Output:
@@ -183,7 +184,7 @@ def measure_sizes(network: nn.Module, problem: Problem, plan: Plan) -> Sizes:
     output = forward(network.eval(), view.inputs.to(device_of(network)), LABELLED)
     network.train(was_training)
     features, sites = output.features.shape[1], tuple(output.features.shape[2:])
-    return Sizes(tuple(view.inputs.shape[1:]), features, len(problem.schema), sites)
+    return Sizes(tuple(view.inputs.shape[1:]), features, len(problem.schema), sites, len(problem.unlabelled))
 
 
 def refuse_unalignable(aligner: Aligner, network: nn.Module, sizes: Sizes, plan: Plan) -> None:
@@ -203,14 +204,14 @@ def refuse_unalignable(aligner: Aligner, network: nn.Module, sizes: Sizes, plan:
     require(not (in_parts and normed), rule, ConfigError)
 
 
-def labelled_passes(problem: Problem, device: torch.device) -> Callable[..., Iterator[tuple[Any, Tensor]]]:
-    """Passes of any module over the labelled side, in chunks, without gradients."""
+def passes_over(problem: Problem, side: int, device: torch.device) -> Passes:
+    """Passes of any module over one side, in chunks, without gradients."""
+    samples: Samples = problem.labelled if side == LABELLED else problem.unlabelled
 
-    def passes(module: Callable[[Tensor], Any]) -> Iterator[tuple[Any, Tensor]]:
-        samples: Samples = problem.labelled
+    def passes(module: nn.Module) -> Iterator[tuple[Any, Tensor]]:
         with torch.no_grad():
             for view in samples.stream(torch.arange(len(samples)).split(rows_at_once(samples))):
-                yield module(view.inputs.to(device)), view.y.flatten().to(device)
+                yield forward(module, view.inputs.to(device), side), view.y.flatten().to(device)
 
     return passes
 

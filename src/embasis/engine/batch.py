@@ -30,14 +30,16 @@ class BatchPart:
     """of the labelled rows"""
     other_row_share: float = 1.0
     """of the unlabelled rows"""
+    other_rows: Tensor | None = None
+    """numbers of the unlabelled rows on their side"""
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingBatch:
     """Labelled inputs with y (B, *S), and unlabelled ones with the pseudo-labels of their sites, if any.
 
-    With an aligner (`aligned`) unlabelled rows may stand without pseudo-labels, in a second `view` too, and each part
-    has rows of both sides."""
+    With an aligner (`aligned`) unlabelled rows may stand without pseudo-labels, in a second `view` too, with their
+    numbers `other_rows`, and each part has rows of both sides."""
 
     inputs: Tensor
     y: Tensor
@@ -45,6 +47,7 @@ class TrainingBatch:
     pseudo: PseudoLabels | None = None
     view: Tensor | None = None
     aligned: bool = False
+    other_rows: Tensor | None = None
 
     def __str__(self) -> str:
         """For messages: how many rows of which shape."""
@@ -55,7 +58,8 @@ class TrainingBatch:
 
     def as_part(self) -> BatchPart:
         """The whole batch in one part."""
-        return BatchPart(self.inputs, self.y.flatten(), self.others, self.pseudo, 1.0, 1.0, self.view)
+        y, rows = self.y.flatten(), self.other_rows
+        return BatchPart(self.inputs, y, self.others, self.pseudo, 1.0, 1.0, self.view, other_rows=rows)
 
     def parts(self, count: int, loss: RoundLoss) -> Iterator[BatchPart]:
         """At most `count` parts whose losses, each times its share, add up to the loss of the whole batch.
@@ -86,7 +90,7 @@ class TrainingBatch:
             other_share = loss.mass(pseudo) / mass if mass else 0.0
         view, of_others = None if self.view is None else self.view[other], len(other) / len(self.others)
         part = (self.inputs[rows], y, self.others[other], pseudo, share, other_share, view, row_share, of_others)
-        return BatchPart(*part)
+        return BatchPart(*part, other_rows=None if self.other_rows is None else self.other_rows[other])
 
 
 def numbers_of_sites(rows: Tensor, sites: int) -> Tensor:

@@ -74,7 +74,7 @@ def batches_of(
         second = None
         if aligner is not None and aligner.second_view:
             second = make_second_view(other, ids, plan, draw, aligner.second_view).to(device)
-        yield TrainingBatch(inputs, y, seen.to(device), labels, second, aligner is not None)
+        yield TrainingBatch(inputs, y, seen.to(device), labels, second, aligner is not None, others.to(device))
 
 
 def make_second_view(view: View, ids: Tensor, plan: Plan, draw: AugmentKey, strength: float) -> Tensor:

@@ -21,7 +21,7 @@ from embasis.engine.alignment import (
     alignment_progress,
     build_extra,
     epochs_of,
-    labelled_passes,
+    passes_over,
 )
 from embasis.engine.batch import TrainingBatch, device_of
 from embasis.engine.epoch import batches_of, rows_of_epoch, samples_of
@@ -31,7 +31,7 @@ from embasis.methods.losses import labelled_loss
 from embasis.networks.network import BasisBlock
 from embasis.randomness import seeded
 from embasis.resources import explain_memory_errors
-from embasis.types import Aligner, Group, Method, Output, Phase, Plan, Problem, trainable
+from embasis.types import LABELLED, UNLABELLED, Aligner, Group, Method, Output, Phase, Plan, Problem, trainable
 
 LBFGS_STEPS = 20
 """Inner iterations of one L-BFGS step."""
@@ -90,8 +90,17 @@ class RoundTrainer:
             return
         network, done = self.state.network, find_progress(self, steps)[1]
         with torch.no_grad():
-            passes = labelled_passes(self.problem, device_of(network))
+            passes = passes_over(self.problem, LABELLED, device_of(network))
             self.aligner.settle(network, self.extra, when, passes, done)
+
+    def survey(self, steps: int) -> None:
+        """Let the aligner learn of all rows what an epoch needs; an epoch has so many `steps`."""
+        if self.aligner is None:
+            return
+        network, done = self.state.network, find_progress(self, steps)[1]
+        labelled, unlabelled = (passes_over(self.problem, s, device_of(network)) for s in (LABELLED, UNLABELLED))
+        with torch.no_grad():
+            self.aligner.survey(network, self.extra, labelled, unlabelled, done)
 
 
 def find_progress(trainer: RoundTrainer, steps: int) -> tuple[float, int]:
@@ -109,6 +118,8 @@ def train_round(problem: Problem, method: Method, plan: Plan, state: TrainState)
     epochs = epochs_of(plan, state.round)
     while state.epoch < epochs:
         pairs = rows_of_epoch(problem, method, plan, state)
+        if state.step == 0:
+            trainer.survey(len(pairs))
         batches = batches_of(problem, plan, state, pairs[state.step :], trainer.aligner)
         while state.step < len(pairs):
             trainer.tau = find_progress(trainer, len(pairs))[0]

@@ -12,16 +12,18 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from embasis.functional.losses import prediction_entropy
+from embasis.functional.losses import one_hot, prediction_entropy
+from embasis.functional.sites import times, unit_rows
 
 
 def negative_information(logits: Float[Tensor, "n c"]) -> Float[Tensor, ""]:
     """mean H(p) − H(mean p): least where each row is sure and all classes are equally many (SHOT)."""
     mean = logits.float().softmax(1).mean(0)
+    mean = torch.where(mean > 0, mean, 1.0)  # 0 and 1 have no entropy, and that of 0 no finite gradient
     information: Tensor = prediction_entropy(logits).mean() - torch.special.entr(mean).sum()
     return information
 
@@ -32,6 +34,20 @@ def class_sums(
     """mass and total of these rows, of which each belongs to each class by its probability."""
     share = p.double() * weight.double().unsqueeze(1)
     return share.sum(0), share.T @ x.double()
+
+
+def nearest_centroids(x: Float[Tensor, "n d"], p: Float[Tensor, "n c"]) -> Int64[Tensor, " n"]:
+    """SHOT's labels: the class whose centroid has the largest cosine with a row.
+
+    Centroids are means of unit rows, first weighted by p, then once more of the rows that each class has got; a class
+    without a row keeps its first one."""
+    rows, every = unit_rows(x), p.new_ones(len(p))
+    centroid = unit_rows(class_sums(rows, p, every)[1])
+    label = times(rows, centroid.T).argmax(1)
+    mass, total = class_sums(rows, one_hot(label, p.shape[1]), every)
+    centroid = torch.where(mass.unsqueeze(1) > 0, unit_rows(total), centroid)
+    nearest: Tensor = times(rows, centroid.T).argmax(1)
+    return nearest
 
 
 def confident_cross_entropy(

@@ -41,7 +41,7 @@ from embasis.runs.model import label_columns
 from embasis.storage import SealedFiles
 from embasis.storage.atomic import encode_json, encode_table, read_bytes
 from embasis.storage.label_map_folder import open_stored_maps
-from embasis.types import LabelStore, Plan, PseudoLabels, record_to_json
+from embasis.types import BY_ROW, LabelStore, Plan, PseudoLabels, record_to_json
 
 if TYPE_CHECKING:
     from embasis.runs.run import TrainingRun
@@ -188,6 +188,8 @@ def adopt_rows(progress: TrainState, before: Mapping[str, Sequence[Any]], now: M
     progress.pseudo = PseudoLabels(moved(pseudo.label, -1), moved(pseudo.weight, 0), target)
     if progress.labels is not None:
         progress.labels = moved(progress.labels, -1)
+    for named in (progress.restored_extra, progress.best):
+        named.update({name: moved(value, -1) for name, value in named.items() if name.endswith("." + BY_ROW)})
 
 
 def restore_files(run: TrainingRun, progress: TrainState) -> list[str]:

@@ -1,6 +1,6 @@
 """The values that travel between the floors: frozen, checked once, at birth."""
 
-from embasis.types.alignment import LABELLED, UNLABELLED, Aligner, Group, Passes, Phase, Seen, Sizes, trainable
+from embasis.types.alignment import BY_ROW, LABELLED, UNLABELLED, Aligner, Group, Passes, Phase, Seen, Sizes, trainable
 from embasis.types.methods import BasisTerms, Labeller, Method, Recipe, RoundLoss, Selector
 from embasis.types.plans import AUGMENTATIONS, OPTIMISERS, SELECTION_SCORE, ImagePlan, MapPlan, MapPreparation, Plan
 from embasis.types.problem import (
@@ -36,8 +36,9 @@ from embasis.types.values import (
 )
 
 __all__ = [
-    "AUGMENTATIONS", "LABELLED", "OPTIMISERS", "SELECTION_SCORE", "UNLABELLED", "Aligner", "Arrays", "AugmentKey",
-    "BasisTerms", "ClassTable", "CropTarget", "EMStats", "Evaluation", "Features", "Fine", "GroundTruth", "Group",
+    "AUGMENTATIONS", "BY_ROW", "LABELLED", "OPTIMISERS", "SELECTION_SCORE", "UNLABELLED", "Aligner", "Arrays",
+    "AugmentKey", "BasisTerms", "ClassTable", "CropTarget", "EMStats", "Evaluation", "Features", "Fine", "GroundTruth",
+    "Group",
     "ImagePlan", "LabelDistribution", "LabelSchema", "LabelStore", "Labeller", "MapPlan", "MapPreparation", "Method",
     "Output", "PackedLabels", "Passes", "PathLike", "Phase", "Plan", "Preparation", "Problem", "PseudoLabels",
     "Recipe", "RejectedFile", "RestyledStore", "Restyler", "RoundLoss", "RoundRecord", "RowChange", "RowSamples",

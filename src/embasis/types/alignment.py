@@ -24,19 +24,23 @@ from embasis.types.values import Output
 
 LABELLED, UNLABELLED = 0, 1
 """The two sides, as a network's `side` names them."""
-Passes = Callable[[Callable[[Tensor], Any]], Iterator[tuple[Any, Tensor]]]
-"""A module → its outputs for the labelled side in chunks, each with the labels y of its sites."""
+BY_ROW = "by_row"
+"""A buffer of an extra module by this name has a value for each unlabelled row, −1 = not known: where a run goes on
+with other rows, each keeps its own."""
+Passes = Callable[[nn.Module], Iterator[tuple[Any, Tensor]]]
+"""A module → its outputs for one side in chunks, in the order of its rows, each with the labels y of its sites."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What extra modules are built for: the shape of an input, the width of a feature, classes, and the sites of a
-    training view (empty where a row is one site)."""
+    """What extra modules are built for: the shape of an input, the width of a feature, classes, the sites of a training
+    view (empty where a row is one site), and how many rows the unlabelled side has."""
 
     inputs: tuple[int, ...]
     features: int
     classes: int
     sites: tuple[int, ...] = ()
+    unlabelled: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +108,7 @@ class Seen(Protocol):
     | --- | --- | --- |
     | inputs, others | B … | what goes into the network: the labelled and the unlabelled rows |
     | view | B … | the unlabelled rows in a second view, of `Aligner.second_view` |
+    | other_rows | B | the numbers of the unlabelled rows on their side |
     | y | n | labels of the labelled sites, −1 = none |
     | kept | by name | what a phase leaves, detached, to the phases that hold it |
     | labelled_share | () | these rows' share of a mean over the batch's sites with a label |
@@ -112,6 +117,7 @@ class Seen(Protocol):
     inputs: Tensor
     others: Tensor
     view: Tensor
+    other_rows: Tensor
     y: Tensor
     kept: dict[str, Tensor]
 
@@ -191,6 +197,11 @@ class Aligner:
     def loss(self, phase: str, network: nn.Module, extra: nn.ModuleDict, seen: Seen, tau: float) -> Tensor:
         """What a phase minimises beside what the engine adds, weight included."""
         raise NotImplementedError
+
+    def survey(self, network: nn.Module, extra: nn.ModuleDict, labelled: Passes, unlabelled: Passes, step: int) -> None:
+        """Before each epoch: what is learned of all rows of a side, such as their labels; no gradients.
+
+        `step`: how many have been taken since the aligner began."""
 
     def settle(self, network: nn.Module, extra: nn.ModuleDict, when: str, labelled: Passes, step: int) -> None:
         """After each "step", "epoch" and at the "end" of the last round: averages, prototypes, folding; no gradients.

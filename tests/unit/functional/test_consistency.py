@@ -30,6 +30,7 @@ def test_every_function_equals_its_slow_twin(seed: int) -> None:
     pair = (pair[1], pair[0], 0.6)
     assert torch.allclose(consistency.confident_distance(*pair), slow.confident_distance(*pair), atol=1e-5)
     assert torch.allclose(consistency.class_imbalance(logits), slow.class_imbalance(logits), atol=1e-5)
+    assert torch.equal(consistency.nearest_centroids(x, sums[0]), slow.nearest_centroids(x, sums[0]))
     for fast, twin in zip(consistency.class_sums(x, *sums), slow.class_sums(x, *sums), strict=True):
         assert torch.allclose(fast, twin, atol=1e-5)
 
@@ -42,6 +43,15 @@ def test_information_is_zero_for_equal_predictions_and_the_log_of_the_classes_at
     one_class = sure[torch.zeros(6, dtype=torch.int64)]
     assert float(consistency.negative_information(one_class)) == 0
     assert -math.log(4) <= float(consistency.negative_information(rows(20))) <= 0
+
+
+def test_a_class_that_no_row_can_have_leaves_the_gradient_of_the_information_finite() -> None:
+    logits = (rows(6) - torch.tensor([0.0, 0.0, 0.0, 1e4])).requires_grad_()
+    value = consistency.negative_information(logits)
+    torch.autograd.backward(value)
+    assert bool(torch.isfinite(value))
+    assert logits.grad is not None
+    assert bool(torch.isfinite(logits.grad).all())
 
 
 def test_sums_of_parts_are_the_sums_of_the_whole() -> None:

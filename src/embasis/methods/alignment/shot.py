@@ -1,112 +1,163 @@
 """SHOT (Liang et al. 2020): after source training the classifier stays, and features are moved to fit it.
 
     loss = weight · [mean H(p_t) − H(mean p_t) + unlabelled_weight · CE(z_t, centroid label)],  from round 1 on
+    z = W n(f) + b,  n = batch norm of the features, W and b as the source has made them
 
-No labelled row is seen after round 0. Labels are those of the nearest centroid by cosine: first of all rows, weighted
-by their probabilities, then once more of the rows that each class has got.
+Labels are those of the nearest centroid by cosine, renewed before every epoch: first of all rows, weighted by their
+probabilities, then once more of the rows that each class has got. After source training labelled rows are seen once:
+for the mean and deviation of their features, with which batch norm begins as the identity; a published source model
+carries these in its own. After every epoch n is folded into the classifier, so that the network alone predicts.
 
-Deviations: labels are renewed each round, not each epoch, because a round is what labels are renewed by here; the
-classifier has no weight norm and the source no smoothed labels, so that all methods start from one source model; the
-features get no constant 1 before they are compared. A run reports the centroids' labels, and the network's own are
-those of the export; the centroids are as sure as the network, on average.
+Batch norm decides: without it nothing holds the length of features while predictions become sure, and centroids drift
+(docs/methods.md has figures). A network with scales by domain before its classifier has no other; nor has one whose
+classifier is not linear.
 
-Where classes are no clusters around a centroid (two moons) the labels are worse than the network's own and do harm.
+Deviations: batch norm is added after source training and follows the last activation, where the published bottleneck
+is trained with it and has no activation; the classifier has no weight norm and the source no smoothed labels, so that
+all methods start from one source model; the optimiser is the plan's; features get no constant 1 before they are
+compared.
+
+Where classes are no clusters around a centroid (two moons) the labels are worse than the network's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import batch_norm
 
-from embasis.distributed import all_sum
 from embasis.errors import ConfigError, require
-from embasis.functional.consistency import class_sums, negative_information
-from embasis.functional.em import mean_perplexity, sharpness_for_perplexity
-from embasis.functional.losses import one_hot
-from embasis.functional.sites import times, unit_rows
-from embasis.methods.alignment.parts import encoder_of
-from embasis.methods.losses import PseudoLabelLoss
-from embasis.methods.selectors import SelectAll
+from embasis.functional.consistency import nearest_centroids, negative_information
+from embasis.functional.sites import times
+from embasis.methods.alignment.parts import classifier_of, encoder_of, make_method, rows_read_by
+from embasis.methods.losses import labelled_loss
 from embasis.types import (
+    BY_ROW,
+    LABELLED,
     UNLABELLED,
     Aligner,
-    Features,
     Group,
-    LabelDistribution,
-    Labeller,
     Method,
+    Output,
+    Passes,
     Phase,
     Seen,
-    State,
-    Stream,
+    Sizes,
     trainable,
 )
 
 
-@dataclass(frozen=True)
-class CentroidLabeller(Labeller):
-    """mean = softmax(sharpness · cosine of a site's features and the centroid of each class).
+class CentroidLabels(nn.Module):
+    """by_row (N): the class of each unlabelled row, −1 before there is one."""
 
-    | tensor | shape | meaning |
-    | --- | --- | --- |
-    | centroid | c d | of the unlabelled side's classes, unit rows |
-    | sharpness | () | by it labels are as sure as the network's, on average |
-    """
+    by_row: Tensor
 
-    def fit(self, stream: Stream, start: State, seed: int, round_number: int) -> State:
-        """Centroids by the network's probabilities, and once again by the labels that these give."""
-        parts = [part for part in stream if bool((part.y < 0).any())] or list(stream)
-        soft = [part.scores.float().softmax(1) for part in parts]
-        centroid = self._estimate(parts, soft, None)
-        nearest = [self._cosines(part, centroid).argmax(1) for part in parts]
-        centroid = self._estimate(parts, [one_hot(label, len(centroid)) for label in nearest], centroid)
-        cosines = torch.cat([self._cosines(part, centroid) for part in parts])
-        sharpness = sharpness_for_perplexity(cosines, float(mean_perplexity(torch.cat(soft))))
-        return {"centroid": centroid, "sharpness": torch.tensor(sharpness)}
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.register_buffer(BY_ROW, torch.full((rows,), -1))
 
-    def label(self, features: Features, state: State) -> LabelDistribution:
-        """The softmax; uncertainty is one minus the largest probability."""
-        mean = (state["sharpness"] * self._cosines(features, state["centroid"])).softmax(1)
-        return LabelDistribution(mean, torch.zeros_like(mean), mean * (1 - mean), 1 - mean.amax(1))
 
-    def _cosines(self, features: Features, centroid: Tensor) -> Tensor:
-        return times(unit_rows(features.x), centroid.T)
+class NormedClassifier(nn.Module):
+    """Batch norm, whose four values move, before a classifier, whose values do not."""
 
-    def _estimate(self, parts: Sequence[Features], shares: Sequence[Tensor], before: Tensor | None) -> Tensor:
-        """(C, d) the direction of each class's mean; a class without a row keeps the one `before`."""
-        sums = [
-            class_sums(unit_rows(part.x), share, part.site_weight) for part, share in zip(parts, shares, strict=True)
-        ]
-        mass, total = (all_sum(torch.stack(column).sum(0)) for column in zip(*sums, strict=True))
-        centroid = unit_rows(total)
-        return centroid if before is None else torch.where(mass.unsqueeze(1) > 0, centroid, before)
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, classifier: nn.Linear) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(classifier.in_features)
+        self.register_buffer("weight", classifier.weight.detach().clone())
+        self.register_buffer("bias", classifier.bias.detach().clone())
+
+    def start_as_identity(self, rows: Tensor) -> None:
+        """Rows of this mean and deviation pass as they are."""
+        mean, variance = rows.double().mean(0), rows.double().var(0, correction=0)
+        self.norm.running_mean.copy_(mean)  # type: ignore[union-attr]
+        self.norm.running_var.copy_(variance)  # type: ignore[union-attr]
+        self.norm.bias.copy_(mean)
+        self.norm.weight.copy_((variance + self.norm.eps).sqrt())
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(n, C) scores by the statistics of these rows, which are added to the running ones; one row has none."""
+        norm, own = self.norm, len(rows) > 1
+        statistics = (norm.running_mean, norm.running_var)
+        normed = batch_norm(rows, *statistics, norm.weight, norm.bias, own, 0.1, norm.eps)
+        return times(normed, self.weight.T) + self.bias
+
+    def normalise(self, rows: Tensor) -> Tensor:
+        """(n, d) the rows by the running statistics."""
+        norm = self.norm
+        return batch_norm(rows, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps)
+
+    def fold_into(self, classifier: nn.Linear) -> None:
+        """The linear map that this is by the running statistics."""
+        norm = self.norm
+        factor = norm.weight / (cast(Tensor, norm.running_var) + norm.eps).sqrt()
+        classifier.weight.copy_(self.weight * factor)
+        classifier.bias.copy_(self.bias + self.weight @ (norm.bias - factor * cast(Tensor, norm.running_mean)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class InformationMaximisation(Aligner):
-    """From round 1 on the encoder alone moves, on unlabelled rows alone: sure predictions of many classes."""
+    """From round 1 on the encoder moves, on unlabelled rows alone: sure predictions of many classes, and centroids'
+    labels."""
 
     begins: int = 1
+    unlabelled_weight: float = 0.3
 
     name: ClassVar[str] = "shot"
 
+    def build(self, network: nn.Module, sizes: Sizes) -> nn.ModuleDict:
+        """The labels, and batch norm before a copy of the classifier."""
+        labels, classifier = CentroidLabels(sizes.unlabelled), classifier_of(network)
+        plain = isinstance(classifier, nn.Linear) and classifier.bias is not None
+        if not plain or getattr(network, "domains", None) is not None:
+            return nn.ModuleDict({"labels": labels})
+        return nn.ModuleDict({"labels": labels, "scorer": NormedClassifier(cast(nn.Linear, classifier))})
+
     def groups(self, network: nn.Module, extra: nn.ModuleDict) -> Mapping[str, Group]:
-        """The encoder; the classifier stays what the source has made it."""
-        return {"encoder": Group(trainable(encoder_of(network)))}
+        """The encoder with its batch norm; the classifier stays what the source has made it."""
+        norm = trainable(extra["scorer"]) if "scorer" in extra else []
+        return {"encoder": Group([*trainable(encoder_of(network)), *norm])}
 
     def phases(self, tau: float) -> Sequence[Phase]:
         """One, of the whole batch, without the labelled rows."""
-        return (Phase("adapt", ("encoder",), labelled=False, pseudo=True, whole=True),)
+        return (Phase("adapt", ("encoder",), labelled=False, whole=True),)
 
     def loss(self, phase: str, network: nn.Module, extra: nn.ModuleDict, seen: Seen, tau: float) -> Tensor:
-        """Minus what the predictions of these rows tell of their classes."""
-        information = negative_information(seen.logits(UNLABELLED))
+        """Minus what the predictions of these rows tell of their classes, and the labels' cross-entropy."""
+        scores = extra["scorer"](seen.rows(UNLABELLED)) if "scorer" in extra else seen.logits(UNLABELLED)
+        information = negative_information(scores)
         seen.note("information", -information.detach())
-        return self.weight * information
+        label = cast(CentroidLabels, extra["labels"]).by_row[seen.other_rows]
+        return self.weight * (information + self.unlabelled_weight * labelled_loss(Output(scores, scores), label))
+
+    def survey(self, network: nn.Module, extra: nn.ModuleDict, labelled: Passes, unlabelled: Passes, step: int) -> None:
+        """Batch norm begins with the labelled side's features; labels are renewed before every epoch."""
+        network.eval()
+        scorer = cast(NormedClassifier, extra["scorer"]) if "scorer" in extra else None
+        if scorer is not None and step == 0:
+            scorer.start_as_identity(torch.cat([rows for rows, _ in rows_and_scores(network, labelled, LABELLED)]))
+        parts = list(rows_and_scores(network, unlabelled, UNLABELLED))
+        rows, scores = (torch.cat(column) for column in zip(*parts, strict=True))
+        rows = rows if scorer is None else scorer.normalise(rows)
+        cast(CentroidLabels, extra["labels"]).by_row.copy_(nearest_centroids(rows, scores.softmax(1)))
+        network.train()
+
+    def settle(self, network: nn.Module, extra: nn.ModuleDict, when: str, labelled: Passes, step: int) -> None:
+        """After an epoch: the classifier that batch norm and the source's make together."""
+        if when == "epoch" and "scorer" in extra:
+            cast(NormedClassifier, extra["scorer"]).fold_into(cast(nn.Linear, classifier_of(network)))
+
+
+def rows_and_scores(network: nn.Module, passes: Passes, side: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """What the classifier reads of each row of a side, and its scores, in chunks."""
+    for output, _ in passes(network):
+        yield rows_read_by(network, output, side), output.logits.float()
 
 
 def shot(classes: int, *, weight: float = 1.0, unlabelled_weight: float = 0.3) -> Method:
@@ -118,6 +169,4 @@ def shot(classes: int, *, weight: float = 1.0, unlabelled_weight: float = 0.3) -
     unlabelled_weight : of the centroid labels' cross-entropy, where the information has 1
     """
     require(unlabelled_weight >= 0, f"unlabelled_weight must be at least 0, got {unlabelled_weight}", ConfigError)
-    aligner = InformationMaximisation(weight=weight)
-    loss, rounds = PseudoLabelLoss(weight * unlabelled_weight), None if weight else 0
-    return Method("shot", CentroidLabeller(), SelectAll(), loss, rounds=rounds, align=aligner)
+    return make_method(InformationMaximisation(weight=weight, unlabelled_weight=unlabelled_weight))
