@@ -15,7 +15,7 @@ import pytest
 from browser import PHONE, WIDE, chromium, opened
 from embasis.benchmark.compare import comparison_page
 from embasis.benchmark.scores import summarise_runs
-from embasis.report import Component, RowExample, RunView
+from embasis.report import Component, RestyledExample, RestyledPictures, RowExample, RunView
 from embasis.report.page import run_page
 from map_page_views import on_maps, png
 from page_views import evaluation, many, record, view
@@ -44,6 +44,14 @@ def with_pictures() -> RunView:
     return dataclasses.replace(found, rounds=tuple(judged(i) for i in range(3)), notes=("1 file is not used",))
 
 
+def restyled_pictures() -> RestyledPictures:
+    examples = tuple(
+        RestyledExample(f"{'a long name of a file ' * i}{i}.png", "cat", png(shade=20 * i), png(120, 80, 30 * i))
+        for i in range(7)
+    )
+    return RestyledPictures("fcan", "each picture is changed", 1.0, 500, examples, "street.png", png(90, 160))
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     home = tmp_path_factory.mktemp("pages")
@@ -51,6 +59,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "vectors": run_page(dataclasses.replace(view(), basis=(Component((("cat", 1.0),), 1.0, (("7", None),)),))),
         "pictures": run_page(with_pictures()),
         "maps": run_page(on_maps()),
+        "restyled": run_page(dataclasses.replace(view(), restyled=restyled_pictures())),
         "without truth": run_page(view(truth=False)),
         "comparison": comparison_page("all", summarise_runs(many()), [view()]),
     }
@@ -65,7 +74,7 @@ def browser() -> Iterator[Any]:
         yield found
 
 
-NAMES = ("vectors", "pictures", "maps", "without truth", "comparison")
+NAMES = ("vectors", "pictures", "maps", "restyled", "without truth", "comparison")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from embasis.report import Component, RowExample, RunView
+from embasis.report import Component, RestyledExample, RestyledPictures, RowExample, RunView
 from embasis.report.page import run_page
 from map_page_views import png
 from page_views import Tree, record
@@ -44,7 +44,7 @@ PAYLOADS = (*ELEMENTS, *ATTRIBUTES, *OTHERS)
 
 
 def view(name: str) -> RunView:
-    """A run that says this name wherever a name can stand: classes, files, pictures, notes, settings, stages."""
+    """A run that says this name wherever a name can stand: classes, files, pictures, notes, settings, stages, style."""
     classes = (name, f"{name} 2", "owl")
     items = tuple(
         RowExample(f"{name}/{i}.png", "surest", classes[i % 3], 0.9, i > 1, classes[0], png()) for i in range(4)
@@ -72,6 +72,7 @@ def view(name: str) -> RunView:
         notes=(name, f"two {name}"),
         items=items,
         basis=basis,
+        restyled=RestyledPictures(name, name, 0.5, 4, (RestyledExample(name, name, png(), png()),), name, png()),
         refused=({"name": name, "reason": name, "phase": name, "side": name},),
     )  # fmt: skip
 

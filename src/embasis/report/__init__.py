@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # embasis.types imports torch, which a page does without
 
 _HOME_FOLDER = re.compile(r"(?:/home/|/Users/|[A-Za-z]:\\Users\\)[^/\\\s]+|/root(?=/|$)")
 """Whose computer it was is nobody's business."""
+MOST_RESTYLED = 7
+"""Labelled pictures that a page shows before and after a restyler; with an unlabelled one they fill two lines."""
 THUMBNAILS_EACH, MOST_COMPONENTS = 8, 60
 """Pictures of a class and kind that a page shows, and components of the basis, those of the largest share."""
 MOST_PICTURE_BYTES, MOST_BASIS_BYTES = 6_000_000, 1_500_000
@@ -53,6 +55,33 @@ class RowExample:
     truth: str | None
     """the true class, where it is known"""
     picture: bytes
+
+
+@dataclass(frozen=True)
+class RestyledExample:
+    """A labelled picture before and after a restyler: JPEG or PNG bytes, at most 160 pixels wide."""
+
+    name: str
+    label: str
+    """its class; "" where a picture has many"""
+    before: bytes
+    after: bytes
+
+
+@dataclass(frozen=True)
+class RestyledPictures:
+    """What a restyler made of some labelled pictures, and an unlabelled one, which they were to look like."""
+
+    restyler: str
+    summary: str
+    """what it changes, in plain words"""
+    share: float
+    """of the new style; the rest is the old one"""
+    count: int
+    """of all labelled pictures"""
+    examples: tuple[RestyledExample, ...]
+    other_name: str = ""
+    other: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +123,8 @@ class RunView:
     """of a run on pictures with one label each: some of them"""
     basis: tuple[Component, ...] = ()
     """of the round that is kept"""
+    restyled: RestyledPictures | None = None
+    """of a run whose method shows labelled pictures in the style of the unlabelled side"""
     refused: tuple[dict[str, Any], ...] = ()
     """files that could not be used: rows of name, reason, phase, side"""
 

@@ -7,6 +7,7 @@
 | gallery/round-003/NN-KIND.png | small copies: picture, labels, variance, trust, and true labels where they are known |
 | gallery/rows-003.json | of other pictures: `items` (name, label, why, probability, trusted, true class); |
 | | `pictures`, base64 by name; `labels`, the hash of the labels that they show |
+| gallery/restyled.json | labelled pictures before and after a restyler (report/restyled.py) |
 
 Pictures are decoded and encoded anew: no byte of the user's files goes into a page.
 """
@@ -179,11 +180,11 @@ def resize_truth(truth: Tensor, height: int, width: int) -> Tensor:
     return torch.where(small < 0, 255, small).to(torch.uint8)
 
 
-def encode_thumbnail(pixels: Tensor) -> bytes:
+def encode_thumbnail(pixels: Tensor, side: int = THUMBNAIL_SIDE) -> bytes:
     """A small copy of uint8 (3, H, W): PNG where it is tiny, since it is shown enlarged, else JPEG without metadata."""
     from PIL import Image
 
-    small = resize_picture(pixels, fit_size(pixels.shape[1:], THUMBNAIL_SIDE))
+    small = resize_picture(pixels, fit_size(pixels.shape[1:], side))
     if max(small.shape[1:]) <= PNG_SIDE:
         return encode_rgb_png(small)
     out = io.BytesIO()

@@ -20,9 +20,11 @@ from embasis.report import (
     MOST_BASIS_BYTES,
     MOST_COMPONENTS,
     MOST_PICTURE_BYTES,
+    MOST_RESTYLED,
     THUMBNAILS_EACH,
     Component,
     MapExample,
+    RestyledExample,
     RowExample,
     RunView,
     public,
@@ -98,6 +100,23 @@ class ThumbnailRow:
 
 
 @dataclass(frozen=True)
+class RestyledPair:
+    """A labelled picture before and after, with its class where it has one."""
+
+    name: str
+    label: str
+    thumbs: tuple[Thumbnail, ...]
+
+
+@dataclass(frozen=True)
+class RestyledSection:
+    """Some labelled pictures before and after, and an unlabelled one."""
+
+    caption: str
+    pairs: tuple[RestyledPair, ...]
+
+
+@dataclass(frozen=True)
 class ComponentCard:
     """A component of the basis: its likeliest class, the next ones, its share, and its nearest rows."""
 
@@ -133,6 +152,7 @@ class Page:
     tables: Sequence[PageTable] = ()
     """before the figures"""
     panels: Sequence[Panel] = ()
+    restyled: RestyledSection | None = None
     gallery: MapGallery | None = None
     thumbnail_rows: Sequence[ThumbnailRow] = ()
     basis: BasisSection | None = None
@@ -159,6 +179,7 @@ def run_page(view: RunView) -> str:
         warnings=summary.run_warnings(view),
         given=summary.input_summary(view),
         panels=run_panels(view),
+        restyled=restyled_section(view),
         gallery=map_gallery(view),
         thumbnail_rows=thumbnail_rows(view),
         basis=basis_section(view),
@@ -235,6 +256,38 @@ def row_thumbnail(item: RowExample) -> Thumbnail:
     alt = f"{item.name}: labelled {item.label} with probability {format_decimals(item.probability)}{truth}; {trust}."
     correct = item.truth or "" if wrong else ""
     return Thumbnail(*embed_thumbnail(item.picture), alt, f"{item.probability:.0%}", correct, item.trusted)
+
+
+def restyled_section(view: RunView) -> RestyledSection | None:
+    """Labelled pictures before and after the restyler; None where none can be shown."""
+    shown = view.restyled
+    if shown is None:
+        return None
+    pairs = tuple(
+        RestyledPair(item.name, item.label, restyled_thumbnails(item, shown.restyler))
+        for item in shown.examples[:MOST_RESTYLED]
+        if picture_kind(item.before) and picture_kind(item.after)
+    )
+    if not pairs:
+        return None
+    caption = f"Training saw the {shown.count:,} labelled pictures in the style of the unlabelled side, by "
+    caption += f"{shown.restyler}: {shown.summary}. What they show, and their labels, stay. "
+    if shown.share < 1:
+        caption += f"The share of the new style is {100 * shown.share:g}%. "
+    caption += f"Here {'is one' if len(pairs) == 1 else f'are {len(pairs)}'} of them, before and after"
+    if shown.other is not None and picture_kind(shown.other):
+        caption += "; the last picture is an unlabelled one, to compare them with"
+        alt = f"Unlabelled, for comparison: {shown.other_name}."
+        thumb = Thumbnail(*embed_thumbnail(shown.other), alt, "unlabelled")
+        pairs = (*pairs, RestyledPair(shown.other_name, "", (thumb,)))
+    return RestyledSection(f"{caption}.", pairs)
+
+
+def restyled_thumbnails(item: RestyledExample, restyler: str) -> tuple[Thumbnail, ...]:
+    """The picture before and after."""
+    what = f"{item.name}, labelled {item.label}" if item.label else item.name
+    before = Thumbnail(*embed_thumbnail(item.before), f"Before: {what}.", "before")
+    return before, Thumbnail(*embed_thumbnail(item.after), f"After {restyler}: {what}.", "after")
 
 
 def basis_section(view: RunView) -> BasisSection | None:

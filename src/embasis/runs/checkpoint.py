@@ -11,6 +11,7 @@ import hashlib
 import math
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,8 +26,9 @@ from embasis.errors import ConfigError, CorruptError, require
 from embasis.inputs import FROZEN_WEIGHTS, Inputs, class_colours, count_pictures
 from embasis.report import RunView
 from embasis.report.collect import view_generation
+from embasis.report.restyled import read_restyled
 from embasis.runs.parts import RunParts
-from embasis.storage import Generation, RunFolder, read_generation, read_json, read_jsonl, read_newest
+from embasis.storage import Generation, RunFolder, SealedFiles, read_generation, read_json, read_jsonl, read_newest
 from embasis.types import Method, Problem, record_from_json, record_to_json
 
 PACKAGES = ("embasis", "torch", "numpy", "scikit-learn", "safetensors", "pyarrow", "pillow", "timm", "simplejpeg")
@@ -129,7 +131,8 @@ def read_run_view(path: Path) -> RunView:
     newest = read_run(path)
     facts = newest.facts
     environment, refused = read_environment(path, facts), read_refused(path, facts)
-    return view_generation(path, newest, environment, refused, class_colours(facts), count_pictures(facts))
+    view = view_generation(path, newest, environment, refused, class_colours(facts), count_pictures(facts))
+    return replace(view, restyled=read_restyled(SealedFiles(path, newest.sealed), newest.tensors))
 
 
 def read_environment(path: Path, facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from embasis.data.problem import Account, account_for_files
 from embasis.engine.batch import device_of
 from embasis.engine.holdout import split_holdout
 from embasis.engine.labels import MapLabels, RowLabels
+from embasis.engine.restyling import acting_restyler
 from embasis.engine.self_train import TrainingEvent, begin, train_rounds
 from embasis.engine.state import TrainState
 from embasis.errors import CheckpointError, ConfigError, EmbasisError, ReportError, ResourceError, require
@@ -33,15 +34,17 @@ from embasis.inputs import Inputs, rejected_while_training
 from embasis.inputs.fingerprint import Marks, fingerprint, marks_of, rows_of
 from embasis.inputs.image_rows import pixel_reader
 from embasis.inputs.map_inputs import pictures_of, table_of_maps, unread_pictures
+from embasis.inputs.restyled_pictures import collect_restyled
 from embasis.inputs.restyled_rows import keep_restyled_rows
 from embasis.report import collect
 from embasis.report.page import run_page
+from embasis.report.restyled import RESTYLED_NAME
 from embasis.runs import checkpoint, resume
 from embasis.runs.label_maps import write_maps
 from embasis.runs.model import TrainedModel, label_columns, model_of_run
 from embasis.runs.parts import RunParts, build
 from embasis.storage import Generation, RunFolder, SealedFiles
-from embasis.types import Problem, RejectedFile, record_to_json
+from embasis.types import Problem, RejectedFile, RowChange, record_to_json
 
 
 class RowChanges(NamedTuple):
@@ -243,10 +246,19 @@ class TrainingRun:
             if (pictures := collect.make_row_gallery(self.problem, reader, labels, basis)) is not None:
                 origin = {"labels": files.seal(collect.labels_name(number))}
                 self.folder.write_sealed_json(collect.row_gallery_name(number), {**pictures, **origin})
+            self._write_restyled(progress)
             self.folder.write_text("report.html", run_page(checkpoint.read_run_view(path)))
         except ResourceError as error:
             rest = "model and labels are kept; the same command, or embasis report, writes the report again"
             raise ReportError(f"{str(error).partition('; ')[0]}; {rest}") from error
+
+    def _write_restyled(self, progress: TrainState) -> None:
+        """Some labelled pictures before and after the restyler, if the run has one."""
+        restyler = acting_restyler(self.prepare().method, self.problem)
+        if restyler is None or not progress.restyle:
+            return
+        if (pictures := collect_restyled(self.problem, RowChange(restyler, progress.restyle))) is not None:
+            self.folder.write_sealed_json(RESTYLED_NAME, pictures)
 
     def _write_ledger(self, trusted: int) -> None:
         """Every file that could not be used, and what became of all the others."""

@@ -43,7 +43,7 @@ class Restyler:
     is_cheap: ClassVar[bool] = False
     """Whether restyling a row takes no longer than reading it: such rows are not worth keeping."""
     summary: ClassVar[str] = ""
-    """What it changes, in plain words, as the end of "The style that …"."""
+    """What becomes of a picture, in plain words: a sentence without its first capital and its full stop."""
 
     def __post_init__(self) -> None:
         rule = f"{self.name}: the share of the new style must be in 0 … 1, got {self.weight}"

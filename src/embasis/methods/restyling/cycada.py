@@ -102,6 +102,7 @@ class CycleGAN(Restyler):
     semantic: float = 1.0
 
     name: ClassVar[str] = "cycada"
+    summary: ClassVar[str] = "a generator draws each picture so that a discriminator takes it for one of this side"
 
     def is_fitted(self, state: State) -> bool:
         """Whether all steps have been taken."""

@@ -53,6 +53,7 @@ class AppearanceTransfer(Restyler):
     iterations: int = 40
 
     name: ClassVar[str] = "fcan"
+    summary: ClassVar[str] = "each picture is moved, step by step, towards the colours and textures of this side"
 
     def fit(self, labelled: Samples, unlabelled: Samples, start: State, seed: int) -> State:
         """The layers, and the mean Gram matrices of the unlabelled side."""

@@ -28,6 +28,7 @@ class ChannelStatistics(Restyler):
     name: ClassVar[str] = "restyle"
     takes_vectors: ClassVar[bool] = True
     is_cheap: ClassVar[bool] = True
+    summary: ClassVar[str] = "each colour gets the mean and the spread that it has on this side"
 
     def fit(self, labelled: Samples, unlabelled: Samples, start: State, seed: int) -> State:
         """Means and deviations of both sides."""
