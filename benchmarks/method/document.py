@@ -27,9 +27,10 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "methods.md"
 HEAD = ("set", "method", "accuracy", "ECE", "cost", "runs")
 NOTE = (
     "Mean over pairs, ± standard deviation over seeds where there are several; on label maps the first figure is mean\n"
-    "IoU. Cost: processor seconds, where `source_only` has 1. How they were run: [benchmarks/README.md]"
-    "(../benchmarks/README.md)."
+    "IoU. Cost: processor seconds, where `source_only` has 1. How they were run:\n"
+    "[benchmarks/README.md](../benchmarks/README.md)."
 )
+WITHOUT = "Without figures here:"
 NOTHING = "No figures of this family are written here yet: [benchmarks/README.md](../benchmarks/README.md)."
 
 
@@ -72,7 +73,9 @@ def family_table(rows: Sequence[Row], methods: Mapping[str, object]) -> str:
     if not lines:
         return NOTHING
     rule = ["---", "---", *["---:"] * (len(HEAD) - 3), "---"]
-    return f"{markdown_lines([list(HEAD), rule, *lines])}\n\n{NOTE}"
+    lacking = [name for name in methods if f"`{name}`" not in {line[1] for line in lines}]
+    gaps = f"\n{WITHOUT} {', '.join(f'`{name}`' for name in lacking)}." if lacking else ""
+    return f"{markdown_lines([list(HEAD), rule, *lines])}\n\n{NOTE}{gaps}"
 
 
 def set_lines(rows: Sequence[Row], names: Sequence[str]) -> list[list[str]]:
