@@ -296,7 +296,7 @@ def test_demo_ends_in_a_table_and_a_link_and_can_be_run_again(
     assert (out / "em_basis" / "report.html").exists()
     first = (out / "compare.md").read_text()
 
-    monkeypatch.setattr("embasis.cli.compare.comparison_page", lambda *_: "page")
+    monkeypatch.setattr("embasis.cli.compare.comparison_page", lambda *_, **__: "page")
     monkeypatch.setattr("embasis.runs.run.run_page", lambda view: "page")
     again = embasis("demo", "-o", out)
     assert again.exit_code == 0, again.output

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from browser import PHONE, WIDE, chromium, opened
-from embasis.benchmark.compare import comparison_page
+from embasis.benchmark.comparison_page import comparison_page
 from embasis.benchmark.scores import summarise_runs
 from embasis.report import Component, RestyledExample, RestyledPictures, RowExample, RunView
 from embasis.report.page import run_page

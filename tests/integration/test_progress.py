@@ -12,6 +12,7 @@ import pytest
 from cli_tables import PROGRAM, write_tables
 from embasis.cli import progress
 from embasis.cli.progress import FIRST_LINE, LONGEST_PAUSE, Pace, format_left, print_lines, progress_bar
+from embasis.storage import read_jsonl
 from screen import run_in_terminal, seen_lines
 
 BAR = re.compile("[━╸╺]")
@@ -29,6 +30,8 @@ def test_in_a_terminal_the_bar_is_gone_before_the_line_of_a_round(tmp_path: Path
     assert not [text for text in left if BAR.search(text)]
     assert not [text for texts in lines for text in texts if BAR.search(text) and "trusted" in text]
     assert [text for texts in lines for text in texts if BAR.search(text)], "no bar was drawn"
+    stages = [row["stage"] for row in read_jsonl(tmp_path / "run" / "timings.jsonl")]
+    assert stages == ["read", *(4 * ["train", "label"])]  # the time of reading is counted, too
 
 
 def test_a_text_that_is_too_long_for_the_terminal_is_cut_and_the_time_left_is_shown() -> None:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from embasis.benchmark.compare import comparison_page
+from embasis.benchmark.comparison_page import comparison_page
 from embasis.benchmark.scores import summarise_runs
 from embasis.report.page import run_page
 from hostile_views import PAYLOADS, benign, view

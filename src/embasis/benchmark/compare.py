@@ -16,16 +16,7 @@ from torch import nn
 
 from embasis import config as settings
 from embasis.benchmark.scores import (
-    IOU_COLUMNS,
     RunScore,
-    Summary,
-    averaging_note,
-    best_methods,
-    column_legend,
-    format_stat,
-    group_by_dataset,
-    headline,
-    table_columns,
 )
 from embasis.config import Config
 from embasis.data.datasets.domain_sets import PAIRS
@@ -41,10 +32,6 @@ from embasis.engine.train import train_round
 from embasis.errors import ConfigError, InputDataError, refuse_unknown, require
 from embasis.inputs.load import load_dataset, open_inputs
 from embasis.methods import ALIGNMENT
-from embasis.report import RunView, svg
-from embasis.report.charts import progress_panel
-from embasis.report.page import Page, render_page
-from embasis.report.summary import DASH, PageTable, Panel, format_decimals, format_share, make_panel, run_title
 from embasis.runs.parts import RunParts, build
 from embasis.types import Evaluation, Problem, RoundRecord
 
@@ -220,103 +207,3 @@ def starred_iou(dataset: str, judged: Evaluation, classes: tuple[str, ...]) -> f
 def class_accuracy(judged: Evaluation) -> tuple[float | None, ...]:
     """The share of each class's rows that got their own label; None for a class without rows."""
     return tuple(line[number] / sum(line) if any(line) else None for number, line in enumerate(judged.confusion))
-
-
-MOST_DRAWN_RUNS = 12
-"""A comparison draws at most so many runs."""
-
-
-def comparison_tables(summaries: Sequence[Summary]) -> list[PageTable]:
-    """One table per data set, the best accuracy (of label maps, mIoU) in bold."""
-    best, tables = best_methods(summaries), list[PageTable]()
-    for dataset, group in group_by_dataset(summaries).items():
-        heads = table_columns(group)
-        rows = [[s.method, *(format_stat(metric, s.stats[metric]) for metric in heads)] for s in group]
-        bold = frozenset(i for i, s in enumerate(group) if (dataset, s.method) in best)
-        note = f"{averaging_note(group)} Bold: highest {_headline_name(group)}."
-        note += "" if tables else f" {column_legend(summaries)}"
-        tables.append(PageTable(dataset, ("method", *heads.values()), rows, note, bold))
-    return tables
-
-
-def _headline_name(group: Sequence[Summary]) -> str:
-    return "mean IoU" if headline(group) in IOU_COLUMNS else "accuracy"
-
-
-def runs_table(runs: Sequence[RunView]) -> PageTable:
-    """One line per run."""
-    note = f"The first {MOST_DRAWN_RUNS} are drawn above." if len(runs) > MOST_DRAWN_RUNS else ""
-    maps, rows = any(view.on_maps for view in runs), []
-    for i, view in enumerate(runs, 1):
-        record = view.kept
-        truth = record.evaluation if record else None
-        row = [f"{i}. {run_title(view)}", view.status, str(len(view.rounds) - 1), str(view.best_round)]
-        row.append(format_share(record.trusted, record.unlabelled) if record else DASH)
-        row += [format_decimals(truth.mean_iou if truth else None)] if maps else []
-        rows.append([*row, format_decimals(truth.accuracy if truth else None)])
-    measures = ("mean IoU", "accuracy") if maps else ("accuracy",)
-    return PageTable("Runs", ("run", "status", "rounds", "kept", "trusted", *measures), rows, note)
-
-
-def comparison_panels(summaries: Sequence[Summary], runs: Sequence[RunView]) -> list[Panel]:
-    """Accuracy (of label maps, mean IoU) of the methods, then the rounds of each run."""
-    ranked = {dataset: headline(group) for dataset, group in group_by_dataset(summaries).items()}
-    rows = [[s.method, s.dataset, format_stat("", s.stats[ranked[s.dataset]]), str(s.seeds)] for s in summaries]
-    measure = " or ".join(dict.fromkeys(_headline_name(group) for group in group_by_dataset(summaries).values()))
-    title = measure[:1].upper() + measure[1:]
-    pictures = list[str]()
-    for dataset, group in group_by_dataset(summaries).items():
-        means = "; ".join(f"{s.method} {format_stat('', s.stats[ranked[dataset]])}" for s in group)
-        pictures.append(draw_comparison(group, f"{_headline_name(group)} on {dataset}: {means}."))
-    header = ["method", "data set", measure, "seeds"]
-    panels = [make_panel(title, pictures, averaging_note(summaries), header, rows, wide=True)] if rows else []
-    for i, view in enumerate(runs[:MOST_DRAWN_RUNS], 1):
-        if view.rounds:
-            panels.append(progress_panel(view, f"Run {i}: {run_title(view)}"))
-    return panels
-
-
-def draw_comparison(group: Sequence[Summary], label: str) -> str:
-    """Mean accuracy (of label maps, mean IoU) of each method on one data set with its deviation."""
-    best, measure, width = best_methods(group), headline(group), float(svg.LARGE_CHART[0])
-    stats = [summary.stats[measure] for summary in group]
-    ends = [stat.mean + side * (stat.std or 0.0) for stat in stats if stat.mean is not None for side in (-1, 1)]
-    low, high = svg.pad_range(ends, 0.06)
-    axes = svg.Axes((low, high), (0, 1), 8, 26, width - 8, 26 + 36.0 * len(group))
-    body = [
-        svg.draw_text(2, 14, svg.shorten_name(group[0].dataset, 44), "title"),
-        axes.grid(svg.choose_ticks(low, high, 5), [], (False, False), _headline_name(group)),
-    ]
-    for row, (summary, stat) in enumerate(zip(group, stats, strict=True)):
-        y, first = 38 + 36.0 * row, (summary.dataset, summary.method) in best
-        body.append(svg.draw_text(2, y, svg.shorten_name(summary.method, 40), "strong" if first else ""))
-        body.append(svg.draw_line(8, y + 10, width - 8, y + 10, "grid"))
-        if stat.mean is None:
-            continue
-        value = format_stat(measure, stat)
-        body.append(svg.draw_text(width - 2, y, value, "end strong" if first else "end quiet"))
-        series, reach = (1, stat.std or 0.0) if first else (0, stat.std or 0.0)
-        left, place, right = (axes.across(stat.mean + side * reach) for side in (-1, 0, 1))
-        body.append(svg.draw_line(left, y + 10, right, y + 10, f"l s{series}"))
-        body.append(svg.make_element("g", {}, svg.draw_point(series, place, y + 10, 5, f"{summary.method}: {value}")))
-    return svg.draw_chart(width, axes.bottom + 42, label, body, "dots")
-
-
-def comparison_page(
-    title: str,
-    summaries: Sequence[Summary],
-    runs: Sequence[RunView] = (),
-    lead: str = "",
-    first: Sequence[PageTable] = (),
-) -> str:
-    """The report of several methods; `runs` adds what each run did round by round, `first` tables before the others."""
-    methods, sets = len({s.method for s in summaries}), len(group_by_dataset(summaries))
-    usual = f"{methods} methods on {sets} data set{'s' if sets != 1 else ''}; {averaging_note(summaries)}"
-    page = Page(
-        title=title,
-        lead=lead or usual,
-        tables=[*first, *comparison_tables(summaries)],
-        panels=comparison_panels(summaries, runs),
-        more=[runs_table(runs)] if runs else [],
-    )
-    return render_page(page)

@@ -15,7 +15,7 @@ from embasis.benchmark.ablate import (
     select_parts,
     summarise_ablation,
 )
-from embasis.benchmark.compare import comparison_page
+from embasis.benchmark.comparison_page import comparison_page
 from embasis.benchmark.scores import RunScore, averaging_note
 from embasis.cli.compare import collect_scores, load_comparison, prepare_comparison, runs_csv, write_files
 from embasis.cli.console import echo

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import msgspec
 
 from embasis import config as settings
 from embasis.benchmark.choice import expand_names, leave_out
-from embasis.benchmark.compare import Outcome, comparison_page, count_pairs, iter_problems, run_comparison
+from embasis.benchmark.compare import Outcome, count_pairs, iter_problems, run_comparison
+from embasis.benchmark.comparison_page import comparison_page
 from embasis.benchmark.paper_rows import find_table, methods_of_table, paired_markdown, paired_page_table, paired_table
 from embasis.benchmark.published import PublishedTable, paper_markdown, paper_table
 from embasis.benchmark.scores import TABLE_WIDTH, RunScore, csv_table, markdown_table, summarise_runs, text_table
@@ -27,6 +28,7 @@ from embasis.inputs import ReadProgress
 from embasis.inputs.load import open_inputs
 from embasis.report import RunView
 from embasis.resources import require_writable
+from embasis.runs.checkpoint import describe_environment
 from embasis.storage import atomic, encode_table, refuse_lost_link, require_apart
 
 
@@ -54,14 +56,37 @@ def compare_methods(
         echo(textwrap.fill(choice.sentence, TABLE_WIDTH))
     names = choice.names
     pairs = prepare_comparison(dataset, config, root, output)
+    views = list[RunView]()
     runs = run_comparison(dataset, names, range(seeds), config, root)
-    rows = collect_scores(runs, f"{names[0]}, seed 0", len(names) * seeds * pairs)
+    rows = collect_scores(keep_views(runs, views), f"{names[0]}, seed 0", len(names) * seeds * pairs)
     echo(text_table(summarise_runs(rows)))
     if (layout := paired_table(published, rows) if published else paper_table(dataset, rows)) is not None:
         echo(layout)
     if output is not None:
-        write_files(Path(output), comparison_files(f"Methods on {dataset}", rows, table=published))
+        write_files(Path(output), comparison_files(f"Methods on {dataset}", rows, views, published))
         echo(f"wrote compare.csv, compare.md, runs.csv and report.html in {output}")
+
+
+def keep_views(runs: Iterable[Outcome], views: list[RunView]) -> Iterator[Outcome]:
+    """The runs as they come; what a page shows of each is added to `views`."""
+    for outcome in runs:
+        views.append(view_outcome(outcome))
+        yield outcome
+
+
+def view_outcome(outcome: Outcome) -> RunView:
+    """A run in memory as the report reads it."""
+    last, score = outcome.records[-1], outcome.score
+    return RunView(
+        config={**outcome.built.resolved, "data": {"dataset": score.dataset}},
+        environment=describe_environment(score.seed),
+        rounds=outcome.records,
+        timings=[],
+        labels=None,
+        status="finished" if last.status == "ok" else last.status,
+        best_round=outcome.kept,
+        classes=outcome.built.problem.schema.names,
+    )
 
 
 def with_trained_head(config: Config) -> Config:

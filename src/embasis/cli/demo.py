@@ -13,9 +13,9 @@ import msgspec
 import torch
 
 from embasis import config as settings
-from embasis.benchmark.compare import Outcome, RunKey, run_comparison, score_run
+from embasis.benchmark.compare import RunKey, run_comparison, score_run
 from embasis.benchmark.scores import summarise_runs, text_table
-from embasis.cli.compare import comparison_files, require_folder, write_files
+from embasis.cli.compare import comparison_files, require_folder, view_outcome, write_files
 from embasis.cli.console import echo
 from embasis.cli.fit import train
 from embasis.cli.main import FIVE_METHODS
@@ -25,7 +25,7 @@ from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, InputDataError
 from embasis.inputs.load import load_dataset
 from embasis.report import RunView
-from embasis.runs.checkpoint import describe_environment, read_run_view
+from embasis.runs.checkpoint import read_run_view
 from embasis.runs.run import TrainingRun
 from embasis.types import Problem
 
@@ -107,18 +107,3 @@ def train_in_free_folder(problem: Problem, config: Config, out: Path, name: str)
                 raise
             echo(f"{path}: {error}; {out / name} is used instead", err=True)
     raise AssertionError("count never ends")
-
-
-def view_outcome(outcome: Outcome) -> RunView:
-    """A run in memory as the report reads it."""
-    last, score = outcome.records[-1], outcome.score
-    return RunView(
-        config={**outcome.built.resolved, "data": {"dataset": score.dataset}},
-        environment=describe_environment(score.seed),
-        rounds=outcome.records,
-        timings=[],
-        labels=None,
-        status="finished" if last.status == "ok" else last.status,
-        best_round=outcome.kept,
-        classes=outcome.built.problem.schema.names,
-    )

@@ -13,6 +13,7 @@ in that one shape, so that neither the batch an image comes in nor an interrupti
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
@@ -212,7 +213,7 @@ class ImageInputs(Inputs):
         """The problem with features or prepared images in place of files; what was read before is not read again."""
         if not self.must_read(problem):
             return problem
-        total = 0
+        total, begun = 0, time.monotonic()
         for number, (done, total) in enumerate(self.cache_features(problem)):
             if not number:
                 self.require_cache_room(total - done)
@@ -221,7 +222,7 @@ class ImageInputs(Inputs):
             self.reader.close()  # training reads features only
         ready = self.feature_problem(problem)
         require_budget(ready.rejected, total + len(problem.rejected), budget)
-        return ready
+        return replace(ready, read_seconds=problem.read_seconds + time.monotonic() - begun)
 
     def _progress(self, done: int, total: int) -> ReadProgress:
         what = f"{total:,} different images, {self.network['name']}, {self.plan.depth}"

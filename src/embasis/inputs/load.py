@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import inspect
 import os
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -65,6 +67,12 @@ def stored_inputs(
 def load_problem(config: Config, kind: str | None = None) -> tuple[Problem, Config]:
     """The problem that [data] names, and the config with names of files in place of their paths; the paths decide which
     kind it is, unless one is given."""
+    begun = time.monotonic()
+    problem, config = _load_named(config, kind)
+    return replace(problem, read_seconds=time.monotonic() - begun), config
+
+
+def _load_named(config: Config, kind: str | None) -> tuple[Problem, Config]:
     data = dict(config.data)
     if "dataset" in data and "labelled" not in data:
         rule = "corrections are for data of your own, LABELLED and UNLABELLED, not for a named data set"

@@ -36,6 +36,8 @@ MOST_MARKED_CELLS = 60
 """A picture of many classes has a mark on so many cells."""
 MOST_TIMED_ROUNDS = 24
 """A picture of times shows at most so many rounds, the last ones."""
+EXPECTED_TITLE, ESTIMATED = "Expected accuracy", "without true labels"
+"""Of the figure that shows what the labels say of themselves, where no true label is known; its line."""
 TRUSTED_SIDES = ("trusted", "not trusted")
 RIGHT_SIDES = ("right", "wrong")
 
@@ -70,8 +72,10 @@ def round_series(rounds: Sequence[RoundRecord]) -> list[tuple[str, Measures]]:
         "labels": column(lambda e: e.accuracy, "evaluation"),
         "network": column(lambda e: e.network_accuracy, "evaluation"),
         "test set": column(lambda e: e.accuracy, "test"),
-        "expected": [r.facts.get("expected_accuracy") for r in rounds],
     }
+    expected: list[float | None] = [r.facts.get("expected_accuracy") for r in rounds]
+    known = any(value is not None for values in accuracy.values() for value in values)
+    estimate: tuple[str, Measures] = (EXPECTED_TITLE, {ESTIMATED: expected})
     trust: Measures = {
         "trusted": [r.trusted / r.unlabelled if r.unlabelled else None for r in rounds],
         "right among them": column(lambda e: e.trusted_precision, "evaluation"),
@@ -80,7 +84,7 @@ def round_series(rounds: Sequence[RoundRecord]) -> list[tuple[str, Measures]]:
     of_maps = any(value is not None for values in overlap.values() for value in values)
     tracks: list[tuple[str, Measures]] = [
         ("Mean IoU", overlap),
-        ("Pixel accuracy" if of_maps else "Accuracy", accuracy),
+        ("Pixel accuracy" if of_maps else "Accuracy", {**accuracy, "expected": expected}) if known else estimate,
         ("Trusted share", trust),
         ("Changed labels", {"changed": [r.changed for r in rounds]}),
     ]
@@ -97,6 +101,8 @@ def progress_panel(view: RunView, title: str = "Round by round") -> Panel:
     columns = [values for _, part in tracks for values in part.values()]
     rows = [[str(number), *(format_number(values[i]) for values in columns)] for i, number in enumerate(numbers)]
     text = "Label-free scores: higher is better."
+    if any("expected_accuracy" in record.facts for record in view.rounds):
+        text += " Expected accuracy is an estimate, made without true labels: the mean probability of the labels."
     text += " The dotted upright line is the round kept, chosen without true labels." if view.kept else ""
     measures, them = ("Mean IoU and accuracy are", "them") if view.on_maps else ("Accuracy is", "it")
     truth = any(record.evaluation for record in view.rounds)
@@ -114,7 +120,8 @@ def draw_round_series(title: str, part: Measures, numbers: Sequence[int], best: 
         ends.append(f"{name} from {format_number(values[0])} to {format_number(values[-1])}")
     label = f"{title} from round {numbers[0]} to round {numbers[-1]}: {'; '.join(ends)}."
     x_range = (numbers[0] - 0.3, numbers[-1] + 0.3)
-    return draw_lines(drawn, LineChart(label, "round", title, x_range, whole=True, upright=best), first_series=1)
+    chart = LineChart(label, "round", title, x_range, whole=True, upright=best, named=ESTIMATED in part)
+    return draw_lines(drawn, chart, first_series=1)
 
 
 def reliability_panel(curves: Curves, unit: str) -> Panel:

@@ -31,10 +31,13 @@ from embasis.report import (
     summary,
 )
 from embasis.report.charts import cost_panel, draw_components, run_panels
+from embasis.report.headline import headline_sentence, page_title
 from embasis.report.summary import Card, PageTable, Panel, format_decimals, format_share, numbers_table
 from embasis.report.svg import PNG_START
 
 STYLE_SHEETS = ("page.css", "figures.css", "gallery.css")
+OPEN_SHELVES = 6
+"""Classes whose pictures are shown; those of the others are behind a line that opens."""
 SHARP_PIXELS = 32
 """Pictures of at most so many pixels are shown with sharp edges."""
 TILES = (
@@ -144,6 +147,8 @@ class Page:
 
     title: str
     lead: str
+    heading: str = ""
+    """a sentence in place of the title at the top of the page"""
     status: str = ""
     cards: Sequence[Card] = ()
     warnings: Sequence[str] = ()
@@ -172,7 +177,8 @@ def run_page(view: RunView) -> str:
         summary.rejected_table(view),
     )
     page = Page(
-        title=summary.run_title(view),
+        title=page_title(view),
+        heading=headline_sentence(view),
         lead=summary.run_lead(view),
         status=view.status,
         cards=summary.run_cards(view),
@@ -206,6 +212,7 @@ def render_page(page: Page) -> str:
         style_hash=Markup(policy_hash(style)),
         script=Markup(script),
         script_hash=Markup(policy_hash(script)),
+        open_shelves=OPEN_SHELVES,
         **vars(page),
     )
 

@@ -165,9 +165,17 @@ def run_lead(view: RunView) -> str:
         return "No round has finished yet."
     last = view.rounds[-1]
     truth = "with true labels to check against" if last.evaluation else "without true labels"
-    where = f" in {view.pictures:,} picture{'' if view.pictures == 1 else 's'}" if view.pictures else ""
+    where = f" in {count_of(view.pictures, 'picture')}" if view.pictures else ""
     what = f"{last.unlabelled:,} unlabelled {label_unit(view)}{where}"
-    return f"{what}, {len(view.classes)} classes, {len(view.rounds) - 1} rounds, {truth}."
+    names = [name for key in ("method", "network") if (name := _find_setting(view, key))]
+    how = f"{' with '.join(names)}: " if names else ""
+    rounds = count_of(len(view.rounds) - 1, "round")
+    return f"{how}{what}, {count_of(len(view.classes), 'class', 'classes')}, {rounds}, {truth}."
+
+
+def count_of(number: int, unit: str, units: str = "") -> str:
+    """`1 round`, `2 rounds`."""
+    return f"{number:,} {unit if number == 1 else units or f'{unit}s'}"
 
 
 def run_cards(view: RunView) -> list[Card]:
@@ -200,7 +208,8 @@ def run_cards(view: RunView) -> list[Card]:
         cards.append(Card("Round kept", str(record.round), f"of {view.rounds[-1].round}; {kept}"))
     if view.timings:
         total = sum(float(row["seconds"]) for row in view.timings)
-        cards.append(Card("Time", format_seconds(total), f"{len({row['stage'] for row in view.timings})} stages"))
+        stages = ", ".join(dict.fromkeys(str(row["stage"]) for row in view.timings))
+        cards.append(Card("Time", format_seconds(total), stages))
     return cards
 
 
@@ -225,12 +234,14 @@ def _test_cards(test: Evaluation, view: RunView) -> list[Card]:
 
 def run_warnings(view: RunView) -> list[str]:
     """Notes on the data, collapse, rounds without trust, classes that vanished, and the notes of every round."""
-    warnings: list[str] = list(view.notes)
+    warnings: list[str] = list(dict.fromkeys(view.notes))
     says = {"collapsed": "collapsed: nearly all labels are of one class", "no_change": "nothing was trusted"}
+    found = list[tuple[int, str]]()
     for record in view.rounds:
         if record.status != "ok":
-            warnings.append(f"Round {record.round}: {says.get(record.status, record.status)}.")
-        warnings += [f"Round {record.round}: {note}" for note in record.notes]
+            found.append((record.round, f"{says.get(record.status, record.status)}."))
+        found += [(record.round, note) for note in record.notes]
+    warnings += merge_notes(found)
     if view.rounds:
         last = view.rounds[-1]
         gone = [name for name, n in zip(view.classes, last.class_counts, strict=False) if n == 0]
@@ -238,6 +249,32 @@ def run_warnings(view: RunView) -> list[str]:
             more = f" and {len(gone) - 10} more" if len(gone) > 10 else ""
             warnings.append(f"Round {last.round}: no {label_unit(view)[:-1]} is labelled {', '.join(gone[:10])}{more}.")
     return warnings
+
+
+def merge_notes(found: Sequence[tuple[int, str]]) -> list[str]:
+    """Notes of rounds, each once with its rounds and their number; those that differ in numbers only, as the last."""
+    groups: dict[str, list[tuple[int, str]]] = {}
+    for number, text in found:
+        groups.setdefault(re.sub(r"[0-9][0-9.,]*", "0", text), []).append((number, text))
+    merged = list[str]()
+    for group in groups.values():
+        rounds, (last, text) = list(dict.fromkeys(number for number, _ in group)), group[-1]
+        same = len({other for _, other in group}) == 1
+        times = f"{len(rounds)} times" + ("" if same else f", here as in round {last}")
+        where = f"Round {last}" if len(rounds) == 1 else f"Rounds {format_rounds(rounds)} ({times})"
+        merged.append(f"{where}: {text}")
+    return merged
+
+
+def format_rounds(numbers: Sequence[int]) -> str:
+    """`0–3, 5`: numbers in their order, those in a row as a range."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
 
 
 def input_summary(view: RunView) -> list[tuple[str, str]]:

@@ -225,6 +225,8 @@ class LineChart:
     upright: float | None = None
     """an upright line at this x"""
     diagonal: bool = False
+    named: bool = False
+    """the key is there for a single line, too"""
 
 
 def draw_lines(series: Sequence[Series], field: LineChart, first_series: int = 0) -> str:
@@ -234,7 +236,7 @@ def draw_lines(series: Sequence[Series], field: LineChart, first_series: int = 0
     if field.title:
         parts.append(draw_text(2, top, field.title, "title"))
         top += 19
-    if len(series) > 1:
+    if len(series) > 1 or field.named:
         drawn, tall = draw_key([line.name for line in series], 2, top, width, first_series)
         parts.append(drawn)
         top += tall

@@ -102,6 +102,8 @@ class TrainingRun:
         if self._progress is None:
             self._progress = self._open(self.prepare(), self._data)
             if self._progress.status == "running":
+                if self.problem.read_seconds > 0:
+                    self._add_time(self._progress.round, "read", self.problem.read_seconds)
                 self._marks = {}  # a run that has ended may have to write the table of its rows again
         return self._progress
 
@@ -190,7 +192,9 @@ class TrainingRun:
     def _count(self, event: TrainingEvent, seconds: float) -> None:
         """Add the time to its stage: a pause with a record ends labelling, any other one a training step."""
         number = event.record.round if event.record is not None else event.state.round
-        stage = "train" if event.record is None else "label"
+        self._add_time(number, "train" if event.record is None else "label", seconds)
+
+    def _add_time(self, number: int, stage: str, seconds: float) -> None:
         for row in self.timings:
             if row["round"] == number and row["stage"] == stage:
                 row["seconds"] += seconds

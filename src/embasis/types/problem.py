@@ -296,6 +296,7 @@ class Problem:
     files_seen : files that were met on each side, where they were counted: the ledger must account for each
     notes : what was done for the user that the user should know of
     corrected : rows of the labelled side that a person has labelled on the unlabelled one
+    read_seconds : how long it took to read the data
     restyled : keeps labelled rows in their new style; None = they are restyled in memory, or whenever they are read
     """
 
@@ -312,6 +313,7 @@ class Problem:
     files_seen: Mapping[str, int] | None = None
     notes: tuple[str, ...] = ()
     corrected: int = 0
+    read_seconds: float = 0.0
     restyled: RestyledStore | None = None
 
     def __post_init__(self) -> None:

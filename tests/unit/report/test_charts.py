@@ -66,7 +66,7 @@ def test_cards_are_of_the_kept_round(page: Page, rounds: list[dict[str, Any]], t
         "Right among the trusted": (three(now["trusted_precision"]), f"{three(now['accuracy'])} among all"),
         "Calibration error": (three(now["ece"]), f"{three(then['ece'])} in round 0"),
         "Round kept": (str(KEPT), f"of {KEPT}; chosen without true labels"),
-        "Time": (f"{total:.1f} s", "2 stages"),
+        "Time": (f"{total:.1f} s", "train, label"),
     }
     if "expected_accuracy" in kept["facts"]:
         expected["Expected accuracy"] = (three(kept["facts"]["expected_accuracy"]), "estimated without true labels")

@@ -317,7 +317,10 @@ def test_an_expected_accuracy_and_a_temperature_are_shown_where_there_are_some()
     page = Page(run_page(dataclasses.replace(view(truth=False), rounds=rounds)))
     assert page.cards["Expected accuracy"] == ("0.841", "estimated without true labels")
     assert page.cards["Temperature"] == ("1.37", "probabilities are softened")
-    assert page.picture("Accuracy from round 0")[0] == "Accuracy, round 0: 0.8412"
+    assert page.picture("Expected accuracy from round 0")[0] == "Expected accuracy, round 0: 0.8412"
+    assert not [label for label in page.marks if label.startswith("Accuracy")]
+    assert ">without true labels</text>" in page.html  # the key of the figure
+    assert "Expected accuracy is an estimate, made without true labels" in page.text
     assert "Expected accuracy" not in Page(run_page(view())).cards
 
 

@@ -11,7 +11,7 @@ import re
 
 import pytest
 
-from embasis.benchmark.compare import comparison_page
+from embasis.benchmark.comparison_page import comparison_page
 from embasis.benchmark.scores import (
     LEGEND,
     RunScore,
@@ -136,9 +136,9 @@ def test_a_comparison_of_maps_draws_mean_iou() -> None:
 
 def test_the_page_counts_sites_and_pixels() -> None:
     assert summary.run_lead(on_maps()) == (
-        "12 unlabelled sites in 1,500 pictures, 3 classes, 2 rounds, with true labels to check against."
+        "em_basis: 12 unlabelled sites in 1,500 pictures, 3 classes, 2 rounds, with true labels to check against."
     )
-    assert summary.run_lead(dataclasses.replace(on_maps(), pictures=0)).startswith("12 unlabelled sites, 3 classes")
+    assert summary.run_lead(dataclasses.replace(on_maps(), pictures=0)).startswith("em_basis: 12 unlabelled sites, 3 ")
     assert ("unlabelled sites", "12") in summary.input_summary(on_maps())
     assert ("unlabelled pictures", "1,500") in summary.input_summary(on_maps())
     lost = dataclasses.replace(record(3), class_counts=(12, 0, 0))
