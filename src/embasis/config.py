@@ -3,7 +3,7 @@
 | table | its keys are |
 | --- | --- |
 | (top) | seed, standardise, save_seconds |
-| [data] | labelled, unlabelled, test, label, id, for images also ImageOptions; or dataset and its settings |
+| [data] | labelled, unlabelled, test, label, id, drop, for images also ImageOptions; or dataset and its settings |
 | [method] | name and the arguments of METHODS[name] |
 | [align] | name and the arguments of ALIGNMENT[name]: beside a method that labels; and ends, its last round |
 | [network] | name and the arguments of BACKBONES[name]; for label maps also backbone, weights, pretrained |
@@ -69,7 +69,7 @@ LEGACY_PLAN = {
     "reservoir": "max_sites", "choose": "keep_round", "warp": "augment",
 }  # fmt: skip
 """Settings of [plan] of version 0.1.0 → their names now: its run folders load, and who writes an old name is told."""
-DATA_KEYS = ("labelled", "unlabelled", "test", "label", "id", "classes", "corrections", "dataset", *IMAGE_DATA)
+DATA_KEYS = ("labelled", "unlabelled", "test", "label", "id", "drop", "classes", "corrections", "dataset", *IMAGE_DATA)
 PLAN_KEYS = {
     "plan": tuple(field for field in Plan.__dataclass_fields__ if field != "seed"),
     "images": tuple(ImagePlan.__dataclass_fields__),

@@ -55,6 +55,15 @@ def test_the_page_on_scikit_learn_has_a_pipeline_that_changes_both_sides(tmp_pat
     assert float(said.split()[1]) > 0.8
 
 
+@pytest.mark.skipif(not (PAGES / "tables.md").is_file(), reason="needs the docs of the repository")
+def test_the_page_on_tables_fits_one_with_texts_dates_and_gaps(tmp_path: Path) -> None:
+    (said,) = run_blocks(PAGES / "tables.md", tmp_path)
+    *rounds, labels = said.splitlines()
+    assert [int(line.split()[0]) for line in rounds] == [0, 1, 2, 3]
+    assert min(float(line.split()[-1]) for line in rounds) > 0.8
+    assert labels == "['apple', 'pear']"
+
+
 EXTEND = ("method", "alignment", "network", "dataset", "metric")
 
 

@@ -137,12 +137,20 @@ def tables() -> dict[str, dict[str, bytes]]:
     for packed in ("snappy", "zstd", "none"):
         pq.write_table(pa.table(columns), stream := io.BytesIO(), compression=packed)
         parquet[f"{packed}.parquet"] = stream.getvalue()
+    dated = {
+        "c": ["x", None, "y"],
+        "d": pa.array([0, None, 86_400_000_001], pa.timestamp("us")),
+        "e": [True, None, False],
+    }
+    pq.write_table(pa.table({**dated, "f": pa.array([1, 2, None], pa.date32())}), stream := io.BytesIO())
+    mixed = {"mixed.parquet": stream.getvalue()}
     text = {
         "plain.csv": b"id,a,b,label\n3,0.5,1,x\n1,1.5,2,y\n",
         "quoted.csv": b'\xef\xbb\xbf"a","label"\r\n"1","x,\ny"\r\n\r\n2,"""z"""\r\n',
         "semicolons.csv": b'\xef\xbb\xbfid;a;"b,c";label\r\n3;0,5;1;x\r\n1;1,25;2;"y;z"\r\n',
         "tabs.csv": b"a\tb\tlabel\n1,250\t0,5\tx\n-2\t3\ty\n",
         "odd.csv": "a,label\n1e300,é\n-0,\n".encode(),
+        "mixed.csv": "c,d,e,f\nrød,2026-11-18 09:30,True,1\n?,,false,\nblå,1969-02-28T23:59:59.5Z,,2.5\n".encode(),
     }
     lists = {"paths.csv": b"path,label\na.png,x\nsub/b\\xff.png,y\n", "only.csv": b'path\n"../c.png"\n/d.png\n'}
     corrections = {
@@ -151,7 +159,7 @@ def tables() -> dict[str, dict[str, bytes]]:
         "paths.csv": b"path,label\na.png,x\n",
         "excel.csv": b"\xef\xbb\xbfid,label\n1.0,'=x\n",
     }
-    return {"csv": text, "parquet": parquet, "list": lists, "corrections": corrections, "labels": dict(parquet)}
+    return {"csv": text, "parquet": parquet | mixed, "list": lists, "corrections": corrections, "labels": dict(parquet)}
 
 
 def archive() -> bytes:

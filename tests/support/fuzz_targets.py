@@ -35,13 +35,14 @@ from embasis.data.datasets.array_sets import ArraySet, read_array_set
 from embasis.data.datasets.digit_sets import read_digit_pack as digit_pack
 from embasis.data.datasets.domain_sets import _parse_visda_list as visda_names
 from embasis.data.datasets.domain_sets import read_features as features
+from embasis.data.encoding import learn_encoding
 from embasis.data.images import header
 from embasis.data.images import pixels as decode
 from embasis.data.images.scan import scan_list, scan_tar
 from embasis.data.segmentation.audit import count_values
 from embasis.data.segmentation.classes import read_class_file
 from embasis.data.segmentation.labels import BadMap, decode_map, read_map_header
-from embasis.data.tables import read_raw
+from embasis.data.tables import describe_table, encode_table, narrow_table, read_raw
 from embasis.errors import CheckpointError, ConfigError, EmbasisWarning, InputDataError
 from embasis.inputs.correction_table import read_corrections
 from embasis.storage import read_jsonl, read_stored_table
@@ -99,6 +100,15 @@ def read_array(path: Path) -> object:
     with suppress(InputDataError):
         read_raw(path)
     return [len(rows) for rows in ArrayFile(path)]
+
+
+def read_mixed(path: Path) -> object:
+    """A table, its columns encoded as they are."""
+    table = read_raw(path)
+    encoding, problems = learn_encoding([describe_table(table)])
+    if encoding is None:
+        return problems
+    return narrow_table(encode_table(table, encoding, 1, path)[0]).x.shape
 
 
 def read_rows(path: Path) -> object:
@@ -185,9 +195,11 @@ TARGETS = {
     "npy": Target(placed("x.npy", read_array), (InputDataError,), NUMPY),
     "npz": Target(placed("x.npz", read_raw), (InputDataError,), (*NUMPY, b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06")),
     "csv": Target(
-        placed("x.csv", read_raw), (InputDataError,), (b",", b";", b"\t", b"\n", b'"', b"nan", b"1e999", b"\r")
+        placed("x.csv", read_mixed),
+        (InputDataError,),
+        (b",", b";", b"\t", b"\n", b'"', b"nan", b"1e999", b"\r", b"true", b"2026-11-18", b"9999-12-31T23:59", b"?"),
     ),
-    "parquet": Target(placed("x.parquet", read_raw), (InputDataError,), (b"PAR1", b"label", b"ARROW:schema")),
+    "parquet": Target(placed("x.parquet", read_mixed), (InputDataError,), (b"PAR1", b"label", b"ARROW:schema")),
     "pack": Target(placed("mnist.npz", lambda path: digit_pack(path.parent, "mnist")), (InputDataError,), NUMPY),
     "rows": Target(placed("x.npz", read_rows), (InputDataError,), (*NUMPY, b"'<U1'")),
     "mat": Target(placed("x.mat", read_mat), (InputDataError,), (b"fts", b"labels", b"MATLAB", b"\x0e\x00\x00\x00")),

@@ -53,7 +53,8 @@ class TableModel(FittedModel):
         Parameters
         ----------
         rows : path or array
-            A table, whose columns are matched by name, or an array (N, …) with the features in the run's order.
+            A table, a data frame or a mapping, whose columns are matched by name, or an array (N, …) with the features
+            in the run's order.
         precision : float, optional
             Trust the labels that are right with this probability, by the run's own estimate.
         sort : {"uncertainty"}, optional
@@ -81,13 +82,16 @@ def fit_tables(labelled: PathLike, unlabelled: PathLike, *, output: PathLike | N
         The run goes to that folder, and the same call goes on where it was; None = nothing is kept.
     **words
         `test`, a labelled table to score on; `corrections`, a table of labels that a person has corrected; `label` and
-        `id`, names of columns; `method`; `seed`; and other settings as on the command line: rounds=3, network="mlp".
+        `id`, names of columns; `drop`, a list of columns that are not read; `method`; `seed`; and other settings as on
+        the command line: rounds=3, network="mlp".
 
     Returns
     -------
     TableModel
     """
+    drop = words.pop("drop", ())
     data = data_table(words, labelled, unlabelled, "test", "corrections", "label", "id")
+    data |= {"drop": [drop] if isinstance(drop, str) else list(drop)} if drop else {}
     return TableModel._fit(run_config(words, data=data), output)
 
 

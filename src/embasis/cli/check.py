@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,6 +21,7 @@ def check_sides(
     unlabelled: str,
     label: str,
     id_: str | None,
+    drop: tuple[str, ...],
     workers: int,
     budget: float,
     classes: str | None,
@@ -30,7 +32,14 @@ def check_sides(
     if output is not None:
         inputs = {"the labelled side": labelled, "the unlabelled side": unlabelled, "the classes": classes}
         require_apart(output, inputs)
-    data = {"labelled": labelled, "unlabelled": unlabelled, "label": label, "id": id_, "classes": classes}
+    data: dict[str, Any] = {
+        "labelled": labelled,
+        "unlabelled": unlabelled,
+        "label": label,
+        "id": id_,
+        "classes": classes,
+    }
+    data |= {"drop": list(drop)} if drop else {}
     kind, findings = find_problems({**data, **flags, "budget": budget}, workers, output is not None)
     for finding in findings:
         echo(f"{finding.level}: {finding.text}")

@@ -66,7 +66,7 @@ def train_run(
     seed: int | None,
     allow_change: tuple[str, ...],
     accept_data_change: bool,
-    **data: str | bool | None,
+    **data: Any,
 ) -> None:
     """Load both sides and train in the run folder until the run ends; `data` are options that are keys of [data]."""
     given = tuple(word for word in (labelled, unlabelled) if word is not None)
@@ -84,7 +84,7 @@ def train_run(
         method={"name": method},
         align={"name": align},
         network={"name": backbone},
-        data={key: None if value is False else value for key, value in data.items()},
+        data={key: None if value is False or value == () else value for key, value in data.items()},
     )
     require_free_places(config, output)
     problem, config = load_problem(config)

@@ -116,6 +116,7 @@ def demo_command(**options: Any) -> None:
 @click.option("--preset", metavar="NAME", help="Settings that come with embasis, such as paper-office31.")
 @click.option("--label", metavar="COLUMN", help="The column of classes.  [default: label]")
 @click.option("--id", metavar="COLUMN", help="The column of row ids.  [default: id, if there is one]")
+@click.option("--drop", multiple=True, metavar="COLUMN", help="Tables: a column that is not read; may be repeated.")
 @click.option("--classes", metavar="FILE", help="Label maps: what they mean.  [default: LABELLED/classes.toml]")
 @click.option("--seed", type=int, help="[default: 0]")
 @click.option("--root", metavar="DIR", help="Folder of data packs, for --dataset.  [default: $EMBASIS_DATA]")
@@ -243,6 +244,7 @@ def export_command(**options: Any) -> None:
 @click.argument("unlabelled")
 @click.option("--label", default="label", show_default=True, metavar="COLUMN", help="The column of classes.")
 @click.option("--id", "id_", metavar="COLUMN", help="The column of row ids.  [default: id, if there is one]")
+@click.option("--drop", multiple=True, metavar="COLUMN", help="Tables: a column that is not read; may be repeated.")
 @click.option("--workers", type=click.IntRange(0, 64), default=1, show_default=True, help="Images: reading processes.")
 @click.option(
     "--budget", type=float, default=0.001, show_default=True, help="Images: share of unreadable files allowed."

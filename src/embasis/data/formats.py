@@ -233,6 +233,9 @@ class ParquetTable:
     numeric: frozenset[str]
     whole: frozenset[str]
     """Columns of integers."""
+    texts: frozenset[str]
+    dates: frozenset[str]
+    """Columns of dates, with or without a time."""
 
     @property
     def names(self) -> list[str]:
@@ -256,6 +259,9 @@ def open_parquet(path: Path, largest: int = LARGEST_TABLE) -> Iterator[ParquetTa
     def is_number(kind: Any) -> bool:
         return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
+    def is_date(kind: Any) -> bool:
+        return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
+
     try:
         with pq.ParquetFile(path, pre_buffer=False) as file:
             texts = [field.name for field in file.schema_arrow if is_text(field.type)]
@@ -269,7 +275,9 @@ def open_parquet(path: Path, largest: int = LARGEST_TABLE) -> Iterator[ParquetTa
             flat = frozenset(name for name, kind in types.items() if not pa.types.is_nested(kind))
             numeric = frozenset(name for name, kind in types.items() if is_number(kind))
             whole = frozenset(name for name, kind in types.items() if pa.types.is_integer(kind))
-            yield ParquetTable(file, types, flat, numeric, whole)
+            written = frozenset(name for name, kind in types.items() if is_text(kind))
+            dates = frozenset(name for name, kind in types.items() if is_date(kind))
+            yield ParquetTable(file, types, flat, numeric, whole, written, dates)
     except UnicodeDecodeError as error:
         raise InputDataError(f"{path}: a name in it is not UTF-8 text: {error}; {WRITE_UTF8}") from error
     except pa.ArrowException as error:

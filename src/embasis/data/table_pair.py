@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from embasis.data.class_labels import describe_alike, quote_names, sort_names
+from embasis.data.encoding import describe_encoding, learn_encoding
 from embasis.data.problem import (
     ErrorLog,
     Finding,
@@ -31,8 +32,18 @@ from embasis.data.problem import (
     warn_of_leak,
 )
 from embasis.data.standardise import NOISE, NOISE_NARROW, all_columns, is_coarse, is_constant, measure_columns
-from embasis.data.tables import TableData, find_columns, narrow_table, order_columns, read_raw, require_label_column
-from embasis.types import Fine, PathLike, Problem
+from embasis.data.tables import (
+    TableData,
+    describe_table,
+    encode_table,
+    find_columns,
+    narrow_table,
+    order_columns,
+    read_raw,
+    require_label_column,
+)
+from embasis.errors import InputDataError, require
+from embasis.types import Fine, PathLike, Problem, TableEncoding
 
 SCALES_APART = 100.0
 """`check_pair` warns when the size of a feature differs by more than this factor between the sides."""
@@ -46,20 +57,37 @@ class _Pair:
     What cannot be had is not there; sides are there for both or for none."""
 
     raw: dict[str, TableData] = field(default_factory=dict)
+    encoding: TableEncoding | None = None
+    """How the columns of both became features, where they have names."""
     checked: dict[str, TableData] = field(default_factory=dict)
     sides: dict[str, Side] = field(default_factory=dict)
 
 
-def _read_pair(labelled: PathLike, unlabelled: PathLike, label: str, id: str | None, log: ErrorLog) -> _Pair:
-    """Read each table once."""
+@dataclass(frozen=True)
+class TableColumns:
+    """The columns that a user names: of labels, of ids, and those that are not read."""
+
+    label: str = "label"
+    id: str | None = None
+    dropped: tuple[str, ...] = ()
+
+
+def _read_pair(labelled: PathLike, unlabelled: PathLike, named: TableColumns, log: ErrorLog) -> _Pair:
+    """Read each table once, and encode both alike."""
     pair = _Pair()
     for role, path in (("labelled", labelled), ("unlabelled", unlabelled)):
         with log.step(role):
-            pair.raw[role] = read_raw(path, label, id)
-            pair.checked[role] = narrow_table(pair.raw[role])
+            pair.raw[role] = read_raw(path, named.label, named.id, dropped=named.dropped)
         if role == "labelled" and role in pair.raw:
             with log.step("label"):
-                require_label_column(pair.raw[role], label)
+                require_label_column(pair.raw[role], named.label)
+    with log.step("dropped"):
+        _require_dropped(pair, named.dropped)
+    _encode_pair(pair, named.dropped, log)
+    for role, table in pair.raw.items():
+        with log.step(role):
+            if table.cells is None or len({other.columns is None for other in pair.raw.values()}) == 2:
+                pair.checked[role] = narrow_table(table)
     if len(pair.raw) == 2:
         with log.step("columns"):
             first = pair.raw["labelled"]
@@ -69,24 +97,54 @@ def _read_pair(labelled: PathLike, unlabelled: PathLike, label: str, id: str | N
     return pair
 
 
+def _require_dropped(pair: _Pair, dropped: Sequence[str]) -> None:
+    """Each column that is not to be read is there, on one of the sides."""
+    absent = {*dropped} - {name for table in pair.raw.values() for name in table.dropped}
+    known = {name for table in pair.raw.values() for name in table.columns or ()}
+    rule = f"no column to drop: {quote_names(absent)}; columns: {quote_names(known) or 'without names'}"
+    require(not absent or len(pair.raw) < 2, rule)
+
+
+def _encode_pair(pair: _Pair, dropped: Sequence[str], log: ErrorLog) -> None:
+    """Learn how the columns of both tables become features, and make them so; every column that cannot be is named."""
+    tables = list(pair.raw.values())
+    if not tables or any(table.columns is None for table in tables):
+        return
+    encoding, problems = learn_encoding([describe_table(table) for table in tables], dropped)
+    if problems and not log.collects:
+        raise InputDataError("; ".join(problems))
+    for problem in problems:
+        with log.step("encoding"):
+            raise InputDataError(problem)
+    if encoding is None or len({frozenset(table.columns or ()) for table in tables}) > 1:
+        return
+    pair.encoding = encoding
+    for side, (role, table) in enumerate(pair.raw.items()):
+        if not encoding.is_plain:
+            pair.raw[role], _ = encode_table(table, encoding, side, tables[0].path)
+
+
 def load_pair(
     labelled: PathLike,
     unlabelled: PathLike,
     *,
     test: PathLike | None = None,
-    label: str = "label",
-    id: str | None = None,
+    columns: TableColumns = TableColumns(),
     forbid_leakage: bool = False,
 ) -> Problem:
     """A problem from two tables (and a third to score on); labels in the unlabelled one become hidden.
 
     A labelled row among those to score on is a warning, or an error with `forbid_leakage`."""
-    pair = _read_pair(labelled, unlabelled, label, id, ErrorLog(collects=False))
+    pair = _read_pair(labelled, unlabelled, columns, ErrorLog(collects=False))
     first, one, two = pair.raw["labelled"], pair.sides["labelled"], pair.sides["unlabelled"]
+    encoded = () if pair.encoding is None else describe_encoding(pair.encoding)
     if test is None:
-        return replace(join_sides(one, two), columns=first.columns)
-    table = read_raw(test, label, id)
-    require_label_column(table, label)
+        problem = replace(join_sides(one, two), columns=first.columns, encoding=pair.encoding)
+        return _with_notes(problem, encoded)
+    table, unknown = read_raw(test, columns.label, columns.id, dropped=columns.dropped), tuple[str, ...]()
+    require_label_column(table, columns.label)
+    if pair.encoding is not None:
+        table, unknown = encode_table(table, pair.encoding, 1, labelled)
     # Rows to score on are centred like the unlabelled ones, so the same columns must be fine.
     places, fine = find_columns(table, first.columns, first.path), all_columns((one.fine, two.fine))
     last = _table_side(narrow_table(table, fine if places is None else [places[column] for column in fine]), first)
@@ -94,16 +152,25 @@ def load_pair(
     leak = _describe_shared_rows(one, last)
     warn_of_leak(leak, "rows", forbid_leakage)
     notes = filter(None, (leak, _describe_shared_rows(two, last)))
-    return replace(problem, columns=first.columns, notes=(*problem.notes, *notes))
+    problem = replace(problem, columns=first.columns, encoding=pair.encoding)
+    return _with_notes(problem, (*notes, *encoded, *unknown))
 
 
-def check_pair(
-    labelled: PathLike, unlabelled: PathLike, *, label: str = "label", id: str | None = None
-) -> list[Finding]:
+def _with_notes(problem: Problem, notes: Sequence[str]) -> Problem:
+    """The problem, with further notes."""
+    return replace(problem, notes=(*problem.notes, *notes))
+
+
+def check_pair(labelled: PathLike, unlabelled: PathLike, *, columns: TableColumns = TableColumns()) -> list[Finding]:
     """All that is wrong, doubtful or good to know about two tables, errors first; never only the first problem."""
     log = ErrorLog(collects=True)
-    pair = _read_pair(labelled, unlabelled, label, id, log)
-    findings = [finding for role, table in pair.raw.items() for finding in _report_table(table, pair.checked.get(role))]
+    pair = _read_pair(labelled, unlabelled, columns, log)
+    own = () if pair.encoding is None else pair.encoding.column_names
+    findings = [
+        finding for role, table in pair.raw.items() for finding in _report_table(table, pair.checked.get(role), own)
+    ]
+    if pair.encoding is not None:
+        findings += to_findings("note", *describe_encoding(pair.encoding))
     first, second = (_labels_only(pair.raw.get(role)) for role in ("labelled", "unlabelled"))
     if first is not None:
         for rule in (require_labels, require_classes):
@@ -119,7 +186,9 @@ def check_pair(
             one, two = pair.sides.values()
             require_shape(one, two)
             findings += _compare_sides(one, two, pair.raw["labelled"].columns)
-    return sort_findings(log.gather("labelled", "unlabelled", "label", "classes", "known", "columns") + findings)
+    return sort_findings(
+        log.gather("labelled", "unlabelled", "dropped", "label", "encoding", "classes", "known", "columns") + findings
+    )
 
 
 def _labels_only(table: TableData | None) -> Side | None:
@@ -141,10 +210,13 @@ def _table_side(table: TableData, like: TableData) -> Side:
     return Side(str(table.path), x, table.labels, ids, fine)
 
 
-def _report_table(raw: TableData, checked: TableData | None) -> list[Finding]:
-    """The size of a table; where its features are numbers, its constant columns, repeated rows and small spreads."""
+def _report_table(raw: TableData, checked: TableData | None, own: Sequence[str] = ()) -> list[Finding]:
+    """The size of a table; where its features are numbers, its constant columns, repeated rows and small spreads.
+
+    `own` are the names of its columns before they were encoded."""
     shape = " × ".join(str(length) for length in raw.x.shape[1:])
-    notes = to_findings("note", f"{raw.path}: {_count_units(len(raw.x), 'row')} of {shape or 'no'} features")
+    made = f", made of {len(own)} columns" if own and {*own} != {*(raw.columns or ())} else ""
+    notes = to_findings("note", f"{raw.path}: {_count_units(len(raw.x), 'row')} of {shape or 'no'} features{made}")
     if checked is None:
         return notes
     flat, fine = checked.x.reshape(len(checked.x), -1), checked.fine
@@ -152,6 +224,8 @@ def _report_table(raw: TableData, checked: TableData | None) -> list[Finding]:
     if fine is not None:
         values = fine.values.numpy()
         same[fine.columns.numpy()] = (values == values[0]).all(0)
+    if made:  # marks of gaps, and values that the other side has
+        same &= np.array([name in own for name in raw.columns or ()])
     texts, constant = [], np.flatnonzero(same)
     if len(constant) and len(flat) > 1:
         which = f"one value only: {_column_names(constant, raw.columns)}"

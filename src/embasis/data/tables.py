@@ -15,17 +15,20 @@ import stat
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from embasis.data.class_labels import label_names, quote_names
+from embasis.data.class_labels import decode_text, label_names, quote_names
 from embasis.data.csv_dialect import COMMA, Row, find_decimal_sign
+from embasis.data.encoding import RawTable, describe_odd_cell, encode_columns
 from embasis.data.formats import (
     LARGEST_TABLE,
     ArrayPack,
+    ParquetTable,
     csv_separator,
     list_values,
     open_pack,
@@ -37,9 +40,10 @@ from embasis.data.formats import (
     refuse_unreadable,
 )
 from embasis.data.problem import check_numbers, to_float32
+from embasis.data.raw_columns import GAPS, RawColumn, read_values
 from embasis.data.standardise import find_fine_columns
 from embasis.errors import InputDataError, quote, require, shorten
-from embasis.types import Fine, PathLike
+from embasis.types import Fine, PathLike, TableEncoding
 
 FEATURE_KEYS, LABEL_KEYS, ID_KEYS = ("x", "X", "features", "data"), ("y", "label", "labels"), ("id", "ids")
 EXPECTED_TABLE = "a table is expected: .csv, .npy, .npz or .parquet"
@@ -56,6 +60,10 @@ class TableData:
     ids: NDArray[np.int64] | None = None
     fine: Fine | None = None
     """Columns of x that float32 may lose, where x is float32."""
+    cells: dict[str, RawColumn] | None = None
+    """The columns as they are, where some are no numbers or have gaps; x is then of NaN, until it is encoded."""
+    dropped: tuple[str, ...] = ()
+    """The columns of the file that were not read."""
 
 
 def read_table(
@@ -65,21 +73,56 @@ def read_table(
     return narrow_table(read_raw(path, label, id, largest=largest))
 
 
-def read_exact(path: PathLike, label: str = "label", id: str | None = None) -> TableData:
-    """A table with finite features in float64, none too large for float32."""
-    table = read_raw(path, label, id)
-    rows = check_numbers(table.x, str(table.path), table.columns)
+def widen_table(table: TableData) -> TableData:
+    """A raw table with finite features in float64, none too large for float32."""
+    rows = check_numbers(only_numbers(table), str(table.path), table.columns)
     return replace(table, x=np.require(rows, np.float64, ["C", "W"]))
 
 
 def narrow_table(table: TableData, always: Collection[int] = ()) -> TableData:
     """A raw table with finite float32 features, and its fine columns, of which `always` are if float32 changes them."""
-    rows = check_numbers(table.x, str(table.path), table.columns)
+    rows = check_numbers(only_numbers(table), str(table.path), table.columns)
     return replace(table, x=to_float32(rows).numpy(), fine=find_fine_columns(rows, always))
 
 
-def read_raw(path: PathLike, label: str = "label", id: str | None = None, *, largest: int = LARGEST_TABLE) -> TableData:
-    """A table whose features are as the file has them: maybe NaN, maybe too large for float32."""
+def only_numbers(table: TableData) -> NDArray[Any]:
+    """The features of a table whose columns are all numbers, NaN for gaps; an InputDataError names one that is not."""
+    if table.cells is None:
+        return table.x
+    raw = describe_table(table)
+    for name, column in table.cells.items():
+        if not column.has("number"):
+            kind = "a date" if column.texts is None else ""
+            require(not kind, f"{table.path}: column {quote(name)} must be numbers, got {kind}")
+            raise InputDataError(describe_odd_cell(raw, name, "number"))
+    return np.stack([column.read("number") for column in table.cells.values()], 1)
+
+
+def describe_table(table: TableData) -> RawTable:
+    """The columns of a table with names as they are, and where its rows are in the file."""
+    assert table.columns is not None
+    cells = table.cells or {
+        name: RawColumn(numbers=table.x[:, place].astype(np.float64)) for place, name in enumerate(table.columns)
+    }
+    is_csv = table.path.suffix.lower() == ".csv"
+    return RawTable(str(table.path), cells, partial(find_line, table.path) if is_csv else "row {}".format)
+
+
+def find_line(path: Path, row: int) -> str:
+    """The line of a row in a .csv file."""
+    line, _ = next(itertools.islice(_iter_body(path), row, None))
+    return f"line {line}"
+
+
+def read_raw(
+    path: PathLike,
+    label: str = "label",
+    id: str | None = None,
+    *,
+    dropped: Collection[str] = (),
+    largest: int = LARGEST_TABLE,
+) -> TableData:
+    """A table whose features are as the file has them: maybe with gaps or texts, maybe too large for float32."""
     path = Path(path)
     kind = path.suffix.lower()
     readers = {".csv": _read_csv, ".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet}
@@ -89,7 +132,7 @@ def read_raw(path: PathLike, label: str = "label", id: str | None = None, *, lar
         require(stat.S_ISREG(mode), f"{path}: {other}; {EXPECTED_TABLE}")
         require(kind in readers, f"{path}: unknown kind of file {quote(kind)}; {EXPECTED_TABLE}")
         require(path.stat().st_size > 0, f"{path}: the file is empty")
-        table = readers[kind](path, label, id, largest)
+        table = readers[kind](path, _Wanted(label, id, tuple(dropped)), largest)
     require(table.x.ndim > 0, f"{path}: 2 or more dimensions (rows, features) are needed, got shape ()")
     rows = len(table.x)
     require(rows > 0, f"{path}: no rows")
@@ -103,12 +146,21 @@ def read_raw(path: PathLike, label: str = "label", id: str | None = None, *, lar
     return table
 
 
-def _read_npy(path: Path, label: str, id: str | None, largest: int) -> TableData:
+class _Wanted(NamedTuple):
+    """The columns that a user names: of labels, of ids, and those that are not read."""
+
+    label: str
+    id: str | None
+    dropped: tuple[str, ...]
+
+
+def _read_npy(path: Path, wanted: _Wanted, largest: int) -> TableData:
     with open_regular(path) as stream:
         return TableData(path, read_array(stream, os.fstat(stream.fileno()).st_size, str(path), largest))
 
 
-def _read_npz(path: Path, label: str, id: str | None, largest: int) -> TableData:
+def _read_npz(path: Path, wanted: _Wanted, largest: int) -> TableData:
+    label, id, _ = wanted
     with open_pack(path, largest) as pack:
         x = _read_one_of(pack, FEATURE_KEYS, "features", needed=True)
         y = _read_one_of(pack, tuple(dict.fromkeys((label, *LABEL_KEYS))), "labels", needed=False)
@@ -133,17 +185,22 @@ class _Roles(NamedTuple):
     features: list[str]
     label: str | None
     id: str | None
+    dropped: tuple[str, ...]
 
 
-def _column_roles(path: Path, names: list[str], label: str, id: str | None) -> _Roles:
+def _column_roles(path: Path, names: list[str], wanted: _Wanted) -> _Roles:
     require_different(names, path)
+    label, id = wanted.label, wanted.id
+    dropped = tuple(name for name in names if name in wanted.dropped)
+    names = [name for name in names if name not in dropped]
     nameless = next((name for name in names if not name.strip() or name.startswith("__index_level_")), None)
-    require(nameless is None, f"{path}: column {quote(nameless)} looks like a row index; write the table without it")
+    cure = "write the table without it"
+    require(nameless is None, f"{path}: column {quote(nameless)} looks like a row index; {cure}")
     require(id is None or id in names, f"{path}: no id column {quote(id)}; columns: {quote_names(names)}")
     id = "id" if id is None and "id" in names else id
     features = [name for name in names if name not in (label, id)]
     require(features, f"{path}: no feature columns; columns: {quote_names(names)}")
-    return _Roles(features, label if label in names else None, id)
+    return _Roles(features, label if label in names else None, id, dropped)
 
 
 def require_different(names: Sequence[str], path: Path) -> None:
@@ -152,20 +209,39 @@ def require_different(names: Sequence[str], path: Path) -> None:
     require(not twice, f"{path}: columns must have different names, twice or more: {quote_names(twice)}")
 
 
-def _read_csv(path: Path, label: str, id: str | None, largest: int) -> TableData:
-    import pyarrow as pa
-    import pyarrow.csv as arrow_csv
-
+def _read_csv(path: Path, wanted: _Wanted, largest: int) -> TableData:
     size = path.stat().st_size
     require(size <= largest, f"{path}: has {size} bytes, at most {largest} are read")
     names, separator = read_csv_header(path), csv_separator(path)
-    roles = _column_roles(path, names, label, id)
+    roles = _column_roles(path, names, wanted)
     places = [names.index(name) for name in roles.features]
     decimal = "." if separator == COMMA else find_decimal_sign(_iter_body(path), places, str(path))
-    types = {name: pa.float64() for name in roles.features} | {label: pa.string()}
-    if roles.id is not None:
-        types[roles.id] = pa.int64()
-    options = arrow_csv.ConvertOptions(column_types=types, decimal_point=decimal)
+    table, error = _convert_csv(path, names, roles, (separator, decimal), as_texts=False)
+    if table is not None:
+        return _from_arrow(path, table, roles)
+    table, error = _convert_csv(path, names, roles, (separator, decimal), as_texts=True)
+    if table is None:
+        _raise_bad_record(path, names, roles)
+        raise InputDataError(f"{path}: not a readable .csv file: {shorten(str(error))}") from error
+    sign = "" if separator == COMMA else decimal
+    cells = {name: RawColumn.of_texts(table.column(name).to_pylist(), sign) for name in roles.features}
+    return _from_cells(path, table, roles, cells)
+
+
+def _convert_csv(
+    path: Path, names: list[str], roles: _Roles, signs: tuple[str, str], as_texts: bool
+) -> tuple[Any, Exception | None]:
+    """The columns that have a role, features as numbers or as texts; None and the reason where that is not possible."""
+    import pyarrow as pa
+    import pyarrow.csv as arrow_csv
+
+    separator, decimal = signs
+    types = {name: pa.string() if as_texts else pa.float64() for name in roles.features}
+    types |= {} if roles.label is None else {roles.label: pa.string()}
+    types |= {} if roles.id is None else {roles.id: pa.int64()}
+    options = arrow_csv.ConvertOptions(
+        column_types={**dict.fromkeys(names, pa.string()), **types}, decimal_point=decimal
+    )
     try:
         table = arrow_csv.read_csv(
             path,
@@ -173,13 +249,10 @@ def _read_csv(path: Path, label: str, id: str | None, largest: int) -> TableData
             parse_options=arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True),
             convert_options=options,
         )
-        require(
-            table.column_names == names, f"{path}: header cannot be read; columns: {quote_names(table.column_names)}"
-        )
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        _raise_bad_record(path, names, roles, set(options.null_values), decimal if separator != COMMA else "")
-        raise InputDataError(f"{path}: not a readable .csv file: {shorten(str(error))}") from error
-    return _from_arrow(path, table, roles)
+        return None, error
+    require(table.column_names == names, f"{path}: header cannot be read; columns: {quote_names(table.column_names)}")
+    return table, None
 
 
 def _iter_body(path: Path) -> Iterator[Row]:
@@ -187,42 +260,70 @@ def _iter_body(path: Path) -> Iterator[Row]:
     return itertools.islice(read_csv_rows(path), 1, None)
 
 
-def _raise_bad_record(path: Path, names: list[str], roles: _Roles, empty: set[str], decimal: str) -> None:
-    """Raise for the first record that does not fit, with its line; `decimal`: the sign in numbers, if it is said."""
+def _raise_bad_record(path: Path, names: list[str], roles: _Roles) -> None:
+    """Raise for the first record that does not fit, with its line."""
     require(len([*itertools.islice(read_csv_rows(path), 2)]) == 2, f"{path}: no rows")
-    signs = {"": "", ".": " with a decimal point", COMMA: " with a decimal comma"}
     for line, cells in _iter_body(path):
         require(len(cells) == len(names), f"{path}: line {line} has {len(cells)} fields, the header has {len(names)}")
-        for name, cell in zip(names, cells, strict=True):
-            kind = int if name == roles.id else float if name in roles.features else str
-            try:
-                swapped = kind is float and decimal == COMMA
-                kind(0 if cell in empty else cell.translate({ord("."): COMMA, ord(COMMA): "."}) if swapped else cell)
-            except ValueError as error:
-                what = f"{quote(cell)} is not {'an integer' if kind is int else 'a number' + signs[decimal]}"
-                raise InputDataError(f"{path}: line {line}, column {quote(name)}: {what}") from error
+        cell = "" if roles.id is None else cells[names.index(roles.id)]
+        try:
+            int(0 if cell in GAPS else cell)
+        except ValueError as error:
+            rule = f"{path}: line {line}, column {quote(roles.id)}: {quote(cell)} is not an integer"
+            raise InputDataError(rule) from error
 
 
-def _read_parquet(path: Path, label: str, id: str | None, largest: int) -> TableData:
+def _read_parquet(path: Path, wanted: _Wanted, largest: int) -> TableData:
     with open_parquet(path, largest) as file:
-        roles = _column_roles(path, file.names, label, id)
+        roles = _column_roles(path, file.names, wanted)
         for name in roles.features:
-            require(name in file.numeric, f"{path}: column {quote(name)} must be numbers, got {file.types[name]}")
+            kinds = "numbers, text, true and false, or dates"
+            known = name in file.numeric | file.texts | file.dates
+            require(known, f"{path}: column {quote(name)} must be {kinds}, got {file.types[name]}")
         if roles.label is not None:
-            require(label in file.flat, f"{path}: labels must be text or integers, got {file.types[label]}")
+            require(roles.label in file.flat, f"{path}: labels must be text or integers, got {file.types[roles.label]}")
         if roles.id is not None:
             rule = f"{path}: ids must be one column of int64 values without gaps"
             require(roles.id in file.whole, f"{rule}, got {file.types[roles.id]}")
-        return _from_arrow(path, file.read(), roles)
+        used = [*roles.features, *(name for name in (roles.label, roles.id) if name is not None)]
+        table = file.read(used if wanted.dropped else None)
+        if file.numeric.issuperset(roles.features):
+            return _from_arrow(path, table, roles)
+        cells = {name: _read_parquet_cells(file, table.column(name), name, path) for name in roles.features}
+        return _from_cells(path, table, roles, cells)
+
+
+def _read_parquet_cells(file: ParquetTable, column: Any, name: str, path: Path) -> RawColumn:
+    """One column as it is."""
+    import pyarrow as pa
+
+    if name in file.numeric:
+        return RawColumn(numbers=column.to_numpy().astype(np.float64))
+    if name in file.dates:
+        return read_values(column.cast(pa.timestamp("us", getattr(column.type, "tz", None)), safe=False).to_numpy())
+    cells = list_values(column, path)
+    return RawColumn.of_texts([
+        decode_text(cell, f"{path}: column {quote(name)}", row) if isinstance(cell, bytes) else cell
+        for row, cell in enumerate(cells)
+    ])  # fmt: skip
 
 
 def _from_arrow(path: Path, table: Any, roles: _Roles) -> TableData:
     x = np.empty((table.num_rows, len(roles.features)), dtype=np.float64)
     for number, name in enumerate(roles.features):
         x[:, number] = table.column(name).to_numpy()
+    cells = None
+    if np.isnan(x).any():
+        cells = {name: RawColumn(numbers=x[:, place]) for place, name in enumerate(roles.features)}
+    return replace(_from_cells(path, table, roles, cells), x=x)
+
+
+def _from_cells(path: Path, table: Any, roles: _Roles, cells: dict[str, RawColumn] | None) -> TableData:
+    """A table whose numbers are still to be made of its cells."""
+    x = np.broadcast_to(np.array(np.nan), (table.num_rows, len(roles.features)))
     labels = None if roles.label is None else label_names(list_values(table.column(roles.label), path), str(path))
     ids = None if roles.id is None else _id_numbers(table.column(roles.id).to_numpy(), path)
-    return TableData(path, x, tuple(roles.features), labels, ids)
+    return TableData(path, x, tuple(roles.features), labels, ids, cells=cells, dropped=roles.dropped)
 
 
 def _id_numbers(values: NDArray[Any], path: Path) -> NDArray[np.int64]:
@@ -240,6 +341,22 @@ def require_label_column(table: TableData, label: str) -> None:
     else:
         hint = f"no label column {quote(label)}; columns: {quote_names(table.columns)}"
     require(table.labels is not None, f"{table.path}: {hint}")
+
+
+def encode_table(
+    table: TableData, encoding: TableEncoding, side: int, reference: PathLike
+) -> tuple[TableData, tuple[str, ...]]:
+    """A raw table with the model's features in place of its own columns, in the order of `encoding`, and what is to be
+    said of it; a table without names, and one that needs no encoding, stays as it is."""
+    if table.columns is None:
+        rule = f"{table.path}: has no names of columns, and columns of {reference} are encoded by their names"
+        require(encoding.is_plain, f"{rule}; give a .csv or .parquet file")
+        return table, ()
+    find_columns(table, encoding.column_names, reference)
+    if encoding.is_plain and table.cells is None:
+        return table, ()
+    made = encode_columns(describe_table(table), encoding, side)
+    return replace(table, x=made.x, columns=encoding.names, cells=None), made.notes
 
 
 def order_columns(table: TableData, columns: Sequence[str] | None, reference: PathLike) -> NDArray[Any]:

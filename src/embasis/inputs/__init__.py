@@ -31,7 +31,7 @@ from embasis.data.reader import Reader
 from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.errors import ConfigError, InputDataError, require
 from embasis.storage import RunFolder
-from embasis.types import Labeller, LabelStore, Plan, Problem, RejectedFile, Samples
+from embasis.types import Labeller, LabelStore, Plan, Problem, RejectedFile, Samples, TableEncoding
 
 if TYPE_CHECKING:
     from embasis.inputs.map_inputs import MapInputs
@@ -83,6 +83,8 @@ class SourceOptions:
     """Tables: the column of row ids."""
     columns: tuple[str, ...] | None = None
     """Tables: the features in the model's order."""
+    encoding: TableEncoding | None = None
+    """Tables: how their columns become these features."""
     run: str = "the run"
     """What the model is called in errors."""
     float64: bool = False

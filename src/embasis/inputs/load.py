@@ -29,7 +29,7 @@ from embasis.data.reader import Reader
 from embasis.data.segmentation.folders import MapFolders, check_maps, load_maps
 from embasis.data.segmentation.pairs import are_map_folders
 from embasis.data.segmentation.samples import MapArrays, MapFiles
-from embasis.data.table_pair import check_pair, load_pair
+from embasis.data.table_pair import TableColumns, check_pair, load_pair
 from embasis.errors import ConfigError, InputDataError, refuse_unknown, require
 from embasis.inputs import IMAGE_KIND, MAP_KIND, Inputs, kind_of_run
 from embasis.inputs.correction_table import apply_corrections
@@ -80,7 +80,7 @@ def _load_named(config: Config, kind: str | None) -> tuple[Problem, Config]:
         _, problem = load_dataset(str(data["dataset"]), config.seed, None, data)
         problem = strip_folders(problem, find_data_folder(data.pop("root", None)))
         return problem, msgspec.structs.replace(config, data=data)
-    names = (*SIDE_NAMES, "label", "id", "classes", "corrections", *IMAGE_DATA)
+    names = (*SIDE_NAMES, "label", "id", "drop", "classes", "corrections", *IMAGE_DATA)
     for key in data:
         if key not in names:
             refuse_unknown(key, names, "data setting")
@@ -90,6 +90,7 @@ def _load_named(config: Config, kind: str | None) -> tuple[Problem, Config]:
         ConfigError,
     )
     paths = (*SIDE_NAMES, "classes", "corrections")
+    data |= {"drop": list(table_columns(data).dropped)} if "drop" in data else {}
     plain = {**data, **{key: os.path.basename(os.path.realpath(str(data[key]))) or "/" for key in paths if key in data}}
     sides = {key: str(data[key]) for key in SIDE_NAMES if key in data}
     kind = kind or kind_of_sides(sides)
@@ -113,19 +114,21 @@ def kind_of_sides(sides: dict[str, str]) -> str:
 def load_sides(kind: str, data: Mapping[str, Any], sides: dict[str, str], config: Config) -> Problem:
     """The problem of two tables, of two folders or lists of images, or of two folders with label maps."""
     if kind == "maps":
-        odd = [name for name in ("label", "id") if name in data]
+        odd = [name for name in ("label", "id", "drop") if name in data]
         require(not odd, f"label maps have no columns, so none can be named: {', '.join(odd)}", ConfigError)
         given = {name: str(data[name]) for name in ("classes", "corrections") if name in data}
         with Reader() as reader:
             return load_maps(MapFolders(**sides, **given), image_options(data), reader)
-    label, id_ = str(data.get("label", "label")), None if data.get("id") is None else str(data["id"])
+    columns = table_columns(data)
+    label, id_ = columns.label, columns.id
     if kind == "table":
         odd = [name for name in data if name in IMAGE_DATA and name != "forbid_leakage"]
         require(not odd, f"data settings for images, but the data are tables: {', '.join(odd)}", ConfigError)
         refuse_classes(data, "tables")
         forbid = image_options(data).forbid_leakage
-        problem = load_pair(**sides, label=label, id=id_, forbid_leakage=forbid)
+        problem = load_pair(**sides, columns=columns, forbid_leakage=forbid)
     else:
+        refuse_drop(data)
         refuse_classes(data, "images")
         require_cache_place(config)
         problem = load_images(**sides, label=label, options=image_options(data))
@@ -148,7 +151,8 @@ def _check_sides(data: Mapping[str, Any], workers: int, has_output: bool) -> tup
     if not (is_image_side(labelled) or is_image_side(unlabelled)):
         refuse_classes(data, "tables")
         require(not has_output, "--output is for images, the tables have no files of their own", ConfigError)
-        return "tables", check_pair(labelled, unlabelled, label=label, id=data.get("id"))
+        return "tables", check_pair(labelled, unlabelled, columns=table_columns(data))
+    refuse_drop(data)
     options = image_options(data)
     with Reader(workers) as reader:
         if are_map_folders(labelled, unlabelled):
@@ -156,6 +160,18 @@ def _check_sides(data: Mapping[str, Any], workers: int, has_output: bool) -> tup
             return "pictures and label maps", check_maps(folders, options, reader)
         refuse_classes(data, "images")
         return "images", check_images(labelled, unlabelled, label=label, options=options, reader=reader)
+
+
+def table_columns(data: Mapping[str, Any]) -> TableColumns:
+    """The columns that [data] names."""
+    drop = data.get("drop") or ()
+    names = tuple(drop.split(",") if isinstance(drop, str) else (str(name) for name in drop))
+    return TableColumns(str(data.get("label") or "label"), None if data.get("id") is None else str(data["id"]), names)
+
+
+def refuse_drop(data: Mapping[str, Any]) -> None:
+    """Only tables have columns to leave out."""
+    require(not data.get("drop"), "drop is for columns of tables, the data are images", ConfigError)
 
 
 def refuse_classes(data: Mapping[str, Any], what: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,9 +13,12 @@ from torch import nn
 
 from embasis import config as settings
 from embasis.config import Config
+from embasis.data.encoding import RawTable, encode_columns
+from embasis.data.problem import check_numbers
+from embasis.data.raw_columns import is_frame, read_frame
 from embasis.data.standardise import MODES
-from embasis.data.tables import order_columns, read_exact, read_table
-from embasis.errors import ConfigError, join_names, quote, require
+from embasis.data.tables import encode_table, narrow_table, order_columns, read_raw, widen_table
+from embasis.errors import ConfigError, EmbasisWarning, join_names, quote, require
 from embasis.inputs import (
     NO_MAPS,
     TABLE_KIND,
@@ -67,10 +71,13 @@ class TableInputs(Inputs):
     def open_rows(self, source: Any, options: SourceOptions) -> RowSource:
         """The rows of a table, with features in the order of the model's columns; or those of an array."""
         if not isinstance(source, str | os.PathLike):
-            x = torch.as_tensor(np.asarray(source))
-            x = x if options.float64 and x.dtype == torch.float64 else x.float()
-            return RowSource(iter([RowBatch(list(range(len(x))), x, None)]), len(x))
-        table = (read_exact if options.float64 else read_table)(os.fspath(source), options.label or "label", options.id)
+            return open_array(source, options)
+        dropped = () if options.encoding is None else options.encoding.dropped
+        table = read_raw(os.fspath(source), options.label or "label", options.id, dropped=dropped)
+        if options.encoding is not None:
+            table, notes = encode_table(table, options.encoding, 1, options.run)
+            warn_of_unknown(notes)
+        table = (widen_table if options.float64 else narrow_table)(table)
         x = torch.from_numpy(order_columns(table, options.columns, options.run))
         ids = None if table.ids is None else torch.from_numpy(table.ids)
         names = list(range(len(x))) if ids is None else ids.tolist()
@@ -79,6 +86,28 @@ class TableInputs(Inputs):
     @staticmethod
     def _network_name(config: Config, shape: tuple[int, ...]) -> str:
         return str(config.network.get("name", "linear" if len(shape) == 1 else "small_cnn"))
+
+
+def open_array(source: Any, options: SourceOptions) -> RowSource:
+    """The rows of an array with the features in the model's order; of a data frame or a mapping its columns by name."""
+    encoding = options.encoding
+    if encoding is not None and is_frame(source):
+        made = encode_columns(RawTable("X", read_frame(source, encoding.column_names, "X")), encoding, 1)
+        warn_of_unknown(made.notes)
+        x = torch.from_numpy(check_numbers(made.x, "X", encoding.names))
+    else:
+        rule = "the run's table has columns that are no numbers, or gaps"
+        rule = f"{rule}: give a path, a data frame or a mapping of columns"
+        require(encoding is None or encoding.is_plain, rule)
+        x = torch.as_tensor(np.asarray(source))
+    x = x if options.float64 and x.dtype == torch.float64 else x.float()
+    return RowSource(iter([RowBatch(list(range(len(x))), x, None)]), len(x))
+
+
+def warn_of_unknown(notes: Iterable[str]) -> None:
+    """Say what a table has that the model does not know."""
+    for note in notes:
+        warnings.warn(EmbasisWarning(note), stacklevel=4)  # the caller of predict
 
 
 def first_shape(samples: Samples) -> tuple[int, ...]:

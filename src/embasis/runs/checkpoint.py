@@ -11,7 +11,7 @@ import hashlib
 import math
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,16 +22,18 @@ from torch import Tensor, nn
 
 from embasis.config import Config
 from embasis.engine.state import TrainState
-from embasis.errors import ConfigError, CorruptError, require
+from embasis.errors import ConfigError, CorruptError, InputDataError, require
 from embasis.inputs import FROZEN_WEIGHTS, Inputs, class_colours, count_pictures
 from embasis.report import RunView
 from embasis.report.collect import view_generation
 from embasis.report.restyled import read_restyled
 from embasis.runs.parts import RunParts
 from embasis.storage import Generation, RunFolder, SealedFiles, read_generation, read_json, read_jsonl, read_newest
-from embasis.types import Method, Problem, record_from_json, record_to_json
+from embasis.types import ColumnEncoding, Method, Problem, TableEncoding, record_from_json, record_to_json
 
 PACKAGES = ("embasis", "torch", "numpy", "scikit-learn", "safetensors", "pyarrow", "pillow", "timm", "simplejpeg")
+ENCODING_VERSION = 1
+"""Raised when the same encoding would make other numbers of a table."""
 Count = Annotated[int, msgspec.Meta(ge=0)]
 LARGEST_INPUT = 2**24
 """Numbers of one input that are believed without a tensor of that size."""
@@ -79,6 +81,25 @@ class RefusedFacts(msgspec.Struct):
     kind: str = ""
 
 
+class ColumnFacts(msgspec.Struct):
+    """How one column of a table is encoded; see types/encoding.py."""
+
+    name: str
+    kind: str
+    fills: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
+    values: tuple[str, ...] = ()
+    has_gaps: bool = False
+    has_time: bool = False
+
+
+class EncodingFacts(msgspec.Struct):
+    """How the columns of a table become the features of the model."""
+
+    version: Annotated[int, msgspec.Meta(ge=1, le=ENCODING_VERSION)]
+    columns: list[ColumnFacts]
+    dropped: list[str] = []
+
+
 Plain = str | int | float | bool | None
 EnvironmentFacts = dict[str, Plain | dict[str, Plain]]
 
@@ -101,6 +122,7 @@ class Facts(msgspec.Struct):
     maps: MapFacts | None = None
     refused: list[RefusedFacts] = []
     environment: EnvironmentFacts | None = None
+    encoding: EncodingFacts | None = None
 
 
 def read_run(path: Path | str, number: int | None = None) -> Generation:
@@ -196,6 +218,7 @@ def pack_state(
         "classes": list(parts.problem.schema.names),
         "shape": list(parts.shape),
         "columns": None if problem.columns is None else list(problem.columns),
+        "encoding": pack_encoding(problem.encoding),
         "config": parts.resolved,
         "data": data,
         "notes": [*problem.notes, *refused, *kept.get("changes", ())],
@@ -219,6 +242,31 @@ def unpack_state(fresh: TrainState, stored: Generation, changes: Sequence[str]) 
         rule = f"these settings cannot change within a run: {'; '.join(changes)}; use another folder"
         require(not changes, rule, ConfigError)
         raise error
+
+
+def pack_encoding(encoding: TableEncoding | None) -> dict[str, Any] | None:
+    """The facts of an encoding."""
+    if encoding is None:
+        return None
+    columns = [{**asdict(column), "fills": [list(side) for side in column.fills], "values": list(column.values)}
+               for column in encoding.columns]  # fmt: skip
+    return {"version": ENCODING_VERSION, "columns": columns, "dropped": list(encoding.dropped)}
+
+
+def unpack_encoding(facts: Mapping[str, Any], shape: tuple[int, ...]) -> TableEncoding | None:
+    """The encoding of a stored run, which must make rows of this shape; None for data without names of columns."""
+    damaged = "the run's facts of its columns are damaged"
+    known: EncodingFacts | None = convert_facts(facts.get("encoding"), EncodingFacts | None, damaged)
+    if known is None:
+        return None
+    try:
+        columns = tuple(ColumnEncoding(**msgspec.structs.asdict(column)) for column in known.columns)
+        encoding = TableEncoding(columns, tuple(known.dropped))
+    except (ConfigError, InputDataError) as error:
+        raise CorruptError(f"{damaged}: {error}") from error
+    rule = f"{damaged}: they make {len(encoding.names)} features, the model has shape {shape}"
+    require(shape == (len(encoding.names),) and list(encoding.names) == facts.get("columns"), rule, CorruptError)
+    return encoding
 
 
 def rows_name(data: Mapping[str, str]) -> str:

@@ -20,10 +20,10 @@ from embasis.inputs import Inputs
 from embasis.inputs.load import stored_inputs
 from embasis.networks.backbone import Backbone
 from embasis.networks.network import Network
-from embasis.runs.checkpoint import refuse_large_basis, refuse_other_network, refuse_sizes
+from embasis.runs.checkpoint import refuse_large_basis, refuse_other_network, refuse_sizes, unpack_encoding
 from embasis.runs.parts import RunParts, resolve_settings
 from embasis.storage import SealedFiles
-from embasis.types import Arrays, LabelSchema, Method, Plan
+from embasis.types import Arrays, LabelSchema, Method, Plan, TableEncoding
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +41,8 @@ class TrainedModel:
     """The settings of the run, with no default left out."""
     columns: tuple[str, ...] | None = None
     """Names of the features, where the data have names."""
+    encoding: TableEncoding | None = None
+    """How a table's own columns become the features, where they have names."""
 
     @property
     def needs_float64(self) -> bool:
@@ -64,7 +66,7 @@ def model_of_run(parts: RunParts, progress: TrainState) -> TrainedModel:
     problem = parts.problem
     return TrainedModel(
         progress, parts.method, parts.plan, problem.schema, parts.standardiser, parts.shape, parts.inputs,
-        parts.resolved, problem.columns,
+        parts.resolved, problem.columns, problem.encoding,
     )  # fmt: skip
 
 
@@ -103,7 +105,10 @@ def load_model(
         standardiser = Standardiser(tensors["input/centre"], tensors["input/scale"])
     columns = metadata.get("columns")
     columns = None if columns is None else tuple(str(name) for name in columns)
-    return TrainedModel(progress, chosen.method, chosen.plan, schema, standardiser, shape, inputs, resolved, columns)
+    return TrainedModel(
+        progress, chosen.method, chosen.plan, schema, standardiser, shape, inputs, resolved, columns,
+        unpack_encoding(metadata, shape),
+    )  # fmt: skip
 
 
 def describe_shape(shape: Sequence[int]) -> str:

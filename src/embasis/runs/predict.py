@@ -189,7 +189,8 @@ def with_run_columns(model: TrainedModel, source_options: SourceOptions) -> Sour
     """Tables are read as the run's were: its columns, and its names of label and id unless others are given."""
     data = model.resolved.get("data", {})
     label, id_ = source_options.label or data.get("label", "label"), source_options.id or data.get("id")
-    return replace(source_options, label=label, id=id_, columns=model.columns, float64=model.needs_float64)
+    named = replace(source_options, label=label, id=id_)
+    return replace(named, columns=model.columns, encoding=model.encoding, float64=model.needs_float64)
 
 
 def predict_rows(

@@ -1,6 +1,7 @@
 """The values that travel between the floors: frozen, checked once, at birth."""
 
 from embasis.types.alignment import BY_ROW, LABELLED, UNLABELLED, Aligner, Group, Passes, Phase, Seen, Sizes, trainable
+from embasis.types.encoding import ColumnEncoding, TableEncoding
 from embasis.types.methods import BasisTerms, Labeller, Method, Recipe, RoundLoss, Selector
 from embasis.types.plans import AUGMENTATIONS, OPTIMISERS, SELECTION_SCORE, ImagePlan, MapPlan, MapPreparation, Plan
 from embasis.types.problem import (
@@ -37,11 +38,10 @@ from embasis.types.values import (
 
 __all__ = [
     "AUGMENTATIONS", "BY_ROW", "LABELLED", "OPTIMISERS", "SELECTION_SCORE", "UNLABELLED", "Aligner", "Arrays",
-    "AugmentKey", "BasisTerms", "ClassTable", "CropTarget", "EMStats", "Evaluation", "Features", "Fine", "GroundTruth",
-    "Group",
-    "ImagePlan", "LabelDistribution", "LabelSchema", "LabelStore", "Labeller", "MapPlan", "MapPreparation", "Method",
-    "Output", "PackedLabels", "Passes", "PathLike", "Phase", "Plan", "Preparation", "Problem", "PseudoLabels",
-    "Recipe", "RejectedFile", "RestyledStore", "Restyler", "RoundLoss", "RoundRecord", "RowChange", "RowSamples",
-    "Samples", "Seen", "Selector", "Sizes", "State", "Stream", "TrainingTargets", "View", "fine_of",
-    "record_from_json", "record_to_json", "trainable",
+    "AugmentKey", "BasisTerms", "ClassTable", "ColumnEncoding", "CropTarget", "EMStats", "Evaluation", "Features",
+    "Fine", "GroundTruth", "Group", "ImagePlan", "LabelDistribution", "LabelSchema", "LabelStore", "Labeller",
+    "MapPlan", "MapPreparation", "Method", "Output", "PackedLabels", "Passes", "PathLike", "Phase", "Plan",
+    "Preparation", "Problem", "PseudoLabels", "Recipe", "RejectedFile", "RestyledStore", "Restyler", "RoundLoss",
+    "RoundRecord", "RowChange", "RowSamples", "Samples", "Seen", "Selector", "Sizes", "State", "Stream",
+    "TableEncoding", "TrainingTargets", "View", "fine_of", "record_from_json", "record_to_json", "trainable",
 ]  # fmt: skip

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from embasis.errors import ConfigError, check_choice, quote, require
+from embasis.types.encoding import TableEncoding
 
 if TYPE_CHECKING:
     from embasis.types.restyling import RestyledStore
@@ -290,6 +291,7 @@ class Problem:
     hidden_labels : true labels of the unlabelled rows, for evaluation only; training never reads them
     same_domain : both sides come from one place, so they share their statistics
     columns : names of the features, where the data have names
+    encoding : how a table's own columns become the features, where they have names
     row_names : names of the unlabelled rows (paths of images), where they have names; tables then call the rows so
     other_names : names of the rows of the labelled and the test side, where they were files
     rejected : what the data sets held and could not be used: the quarantine ledger
@@ -307,6 +309,7 @@ class Problem:
     hidden_labels: GroundTruth | None = None
     same_domain: bool = False
     columns: tuple[str, ...] | None = None
+    encoding: TableEncoding | None = None
     row_names: tuple[str, ...] | None = None
     other_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rejected: tuple[RejectedFile, ...] = ()

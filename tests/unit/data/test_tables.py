@@ -295,8 +295,11 @@ def test_a_parquet_file_is_read_by_its_columns(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "sentence"),
     [
-        ({"w": ["a"], "label": ["b"]}, "column 'w' must be numbers, got string"),
-        ({"w": [[1.0]]}, "column 'w' must be numbers, got list<element: double>"),
+        ({"w": ["a"], "label": ["b"]}, "row 0, column 'w': 'a' is not a number"),
+        (
+            {"w": [[1.0]]},
+            "column 'w' must be numbers, text, true and false, or dates, got list<element: double>",
+        ),
         (
             {"w": [1.0], "__index_level_0__": [3]},
             "column '__index_level_0__' looks like a row index; write the table without it",
@@ -434,7 +437,6 @@ def test_all_errors_are_found_at_once_and_come_first(tmp_path):
     b = write(tmp_path / "b.csv", "w,z,label\n1,inf,yak\n")
     findings = check_pair(a, b)
     assert [finding.text for finding in findings if finding.level == "error"] == [
-        f"{a}: values must be finite, got 1 NaN in 1 of 2 rows and 1 of 2 columns; first at row 0, column 'h'",
         f"{b}: values must be finite, got 1 inf in 1 of 1 row and 1 of 2 columns; first at row 0, column 'z'",
         f"{a}: 1 of 2 rows have no label (empty, NaN or -1)",
         f"{a}: at least 2 classes are needed, got 1 class: 'cat'",
