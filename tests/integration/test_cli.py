@@ -22,7 +22,19 @@ from embasis.storage import read_newest, read_stored_table
 from embasis.terminal import Stop
 from embasis.types import Arrays, Problem
 
-COMMANDS = ("demo", "fit", "predict", "export", "check", "compare", "ablate", "report", "list", "import-weights")
+COMMANDS = (
+    "demo",
+    "fit",
+    "predict",
+    "export",
+    "review",
+    "check",
+    "compare",
+    "ablate",
+    "report",
+    "list",
+    "import-weights",
+)
 
 
 @pytest.fixture(scope="module")

@@ -48,14 +48,14 @@ def chromium() -> Iterator[Any]:
 
 
 @contextmanager
-def opened(browser: Any, file: Path, scheme: str = "light", size: dict[str, int] | None = None) -> Iterator[Tab]:
-    """The file in a new profile."""
+def opened(browser: Any, file: Path | str, scheme: str = "light", size: dict[str, int] | None = None) -> Iterator[Tab]:
+    """The file or address in a new profile."""
     context = browser.new_context(color_scheme=scheme, viewport=size or WIDE)
     context.set_default_timeout(120_000)  # on a busy machine a page takes its time
     tab = Tab(context.new_page())
     tab.page.on("console", lambda message: tab.console.append(message.text))
     tab.page.on("pageerror", lambda error: tab.console.append(str(error)))
     tab.page.on("request", lambda request: tab.requests.append(request.url))
-    tab.page.goto(file.as_uri())
+    tab.page.goto(file.as_uri() if isinstance(file, Path) else file)
     yield tab
     context.close()

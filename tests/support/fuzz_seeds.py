@@ -155,6 +155,7 @@ def tables() -> dict[str, dict[str, bytes]]:
     lists = {"paths.csv": b"path,label\na.png,x\nsub/b\\xff.png,y\n", "only.csv": b'path\n"../c.png"\n/d.png\n'}
     corrections = {
         "marked.csv": b"id,label,corrected\n1,x,\n2,y,x\n3,x,yes\n",
+        "reviewed.csv": b"id,label,predicted,unusable\n1,x,y,\n2,,y,true\n",
         "mixed.csv": b"id;label;corrected\n1;x;\n2;y;yes\n3;x;y\n",
         "paths.csv": b"path,label\na.png,x\n",
         "excel.csv": b"\xef\xbb\xbfid,label\n1.0,'=x\n",

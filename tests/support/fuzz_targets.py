@@ -207,7 +207,9 @@ TARGETS = {
     "tar": Target(placed("x.tar", scan_tar), (InputDataError,), (b"ustar", b"\x00" * 512, b"../", b".png", b"7777777")),
     "visda": Target(lambda data, _: visda_names(data, "list"), (InputDataError,), (b"aeroplane/", b" 0\n", b"truck/")),
     "corrections": Target(
-        placed("x.csv", read_marks), (InputDataError,), (b"id,", b";", b"label", b"corrected", b"\n", b"'=")
+        placed("x.csv", read_marks),
+        (InputDataError,),
+        (b"id,", b";", b"label", b"corrected", b"unusable", b"true", b"\n", b"'="),
     ),
     "classes": Target(placed("classes.toml", read_class_file), (InputDataError,), TOML),
     "toml": Target(placed("x.toml", config.load), (ConfigError,), TOML),

@@ -17,8 +17,8 @@ from embasis.benchmark.comparison_page import comparison_page
 from embasis.benchmark.paper_rows import find_table, methods_of_table, paired_markdown, paired_page_table, paired_table
 from embasis.benchmark.published import PublishedTable, paper_markdown, paper_table
 from embasis.benchmark.scores import TABLE_WIDTH, RunScore, csv_table, markdown_table, summarise_runs, text_table
+from embasis.cli.benchmark_commands import FIVE_METHODS
 from embasis.cli.console import OTHER_FOLDER, echo
-from embasis.cli.main import FIVE_METHODS
 from embasis.cli.progress import progress_bar
 from embasis.config import Config
 from embasis.data.datasets.domain_sets import find_data_folder

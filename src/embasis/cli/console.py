@@ -9,6 +9,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import click
 
 from embasis.errors import ConfigError, EmbasisError, EmbasisWarning, Interrupted, require, reveal, shorten
 from embasis.report import public
-from embasis.resources import MORE_THREADS, lacks_memory, lacks_threads
+from embasis.resources import MORE_THREADS, lacks_memory, lacks_threads, require_threads
 
 DEBUG, RUN_ERROR = "embasis.debug", "embasis.run_error"
 """Keys of a command's context: whether tracebacks are wanted, and the facts of a run that has failed."""
@@ -87,6 +88,14 @@ def warn(texts: Sequence[str]) -> None:
 def format_count(number: int, unit: str) -> str:
     """no errors, 1 error, 2 errors."""
     return f"{number or 'no'} {unit}{'' if number == 1 else 's'}"
+
+
+def run_command(module: str, function: str, options: Mapping[str, Any], threads: bool = True) -> None:
+    """Import the module and call its function; threads that its libraries cannot do without are tried before that."""
+    if threads:
+        require_threads()
+        import_module("embasis.distributed").require_alone()
+    getattr(import_module(module), function)(**options)
 
 
 class Commands(click.Group):

@@ -15,10 +15,10 @@ import torch
 from embasis import config as settings
 from embasis.benchmark.compare import RunKey, run_comparison, score_run
 from embasis.benchmark.scores import summarise_runs, text_table
+from embasis.cli.benchmark_commands import FIVE_METHODS
 from embasis.cli.compare import comparison_files, require_folder, view_outcome, write_files
 from embasis.cli.console import echo
 from embasis.cli.fit import train
-from embasis.cli.main import FIVE_METHODS
 from embasis.cli.progress import progress_bar
 from embasis.config import Config
 from embasis.engine.state import TrainState

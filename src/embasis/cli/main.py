@@ -1,4 +1,5 @@
-"""The command line: every command with its options and help. What a command does is in the file of its name.
+"""The command line: every command with its options and help; those of benchmarks are in benchmark_commands.py. What a
+command does is in the file of its name.
 
 Such a file imports torch and more at its top, a second or two, so it is imported when its command runs: help, versions
 and mistakes of usage are answered at once.
@@ -6,18 +7,16 @@ and mistakes of usage are answered at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from importlib import import_module
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
-from embasis.cli.console import Commands
+from embasis.cli.benchmark_commands import ablate_command, compare_command
+from embasis.cli.console import Commands, run_command
 from embasis.errors import ConfigError, quote, require
-from embasis.resources import require_threads
 
 F = TypeVar("F", bound=Callable[..., Any])
-FIVE_METHODS = "source_only,pseudo_label,cbst,mrkld_lrent,em_basis"
 EPILOG = """\b
 Examples:
   embasis demo
@@ -47,14 +46,6 @@ def main() -> None:
     each class, or with images/ and label maps in labels/), or tables: .csv,
     .parquet, .npz or .npy.
     """
-
-
-def run_command(module: str, function: str, options: Mapping[str, Any], threads: bool = True) -> None:
-    """Import the module and call its function; threads that its libraries cannot do without are tried before that."""
-    if threads:
-        require_threads()
-        import_module("embasis.distributed").require_alone()
-    getattr(import_module(module), function)(**options)
 
 
 def image_flags(command: F) -> F:
@@ -239,6 +230,37 @@ def export_command(**options: Any) -> None:
     run_command("embasis.cli.export", "export_run", options)
 
 
+@main.command("review")
+@click.argument("run")
+@click.argument("unlabelled", required=False)
+@click.option("-o", "--output", metavar="PATH", help="Where corrections go.  [default: in RUN]")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of the page.  [default: a free one]")
+@click.option("--follow-links", is_flag=True, help="Images: follow symbolic links.")
+def review_command(**options: Any) -> None:
+    """Correct the least sure labels of a run by keyboard.
+
+    Serves a page to the browser of this machine, and to nobody else: open the
+    address that is printed. UNLABELLED is what the run has labelled; a run keeps
+    no paths and no values. Without it, the images that the report shows are
+    reviewed.
+
+    Keys: 1 to 9 and 0 for the first ten classes, / to type one, Enter where the
+    label is right, x for an unusable item, u to undo, arrows to skip and go
+    back, q to finish. On label maps, up and down choose a part of the map, and
+    the other keys give it a class.
+
+    Every answer is saved at once in RUN/corrections.csv, or RUN/corrections/ for
+    label maps; fit --corrections takes it. The same command goes on.
+
+    \b
+    Examples:
+      embasis review run paintings
+      embasis review run field.csv -o corrections.csv
+      embasis fit photos paintings -o run-2 --corrections run/corrections.csv
+    """
+    run_command("embasis.cli.review", "review_run", options)
+
+
 @main.command("check")
 @click.argument("labelled")
 @click.argument("unlabelled")
@@ -270,66 +292,8 @@ def check_command(**options: Any) -> None:
     run_command("embasis.cli.check", "check_sides", options)
 
 
-@main.command("compare")
-@click.argument("dataset")
-@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--methods", metavar="A,B,…", help=f"Names, families, or `all`.  [default: {FIVE_METHODS}]")
-@click.option("--table", type=click.Choice(["paper"]), help="Run every row of the paper's table of DATASET.")
-@click.option("--seeds", type=click.IntRange(1, 1000), default=5, show_default=True, help="Runs of each method.")
-@click.option("--root", metavar="DIR", help="Folder of data packs.  [default: $EMBASIS_DATA, else ../shared/data]")
-@click.option("-o", "--output", metavar="DIR", help="Write compare.csv, compare.md, runs.csv, report.html there.")
-@click.option("--backbone", metavar="NAME", help="See `embasis list backbones`.")
-@click.option("--preset", metavar="NAME", help="Settings that come with embasis, such as paper-office31.")
-def compare_command(**options: Any) -> None:
-    """Run methods on one data set: mean ± std over seeds.
-
-    The table is printed; files are written only with -o. Data sets with several
-    domains are run on every ordered pair, unless source=… or target=… is given.
-    Data sets of the paper get its table too: ours first, published rows apart;
-    --table paper runs all of its rows, and prints ours below each published one.
-    A family (`embasis list methods`), `alignment` and `all` leave out what the
-    data or the network do not allow, and say so.
-
-    \b
-    Examples:
-      embasis compare digits --methods em_basis,cbst --seeds 3 -o results
-      embasis compare blobs --methods all --seeds 2 count=300 plan.rounds=3
-      embasis compare digits --methods adversarial,em_basis --seeds 3
-      embasis compare office31 --root DIR --preset paper-office31 --table paper
-    """
-    run_command("embasis.cli.compare", "compare_methods", options)
-
-
-@main.command("ablate")
-@click.argument("dataset")
-@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--seeds", type=click.IntRange(1, 1000), default=5, show_default=True, help="Runs of each variant.")
-@click.option("--root", metavar="DIR", help="Folder of data packs.  [default: $EMBASIS_DATA, else ../shared/data]")
-@click.option("--only", metavar="NAME,…", help="These parts.  [default: all]")
-@click.option("-o", "--output", metavar="DIR", help="Write ablate.csv, ablate.md, runs.csv, report.html there.")
-@click.option("--backbone", metavar="NAME", help="See `embasis list backbones`.")
-@click.option("--preset", metavar="NAME", help="Settings that come with embasis, such as paper-office31.")
-def ablate_command(**options: Any) -> None:
-    """Say what each part of em_basis is worth, and how surely.
-
-    Runs em_basis with its default and with one part changed at a time, on every
-    pair and seed of a data set. Positive worth always means that the part helps:
-    the default against the run without it, or, for parts that are off by
-    default, the run with it against the default. KEY=VALUE holds for all runs.
-    Below each run stands what was replaced: a field of a part of the method.
-
-    \b
-    Parts that are on:  centring, em, joint, head, selection, recalibration,
-                        evidence, temper, shares, basis (without it: cbst)
-    Parts that are off: stage1, variance, weights, draw
-
-    \b
-    Examples:
-      embasis ablate digits --seeds 5 -o ablate-digits
-      embasis ablate blobs --only em,head,draw count=300 plan.rounds=3
-      embasis ablate office_caltech10_surf --root DIR --seeds 1
-    """
-    run_command("embasis.cli.ablate", "ablate_parts", options)
+main.add_command(compare_command)
+main.add_command(ablate_command)
 
 
 @main.command("report")

@@ -1,7 +1,8 @@
 """Rows that a person has labelled move from the unlabelled side to the labelled one.
 
 They are labelled rows from then on, and nothing is scored on them. They keep their ids, on which all randomness hangs;
-one that a labelled row has already becomes another, which depends on nothing but the two.
+one that a labelled row has already becomes another, which depends on nothing but the two. Rows that a person has found
+unusable leave the unlabelled side and go nowhere.
 """
 
 from __future__ import annotations
@@ -25,30 +26,35 @@ NEW_NAME_PREFIX = "corrections/"
 """Of the new name of an image whose name a labelled one has."""
 
 
-def with_corrections(problem: Problem, labels: Mapping[str, str], source: str, unlabelled: str) -> Problem:
+def with_corrections(problem: Problem, labels: Mapping[str, str | None], source: str, unlabelled: str) -> Problem:
     """The problem after the rows that `labels` names (id → class) have moved; `source` is where that was written.
 
-    Rows of images are called by their paths, those of tables by their ids."""
+    Rows of images are called by their paths, those of tables by their ids. A row whose class is None is unusable."""
     names = problem.row_names or [str(number) for number in problem.unlabelled.ids.tolist()]
     place = {name: row for row, name in enumerate(names)}
     require_known_ids([name for name in labels if name not in place], source, unlabelled)
     numbers = {name: number for number, name in enumerate(problem.schema.names)}
-    chosen = sorted((place[name], numbers[label]) for name, label in labels.items())
-    require_rest(len(chosen), len(names), source, unlabelled)
-    rows, classes = torch.tensor(chosen, dtype=torch.int64).T
+    chosen = sorted((place[name], numbers[label]) for name, label in labels.items() if label is not None)
+    require_rest(len(labels), len(names), source, unlabelled)
     stay = torch.ones(len(names), dtype=torch.bool)
-    stay[rows] = False
+    stay[[place[name] for name in labels]] = False
     kept = stay.nonzero().squeeze(1)
     hidden = problem.hidden_labels[kept] if isinstance(problem.hidden_labels, Tensor) else None
+    moved = [describe_move(len(chosen), "row", source, unlabelled)] if chosen else []
     return replace(
         problem,
-        labelled=_append_rows(problem.labelled, problem.unlabelled, rows, classes),
+        labelled=_append_rows(problem.labelled, problem.unlabelled, chosen) if chosen else problem.labelled,
         unlabelled=_take_rows(problem.unlabelled, kept),
         hidden_labels=hidden if hidden is not None and bool((hidden >= 0).any()) else None,
         row_names=None if problem.row_names is None else tuple(names[row] for row in kept.tolist()),
         corrected=len(chosen),
-        notes=(*problem.notes, describe_move(len(chosen), "row", source, unlabelled)),
+        notes=(*problem.notes, *moved, *_describe_unusable(len(labels) - len(chosen), source, unlabelled)),
     )
+
+
+def _describe_unusable(count: int, source: str, unlabelled: str) -> list[str]:
+    what = f"1 row of {unlabelled} is" if count == 1 else f"{count:,} rows of {unlabelled} are"
+    return [f"{source}: {what} unusable and left out"] if count else []
 
 
 def require_known_ids(lacking: Sequence[str], source: str, unlabelled: str) -> None:
@@ -69,7 +75,8 @@ def describe_move(count: int, unit: str, source: str, unlabelled: str) -> str:
     return f"{source}: {one if count == 1 else more} now"
 
 
-def _append_rows(labelled: Samples, unlabelled: Samples, rows: Tensor, classes: Tensor) -> Samples:
+def _append_rows(labelled: Samples, unlabelled: Samples, chosen: Sequence[tuple[int, int]]) -> Samples:
+    rows, classes = torch.tensor(chosen, dtype=torch.int64).T
     if isinstance(labelled, Images) and isinstance(unlabelled, Images):
         more = rename_taken([unlabelled.files[row] for row in rows.tolist()], labelled.names)
         return Images.of([*labelled.files, *more], torch.cat([labelled.labels, classes]))

@@ -8,6 +8,7 @@ apostrophe.
 | id, or path | the row of the unlabelled side |
 | label | its class |
 | corrected | the right class, or a mark (x, yes, true, 1) that the one in `label` is right; only filled rows count |
+| unusable | a mark that the row has no class at all: it leaves the unlabelled side, whatever the other cells say |
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from embasis.resources import require_memory
 from embasis.storage import unescape_formula
 from embasis.types import Problem
 
-ID, PATH, LABEL, CORRECTED = "id", "path", "label", "corrected"
+ID, PATH, LABEL, CORRECTED, UNUSABLE_COLUMN = "id", "path", "label", "corrected", "unusable"
 YES, NO = frozenset({"x", "y", "yes", "true", "1", "✓", "✔"}), frozenset({"n", "no", "false", "0"})
 WHOLE_NUMBER = re.compile(r"(-?[0-9]+)\.0+")
 
@@ -45,8 +46,9 @@ def apply_corrections(
 
 def read_corrections(
     path: str, classes: Sequence[str], label: str = LABEL, id: str | None = None, *, numbered: bool
-) -> dict[str, str]:
-    """The class of each row that the table names; `numbered`: ids are numbers, which may be written as 12.0, too."""
+) -> dict[str, str | None]:
+    """The class of each row that the table names, None of an unusable one; `numbered`: ids are numbers, which may be
+    written as 12.0, too."""
     where, columns = printable_path(path), read_correction_table(Path(path))
     there = f"columns: {quote_names(columns)}"
     key = next((name for name in (id, ID, PATH) if name in columns), None)
@@ -57,16 +59,27 @@ def read_corrections(
     labels = name_classes(columns.get(own, [None] * len(columns[key])), classes, where)
     if CORRECTED in columns:
         labels = choose_labels(columns[CORRECTED], labels, classes, where)
+    unusable = read_unusable(columns.get(UNUSABLE_COLUMN, [None] * len(labels)), where)
     ids = read_cells(columns[key], where)
     ids = [WHOLE_NUMBER.sub(r"\1", name.strip()) for name in ids] if numbered else ids
-    filled = [(name, mark) for name, mark in zip(ids, labels, strict=True) if mark]
+    rows = zip(ids, labels, unusable, strict=True)
+    filled = [(name, None if lost else mark) for name, mark, lost in rows if mark or lost]
     what = f"no row has column {CORRECTED!r} filled" if CORRECTED in columns else "no row has a label"
     require(filled, f"{where}: {what}; there is nothing to correct")
     require(all(name for name, _ in filled), f"{where}: a row has a label and no id")
-    unknown = {mark for _, mark in filled} - {*classes}
+    unknown = {mark for _, mark in filled if mark is not None} - {*classes}
     rule = f"{where}: unknown classes: {quote_names(unknown)}; the labelled side has: {quote_names(classes, 50)}"
     require(not unknown, rule)
     return require_one_label(filled, where)
+
+
+def read_unusable(cells: list[Any], where: str) -> list[bool]:
+    """Which rows a mark says to be unusable."""
+    marks = [text.strip().lower() for text in read_cells(cells, where)]
+    strange = {*marks} - YES - NO - {""}
+    rule = f"{where}: column {UNUSABLE_COLUMN!r} takes marks: x, yes, true, 1, or nothing; got {quote_names(strange)}"
+    require(not strange, rule)
+    return [mark in YES for mark in marks]
 
 
 def name_classes(cells: list[Any], classes: Sequence[str], where: str) -> list[str]:
@@ -104,12 +117,13 @@ def find_marks_in(given: set[str], classes: set[str], where: str) -> set[str]:
     return sure if names else marks
 
 
-def require_one_label(rows: list[tuple[str, str]], where: str) -> dict[str, str]:
+def require_one_label(rows: list[tuple[str, str | None]], where: str) -> dict[str, str | None]:
     """One label for each id."""
-    labels: dict[str, str] = {}
+    labels: dict[str, str | None] = {}
     for name, label in rows:
         other = labels.setdefault(name, label)
-        require(other == label, f"{where}: {quote(name)} has two labels, {quote(other)} and {quote(label)}")
+        both = " and ".join(UNUSABLE_COLUMN if mark is None else quote(mark) for mark in (other, label))
+        require(other == label, f"{where}: {quote(name)} has two labels, {both}")
     return labels
 
 

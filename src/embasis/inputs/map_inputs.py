@@ -44,6 +44,7 @@ from embasis.randomness import seeded
 from embasis.storage import RunFolder
 from embasis.types import ClassTable, Labeller, LabelSchema, LabelStore, MapPlan, MapPreparation, Plan, Problem, Samples
 
+NO_MAP_MODEL = "the run's facts do not describe a model of label maps"
 DEFAULT_SEGMENTER = "fast_segment"
 SEGMENTER_BACKBONE = "efficientnet_lite0"
 SMALL_SEGMENTER = "small_fcn"
@@ -233,22 +234,30 @@ def segmenter_of(config: Config, in_memory: bool) -> Segmenter:
     return Segmenter(name, own, backbone_settings(msgspec.structs.replace(config, network=wanted)))
 
 
+def stored_class_table(metadata: Mapping[str, Any]) -> ClassTable:
+    """The classes of a stored run on label maps, and how its maps are coded."""
+    try:
+        raw = metadata["maps"]["table"]
+        return ClassTable(
+            tuple(raw["names"]),
+            tuple(tuple(int(number) for number in ids) for ids in raw["ids"]),
+            tuple((int(red), int(green), int(blue)) for red, green, blue in raw["colours"]),
+            tuple(int(number) for number in raw["ignore"]),
+            bool(raw["others"]),
+            str(raw["coded"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptError(f"{NO_MAP_MODEL}: {error}") from error
+
+
 def stored_map_inputs(metadata: Mapping[str, Any], config: Config) -> tuple[MapInputs, Config]:
     """The inputs of a stored run, and its config without weights: those come from the run folder's tensors."""
+    table = stored_class_table(metadata)
     try:
-        raw = metadata["maps"]
-        table = ClassTable(
-            tuple(raw["table"]["names"]),
-            tuple(tuple(int(number) for number in ids) for ids in raw["table"]["ids"]),
-            tuple((int(red), int(green), int(blue)) for red, green, blue in raw["table"]["colours"]),
-            tuple(int(number) for number in raw["table"]["ignore"]),
-            bool(raw["table"]["others"]),
-            str(raw["table"]["coded"]),
-        )
-        shape = tuple(int(size) for size in raw["shape"])
+        shape = tuple(int(size) for size in metadata["maps"]["shape"])
         plan = map_plan(config.maps)
     except (KeyError, TypeError, ValueError) as error:
-        raise CorruptError(f"the run's facts do not describe a model of label maps: {error}") from error
+        raise CorruptError(f"{NO_MAP_MODEL}: {error}") from error
     given = {**config.network, **({"weights": ""} if "weights" in config.network else {})}
     given |= {"pretrained": False} if "pretrained" in given else {}
     return MapInputs(plan, table, shape, Reader(plan.workers)), msgspec.structs.replace(config, network=given)

@@ -206,8 +206,8 @@ def render_page(page: Page) -> str:
         return public(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, finalize=clean)
-    style, script = "".join(map(_read_asset, STYLE_SHEETS)), _read_asset("page.js")
-    return environment.from_string(_read_asset("page.html.jinja")).render(
+    style, script = "".join(map(read_asset, STYLE_SHEETS)), read_asset("page.js")
+    return environment.from_string(read_asset("page.html.jinja")).render(
         style=Markup(style),
         style_hash=Markup(policy_hash(style)),
         script=Markup(script),
@@ -382,5 +382,6 @@ def policy_hash(text: str) -> str:
 
 
 @cache
-def _read_asset(name: str) -> str:
+def read_asset(name: str) -> str:
+    """A file that lies beside this module."""
     return resources.files("embasis.report").joinpath(name).read_text(encoding="utf-8")

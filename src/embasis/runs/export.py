@@ -6,7 +6,7 @@ What is exported are the labels of the round whose model is kept; unless all are
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -159,7 +159,7 @@ def label_table(run: Finished, everything: bool) -> dict[str, list[Any]]:
     """The rows of the labels, in the order of the run."""
     name = labels_name(run.round)
     columns, path = run.files.table(name), run.files.path / name
-    _require_columns(columns, LABEL_COLUMNS, path)
+    require_columns(columns, LABEL_COLUMNS, path)
     strange = {str(label) for label in columns["label"]} - {*run.classes}
     require(not strange, f"{path}: labels that are no class of the run: {quote_names(strange)}", CorruptError)
     rows = [row for row, trusted in enumerate(columns["trusted"]) if trusted is True or everything]
@@ -167,24 +167,32 @@ def label_table(run: Finished, everything: bool) -> dict[str, list[Any]]:
     return {name: [columns[name][row] for row in rows] for name in LABEL_COLUMNS}
 
 
-def _require_columns(columns: Mapping[str, list[Any]], wanted: tuple[str, ...], path: Path) -> None:
+def require_columns(columns: Mapping[str, list[Any]], wanted: tuple[str, ...], path: Path) -> None:
+    """A CorruptError for a stored table that lacks one of these columns."""
     lacking = [name for name in wanted if name not in columns]
     require(not lacking, f"{path}: columns are missing: {', '.join(lacking)}", CorruptError)
 
 
 def image_items(columns: Mapping[str, list[Any]], images: str) -> list[ExportedImage]:
     """Each labelled image with its file below the folder `images`, or in that list; all of them are there."""
+    names = [str(id) for id in columns["id"]]
+    paths = find_images(names, images)
+    return [ExportedImage(id, str(label), paths[id]) for id, label in zip(names, columns["label"], strict=True)]
+
+
+def find_images(names: Sequence[str], images: str) -> dict[str, str]:
+    """The file of each image of a run, below the folder `images` or in that list; an InputDataError if one is lost."""
     require(is_there(images), f"{printable_path(images)}: no such folder or list", InputDataError)
     folder = os.path.isdir(images)
     require(folder or is_list(images), f"{printable_path(images)}: is no folder and no list of images", InputDataError)
     open_ = not folder or os.access(images, os.R_OK | os.X_OK)
     require(open_, f"{printable_path(images)}: cannot be read: permission denied", InputDataError)
     where = path_below(images) if folder else resolve_list(images).get
-    paths = [(str(id), where(str(id))) for id in columns["id"]]
-    lacking = [id for id, path in paths if path is None or not (is_there(path) and os.path.isfile(path))]
+    paths = {name: where(name) for name in names}
+    lacking = [name for name, path in paths.items() if path is None or not (is_there(path) and os.path.isfile(path))]
     count = f"{len(lacking):,} of {len(paths):,} images of the run are not there"
     require(not lacking, f"{printable_path(images)}: {count}: {quote_names(lacking, 3)}", InputDataError)
-    return [ExportedImage(id, str(label), str(path)) for (id, path), label in zip(paths, columns["label"], strict=True)]
+    return {name: str(path) for name, path in paths.items()}
 
 
 def is_there(path: str) -> bool:
@@ -215,14 +223,14 @@ def read_labelled_pictures(run: Finished, everything: bool) -> Iterator[Picture]
     """Each picture with the regions of its labels, in the order of the run's table."""
     maps = open_stored_maps(run.files, run.round)
     numbers, table, home = class_numbers(maps, run.classes), maps.table(), maps.home
-    _require_columns(table, MAP_COLUMNS, home / "maps.parquet")
+    require_columns(table, MAP_COLUMNS, home / "maps.parquet")
     for id, file, width, height in zip(*(table[name] for name in MAP_COLUMNS), strict=True):
-        labels = _read_plane(maps, "labels", str(file), (height, width))
+        labels = read_plane(maps, "labels", str(file), (height, width))
         classes = numbers[labels]
         require((classes != STRANGE).all(), f"{home / 'labels' / str(file)}: a number that is no class", CorruptError)
         if not everything:
             classes = np.where(
-                _read_plane(maps, "trusted", str(file), (height, width)) == TRUSTED_VALUE, classes, NO_CLASS
+                read_plane(maps, "trusted", str(file), (height, width)) == TRUSTED_VALUE, classes, NO_CLASS
             )
         yield Picture(str(id), int(height), int(width), find_regions(classes))
 
@@ -244,7 +252,7 @@ def class_numbers(maps: StoredMaps, classes: tuple[str, ...]) -> NDArray[np.int6
     return numbers
 
 
-def _read_plane(maps: StoredMaps, kind: str, name: str, size: tuple[Any, Any]) -> NDArray[Any]:
+def read_plane(maps: StoredMaps, kind: str, name: str, size: tuple[Any, Any]) -> NDArray[Any]:
     """The numbers of one map."""
     path = maps.home / kind / name
     try:

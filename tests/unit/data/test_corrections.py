@@ -401,3 +401,39 @@ def test_a_problem_says_how_many_rows_were_corrected(pictures: Path) -> None:
     assert embasis(*PAINT, pictures / "deep" / "fix.csv").exit_code == 0
     assert read_newest("new").facts["notes"][-1] == "fix.csv: 1 row of paintings is a labelled one now"
     assert str(pictures) not in str(read_newest("new").facts)
+
+
+# --- unusable rows
+
+
+def test_unusable_rows_leave_the_unlabelled_side_and_go_nowhere(here: Path) -> None:
+    write([[10, "c1", ""], [11, "", "true"], [12, "c0", "X"]], "id,label,unusable")
+    before = load_pair("labelled.csv", "judged.csv")
+    found = apply_corrections(before, "fix.csv", "judged.csv")
+    assert (len(found.labelled), len(found.unlabelled), found.corrected) == (61, 57, 1)
+    assert found.notes[-2:] == (
+        "fix.csv: 1 row of judged.csv is a labelled one now",
+        "fix.csv: 2 rows of judged.csv are unusable and left out",
+    )
+
+
+def test_a_file_may_name_unusable_rows_alone(here: Path) -> None:
+    write([[10, "", "yes"]], "id,label,unusable")
+    before = load_pair("labelled.csv", "judged.csv")
+    found = apply_corrections(before, "fix.csv", "judged.csv")
+    assert found.labelled is before.labelled
+    assert (len(found.unlabelled), found.corrected) == (59, 0)
+
+
+def test_marks_of_unusable_rows_are_marks(here: Path) -> None:
+    write([[10, "c1", "maybe"]], "id,label,unusable")
+    rule = "fix.csv: column 'unusable' takes marks: x, yes, true, 1, or nothing; got 'maybe'"
+    refused(3, rule, *FIT)
+    write([[10, "c1", ""], [10, "", "x"]], "id,label,unusable")
+    refused(3, "fix.csv: '10' has two labels, 'c1' and unusable", *FIT)
+    write([[number, "", "x"] for number in range(10, 70)], "id,label,unusable")
+    refused(
+        3,
+        "fix.csv: names all 60 of judged.csv, so that nothing is left to adapt to; keep the ones that were corrected",
+        *FIT,
+    )
