@@ -15,6 +15,7 @@ from embasis import TableModel, fit_tables
 from embasis.errors import CorruptError, EmbasisWarning, InputDataError
 from embasis.runs.checkpoint import unpack_encoding
 from embasis.storage import read_newest
+from paths import DATA
 
 pytestmark = pytest.mark.usefixtures("fast_runs")
 SHORT = ("rounds=1", "source_epochs=2", "epochs=1")
@@ -163,3 +164,37 @@ def test_facts_of_columns_that_are_damaged_are_refused(here: Path) -> None:
         with pytest.raises(CorruptError) as caught:
             unpack_encoding({**facts, "encoding": {**facts["encoding"], **change}}, shape)
         assert str(caught.value) == f"{damaged}: {reason}"
+
+
+HEART = DATA / "heart_disease.npz"
+CHEST_PAIN = {1: "typical", 2: "atypical", 3: "other", 4: "none"}
+
+
+def write_hospital(name: str, hospital: str) -> None:
+    """The patients of a hospital as it collected them: words, true and false, and gaps written in two ways."""
+    pack = np.load(HEART, allow_pickle=False)
+    names = pack["features"].tolist()
+    with open(name, "w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow([*names, "label"])
+        for values, y in zip(pack["X_raw"][(chosen := pack["domain"] == hospital)], pack["y"][chosen], strict=True):
+            cells = {key: ("?" if key == "ca" else "") if value != value else f"{value:.4g}"
+                     for key, value in zip(names, values.tolist(), strict=True)}  # fmt: skip
+            cells |= {"cp": CHEST_PAIN[int(float(cells["cp"]))], "sex": str(cells["sex"] == "1")}
+            table.writerow([*cells.values(), ("healthy", "sick")[int(y)]])
+
+
+@pytest.mark.skipif(not HEART.is_file(), reason=f"needs {HEART.name} of the data packs")
+def test_patients_of_hospitals_go_through_with_their_gaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, hospital in (("a.csv", "cleveland"), ("b.csv", "hungarian"), ("c.csv", "switzerland")):
+        write_hospital(name, hospital)
+    done = embasis("fit", "a.csv", "b.csv", "-o", "run", "rounds=1")
+    assert done.exit_code == 0, done.output
+    facts = read_newest("run").facts
+    assert (len(facts["encoding"]["columns"]), facts["shape"]) == (13, [25])
+    assert facts["records"][0]["evaluation"]["accuracy"] > 0.8
+    done = embasis("predict", "run", "c.csv", "-o", "labels.csv")
+    assert done.exit_code == 0, done.output
+    assert "gaps in column 'oldpeak', which had none in training; its mean is set there" in done.stderr
+    assert len(Path("labels.csv").read_text().splitlines()) == 124
