@@ -239,6 +239,28 @@ def label_moments(z, p, q=None):
     return mean, between, within
 
 
+def neighbour_moments(x, bank, p, count):
+    """By sorting the kept sites by their cosine, site after site."""
+    x, bank, p = wide(x), wide(bank), wide(p)
+    mean, second = [], []
+    for row in x:
+        nearest = sorted(range(len(bank)), key=lambda m: -float(row @ bank[m]))[:count]
+        mean.append(sum(p[m] for m in nearest) / len(nearest))
+        second.append(sum(p[m] ** 2 for m in nearest) / len(nearest))
+    return np.array(mean), np.array(second)
+
+
+def pool_moments(moments, mean, second, share):
+    """By the law of total variance over two groups of members: those of the site, and its neighbours."""
+    own, between, within = (wide(part) for part in moments)
+    mean, second = wide(mean), wide(second)
+    pooled = (1 - share) * own + share * mean
+    inside = (1 - share) * within + share * (mean - second)
+    apart = (1 - share) * between + share * (second - mean**2)
+    apart = apart + (1 - share) * (own - pooled) ** 2 + share * (mean - pooled) ** 2
+    return pooled, apart, inside
+
+
 def scalar_uncertainty(mean, between, within, kind):
     mean, between, within = wide(mean), wide(between), wide(within)
     values = []

@@ -114,6 +114,10 @@ ABLATED_PARTS: Mapping[str, AblatedPart] = {
     "temper": AblatedPart(
         "the network's prediction is softened until no surer than the basis", {"labeller.fusion.soften": False}
     ),
+    "neighbours": AblatedPart(
+        "the network's view of the nearest unlabelled rows is a third of the label distribution",
+        {"labeller.neighbours.share": 0.0},
+    ),
     "shares": AblatedPart(
         "class shares of the unlabelled side are estimated",
         {"labeller.fusion.class_priors": "labelled"},

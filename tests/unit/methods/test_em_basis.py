@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from embasis.data.datasets.digit_sets import blobs
-from embasis.errors import CorruptError, InputDataError
+from embasis.errors import ConfigError, CorruptError, InputDataError
 from embasis.functional import moments
 from embasis.functional.basis import class_means
 from embasis.functional.sites import unit_rows
@@ -22,8 +22,10 @@ from embasis.methods.em_basis import (
     Fusion,
     LinearHead,
     Mixture,
+    Neighbours,
 )
 from embasis.methods.em_basis.features import PreparedSites, domain_statistics, prepare_all
+from embasis.methods.em_basis.neighbours import BANK
 from embasis.methods.em_basis.state import LEGACY_NAMES
 from embasis.types import Features
 
@@ -286,3 +288,77 @@ def test_what_calibration_keeps_is_read_and_not_stored_by_a_fit() -> None:
     plain, raised = (CAREFUL.label(stream()[1], state).mean for state in (first, {**first, "power": torch.tensor(3.0)}))
     assert float(raised.amax(1).mean()) > float(plain.amax(1).mean())
     assert "power" not in CAREFUL.fit(stream(), {**first, "power": torch.tensor(3.0)}, 0, 1)
+
+
+# --- neighbours
+
+
+def test_without_neighbours_a_label_is_that_of_basis_and_network_bit_for_bit() -> None:
+    without, silent = replace(LABELLER, neighbours=None), replace(LABELLER, neighbours=Neighbours(share=0.0))
+    old, new = without.fit(stream(), {}, 0, 0), silent.fit(stream(), {}, 0, 0)
+    assert "neighbour_rows" not in old
+    assert same(dict(old), {name: value for name, value in new.items() if not name.startswith("neighbour")})
+    for side in stream():
+        one, other = without.label(side, old), silent.label(side, new)
+        for name in ("mean", "between", "within", "uncertainty"):
+            assert torch.equal(getattr(one, name), getattr(other, name))
+
+
+def test_a_site_that_its_neighbours_contradict_is_less_sure_and_the_disagreement_is_between() -> None:
+    parts, place = stream(), 5
+    state = LABELLER.fit(parts, {}, 0, 0)
+    odd = parts[1].scores.clone()
+    odd[place] = 20 * (-parts[1].scores[place]).softmax(0)  # it alone is called something else
+    for labeller, least in ((LABELLER, 0.2), (replace(LABELLER, neighbours=None), 0.0)):
+        before, after = (labeller.label(replace(parts[1], scores=s), state) for s in (parts[1].scores, odd))
+        if int(after.label[place]) == int(before.label[place]):
+            continue
+        assert float(after.between[place].sum()) >= least
+    heard = LABELLER.label(replace(parts[1], scores=odd), state)
+    alone = replace(LABELLER, neighbours=None).label(replace(parts[1], scores=odd), state)
+    assert float(heard.uncertainty[place]) > float(alone.uncertainty[place])
+    assert float(heard.between[place].sum()) > float(alone.between[place].sum())
+
+
+def test_the_kept_sites_are_few_and_do_not_depend_on_how_rows_come_in_parts() -> None:
+    parts = stream()
+    ids = torch.arange(3000)
+    many = Features(torch.randn(3000, 4), torch.randn(3000, 3), torch.full((3000,), -1), ids)
+    whole = Neighbours().draw_sites([parts[0], many], 0)
+    halves = [
+        Features(*(column[s] for column in (many.x, many.scores, many.y, many.ids)))
+        for s in (slice(0, 700), slice(700, None))
+    ]
+    split = Neighbours().draw_sites(halves, 0)
+    assert whole is not None
+    assert split is not None
+    assert len(whole) == BANK
+    assert torch.equal(whole.x, split.x)
+    assert Neighbours().draw_sites(parts[:1], 0) is None
+
+
+def test_sites_that_stand_for_many_are_kept_as_often() -> None:
+    count = 20_000
+    weight = torch.where(torch.arange(count) % 2 == 0, 3.0, 1.0)
+    sites = Features(
+        torch.zeros(count, 2), torch.zeros(count, 3), torch.full((count,), -1), torch.arange(count), weight=weight
+    )
+    kept = Neighbours().draw_sites([sites], 0)
+    assert kept is not None
+    assert 0.70 < float((kept.ids % 2 == 0).double().mean()) < 0.80  # 3 of 4
+
+
+def test_a_basis_that_is_not_believed_has_no_neighbours_either() -> None:
+    parts = stream()
+    shuffled = [
+        replace(part, x=torch.randn(part.x.shape, generator=torch.Generator().manual_seed(7))) for part in parts
+    ]
+    state = CAREFUL.fit(shuffled, {}, 0, 0)
+    assert float(state["sound"]) == float("neighbour_rows" in state)
+
+
+def test_a_share_or_count_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(ConfigError, match="share must be at most 1, got 2"):
+        Neighbours(share=2)
+    with pytest.raises(ConfigError, match="count must be 1 or more, got 0"):
+        Neighbours(count=0)

@@ -4,6 +4,7 @@ from embasis.methods.em_basis.fusion import Fusion
 from embasis.methods.em_basis.head import CountHead, LinearHead
 from embasis.methods.em_basis.labeller import EMBasisLabeller
 from embasis.methods.em_basis.mixture import Mixture
+from embasis.methods.em_basis.neighbours import Neighbours
 from embasis.methods.em_basis.start import ClassMeans, StageOne, WarmStart
 from embasis.methods.em_basis.state import EMBasisState
 
@@ -15,6 +16,7 @@ __all__ = [
     "Fusion",
     "LinearHead",
     "Mixture",
+    "Neighbours",
     "StageOne",
     "WarmStart",
 ]

@@ -8,6 +8,7 @@ A round, in the order of `fit` and `label`:
     head       p_k = E_ε softmax f(μ_k + σ ε), trained on labels (and low variance)        head.py      eq. 10, 11
     fusion     q_n, the network's own probability, softened; None = the basis alone        fusion.py
     label      mean_n = Σ_k z_nk p_k (· q_n), its variance between and within components   functional/moments.py
+    neighbours two thirds of that, a third the mean q_m of the nearest unlabelled sites    neighbours.py
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from embasis.methods.em_basis.features import (
 from embasis.methods.em_basis.fusion import Fusion
 from embasis.methods.em_basis.head import CountHead, FittedHead, HeadData, LinearHead
 from embasis.methods.em_basis.mixture import Mixture
+from embasis.methods.em_basis.neighbours import Neighbours
 from embasis.methods.em_basis.start import ClassMeans, Start
 from embasis.methods.em_basis.state import EMBasisState, read_counts, read_previous, read_proposal
 from embasis.resources import require_memory
@@ -59,6 +61,7 @@ class EMBasisLabeller(Labeller):
     mixture : the E step and the M step
     head : from a component to its class probabilities: `LinearHead` or `CountHead`
     fusion : how the network's own probability enters; None = the basis alone
+    neighbours : how the nearest unlabelled sites enter; None = each site is labelled by itself
     rank_by : what sites are ranked by: "gini" = Σ_c mean (1 − mean), all of the variance; "between" = Σ_c between, the
         part by which the components disagree (decision 0004)
     """
@@ -68,6 +71,7 @@ class EMBasisLabeller(Labeller):
     mixture: Mixture = field(default_factory=Mixture)
     head: LinearHead | CountHead = field(default_factory=LinearHead)
     fusion: Fusion | None = None
+    neighbours: Neighbours | None = None
     rank_by: str = "gini"
 
     def __post_init__(self) -> None:
@@ -89,6 +93,7 @@ class EMBasisLabeller(Labeller):
             "start": {"ClassMeans": ClassMeans(), "StageOne": stage_one, "WarmStart": warm_start},
             "head": {"LinearHead": LinearHead(), "CountHead": CountHead()},
             "fusion": {"Fusion": Fusion(), None: None},
+            "neighbours": {"Neighbours": Neighbours(), None: None},
         }
         return whole.get(part, {})
 
@@ -110,16 +115,18 @@ class EMBasisLabeller(Labeller):
         if self.fusion is not None and self.fusion.estimates_priors(stream):
             p, counts = self._component_probability(state), state.pseudo_label_counts
             priors = self.fusion.estimate_priors(stream, z, p, state.network_power, counts)
-        return replace(state, class_priors=priors).to_tensors()
+        return self._keep_neighbours(stream, replace(state, class_priors=priors), seed).to_tensors()
 
     def label(self, features: Features, state: State) -> LabelDistribution:
         """E step, then the components' class probabilities mixed by z, times the network's probability."""
         learned = EMBasisState.from_tensors(state)
-        z = self._responsibilities(features, learned)
-        q = None
+        x = prepare(features, learned.centre, learned.scale)
+        z, q = self.mixture.e_step(x, learned.basis, float(learned.sharpness)), None
         if self.fusion is not None:
             q = self.fusion.network_probability(features.scores, learned.network_power, learned.class_priors)
         mean, between, within = moments.label_moments(z, self._component_probability(learned), q)
+        if self.neighbours is not None and q is not None and learned.neighbours is not None:
+            mean, between, within = self.neighbours.pool((mean, between, within), x, learned.neighbours)
         if learned.inverse_temperature is not None:
             mean, between, within = apply_inverse_temperature(mean, between, within, float(learned.inverse_temperature))
         uncertainty = moments.scalar_uncertainty(mean, between, within, self.rank_by)
@@ -170,6 +177,22 @@ class EMBasisLabeller(Labeller):
         effective = torch.tensor(em.effective_components(stats.mass))
         return EMBasisState(
             centre, scale, mu, torch.tensor(sharpness), counts, weight, bias, p, alive.sum(), effective, digest
+        )
+
+    def _keep_neighbours(self, stream: Stream, state: EMBasisState, seed: int) -> EMBasisState:
+        """Unlabelled sites and the network's probabilities of them; none where it does not enter, or labels alone."""
+        state = replace(state, neighbour_rows=None, neighbour_probability=None)
+        if self.neighbours is None or self.fusion is None or self.fusion.weight == 0 or not state.is_accepted:
+            return state
+        sites = self.neighbours.draw_sites(stream, seed)
+        if sites is None:
+            return state
+        return replace(
+            state,
+            neighbour_rows=prepare(sites, state.centre, state.scale),
+            neighbour_probability=self.fusion.network_probability(
+                sites.scores, state.network_power, state.class_priors
+            ),
         )
 
     def _class_priors(

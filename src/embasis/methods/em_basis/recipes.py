@@ -7,6 +7,7 @@ from embasis.methods.em_basis.fusion import Fusion
 from embasis.methods.em_basis.head import LinearHead
 from embasis.methods.em_basis.labeller import EMBasisLabeller
 from embasis.methods.em_basis.mixture import Mixture
+from embasis.methods.em_basis.neighbours import Neighbours
 from embasis.methods.em_basis.start import ClassMeans, StageOne
 from embasis.methods.losses import PseudoLabelLoss
 from embasis.methods.selectors import ClassBalanced
@@ -87,6 +88,7 @@ def em_basis(
         mixture=Mixture(sharpness, iterations, guided=True),
         head=LinearHead(),
         fusion=Fusion(unlabelled_weight=unlabelled_weight),
+        neighbours=Neighbours(),
         rank_by="gini",
     )
     selector = ClassBalanced(keep_first, keep_step, keep_max)

@@ -73,6 +73,10 @@ class EMBasisState:
     """() power ≤ 1 of the network's probabilities that makes it no surer than the basis"""
     class_priors: Tensor | None = None
     """(2, C) where they are estimated: class priors of the network's training, and of the unlabelled side"""
+    neighbour_rows: Tensor | None = None
+    """(m, d) unlabelled sites that labels of near ones rest on, prepared"""
+    neighbour_probability: Tensor | None = None
+    """(m, C) the network's probabilities of these"""
     inverse_temperature: Tensor | None = None
     """() what calibration raises the labels' probabilities to (engine/calibration.py); None = nothing"""
 
@@ -85,6 +89,13 @@ class EMBasisState:
     def network_power(self) -> float:
         """`network_inverse_temperature` as a number; 1 where nothing was learned."""
         return 1.0 if self.network_inverse_temperature is None else float(self.network_inverse_temperature)
+
+    @property
+    def neighbours(self) -> tuple[Tensor, Tensor] | None:
+        """`neighbour_rows` and `neighbour_probability`, where they are kept."""
+        if self.neighbour_rows is None or self.neighbour_probability is None:
+            return None
+        return self.neighbour_rows, self.neighbour_probability
 
     @classmethod
     def from_tensors(cls, stored: State) -> EMBasisState:

@@ -1,0 +1,75 @@
+"""The part `neighbours`: a second opinion of each label, by the network's view of the nearest unlabelled sites.
+
+| symbol | shape | meaning |
+| --- | --- | --- |
+| x | n d | prepared sites |
+| bank | m d | prepared unlabelled sites that are kept with the model, at most BANK |
+| q | m C | the network's probabilities of the kept sites, as they enter the fusion |
+
+A network that has been trained on a site's own pseudo-label confirms it. Its opinion of the sites around is another
+one: they have other pseudo-labels, or none. Where both differ, a label is unsure, whatever each says (decision 0032).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from embasis.errors import ConfigError, check_not_negative, require
+from embasis.functional.moments import Moments
+from embasis.functional.neighbours import neighbour_moments, pool_moments
+from embasis.methods.em_basis.features import is_unlabelled
+from embasis.randomness import uniforms
+from embasis.types import Features, Stream
+
+BANK = 1024
+"""The most sites that are kept: more of them rank labels no better (benchmarks/notes/0032)."""
+LEAST_WEIGHT = 1e-12
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The mean opinion of the nearest kept sites, pooled with each site's own label distribution.
+
+    Parameters
+    ----------
+    count : neighbours of a site
+    share : their weight in the label distribution, 0 = none; the site's own has the rest
+    """
+
+    count: int = 10
+    share: float = 1 / 3
+
+    def __post_init__(self) -> None:
+        check_not_negative(self, "share")
+        require(self.count >= 1, f"count must be 1 or more, got {self.count}", ConfigError)
+        require(self.share <= 1, f"share must be at most 1, got {self.share}", ConfigError)
+
+    def draw_sites(self, stream: Stream, seed: int) -> Features | None:
+        """The unlabelled sites that are kept, drawn by id and in the shares of their side; None where there are none.
+
+        A site that stands for w others is drawn w times as likely: its key is that of the first of them."""
+        parts = [part for part in stream if is_unlabelled(part)]
+        if not parts:
+            return None
+        ids, weight = (
+            torch.cat(columns) for columns in zip(*((part.ids, part.site_weight) for part in parts), strict=True)
+        )
+        key = -torch.log1p(-uniforms(ids, seed, "neighbours")) / weight.double().clamp_min(LEAST_WEIGHT)
+        kept = torch.zeros(len(ids), dtype=torch.bool)
+        kept[torch.argsort(key, stable=True)[:BANK]] = True
+        flags = kept.split([len(part) for part in parts])
+        x, scores, y = (
+            torch.cat([column[flag] for column, flag in zip(columns, flags, strict=True)])
+            for columns in zip(*((part.x, part.scores, part.y) for part in parts), strict=True)
+        )
+        return Features(x, scores, y, ids[kept])
+
+    def pool(self, moments: Moments, x: Tensor, kept: tuple[Tensor, Tensor]) -> Moments:
+        """The label distribution of prepared sites with what their neighbours say; `kept`: bank and q."""
+        if self.share == 0:
+            return moments
+        mean, second = neighbour_moments(x, *kept, self.count)
+        return pool_moments(moments, mean, second, self.share)
