@@ -60,7 +60,7 @@ INPUTS = {
     "fit labelled.csv o.parquet -o new": f"o.parquet: cannot be read: {CIRCLE}",
     "fit labelled.csv unlabelled.csv -o new --corrections o.csv": f"o.csv: cannot be read: {CIRCLE}",
     "fit labelled.csv unlabelled.csv -o new --corrections o": (
-        "o: corrections must be a .csv or .parquet file with columns id and label"
+        "o: corrections must be a .csv or .parquet file with columns id and label, or a .json file of Label Studio"
     ),
     "fit maps streets -o new --classes o": f"o: cannot be read: {CIRCLE}",
     "fit maps streets -o new --corrections o": (

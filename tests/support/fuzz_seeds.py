@@ -160,7 +160,18 @@ def tables() -> dict[str, dict[str, bytes]]:
         "paths.csv": b"path,label\na.png,x\n",
         "excel.csv": b"\xef\xbb\xbfid,label\n1.0,'=x\n",
     }
-    return {"csv": text, "parquet": parquet | mixed, "list": lists, "corrections": corrections, "labels": dict(parquet)}
+    tasks = {
+        "tasks.json": b'[{"data":{"row":"1"},"annotations":[{"result":[{"type":"choices","from_name":"class",'
+        b'"value":{"choices":["x"]}}],"was_cancelled":false}]},{"data":{"row":2},"annotations":[]}]'
+    }
+    return {
+        "label_studio": tasks,
+        "csv": text,
+        "parquet": parquet | mixed,
+        "list": lists,
+        "corrections": corrections,
+        "labels": dict(parquet),
+    }
 
 
 def archive() -> bytes:

@@ -7,6 +7,7 @@
 | pack, rows, mat | arrays of published sets |
 | list, tar, visda | images named by a table, in an archive, in VisDA's list |
 | corrections | the table of labels that a person has corrected |
+| label_studio | the same as annotated tasks of Label Studio |
 | classes, toml, json, words | what label maps mean; settings from files and key=value words |
 | head, manifest, facts, tensors, lines, labels | files of a run folder, resealed so that the bytes are reached |
 | weights | a safetensors file of the user |
@@ -210,6 +211,11 @@ TARGETS = {
         placed("x.csv", read_marks),
         (InputDataError,),
         (b"id,", b";", b"label", b"corrected", b"unusable", b"true", b"\n", b"'="),
+    ),
+    "label_studio": Target(
+        placed("x.json", read_marks),
+        (InputDataError,),
+        (b"[", b"{", b'"data"', b'"row":', b'"annotations":', b'"choices"', b"null", b"was_cancelled", b"1e999"),
     ),
     "classes": Target(placed("classes.toml", read_class_file), (InputDataError,), TOML),
     "toml": Target(placed("x.toml", config.load), (ConfigError,), TOML),

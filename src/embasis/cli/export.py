@@ -10,9 +10,11 @@ from embasis.errors import quote
 from embasis.runs.export import ExportOptions, describe_choice, export_labels
 
 
-def export_run(run: str, output: str, form: str, everything: bool, images: str | None, copy: bool) -> None:
+def export_run(
+    run: str, output: str, form: str, everything: bool, images: str | None, copy: bool, table: str | None
+) -> None:
     """Write the labels of a run in the form that is named, and print how many there are."""
-    options, out = ExportOptions(form, everything, images, copy), Path(output)
+    options, out = ExportOptions(form, everything, images, copy, table), Path(output)
     with progress_bars() as show:
         summary = export_labels(run, output, options, lambda done, total: show("reading maps", done, total))
     if form == "coco":
@@ -24,6 +26,10 @@ def export_run(run: str, output: str, form: str, everything: bool, images: str |
         for name, folder in summary.folders.items():
             if folder.name != name:
                 echo(f"note: class {quote(name)} is in {folder}")
+    elif form == "label-studio":
+        echo(f"wrote {out}: {format_count(summary.labels, 'task')} with labels of round {summary.round}")
+        echo("labelling interface of the project (Settings, Labeling Interface, Code):")
+        echo(summary.interface)
     else:
         what = f"{format_count(summary.labels, 'label')} of round {summary.round}, {describe_choice(everything)}"
         echo(f"wrote {out}: {what}")

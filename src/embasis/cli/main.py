@@ -206,10 +206,15 @@ def predict_command(**options: Any) -> None:
 @click.argument("run")
 @click.option("-o", "--output", required=True, metavar="OUT", help="A file .csv, .parquet or .json; a folder.")
 @click.option(
-    "--as", "form", required=True, type=click.Choice(["csv", "parquet", "folder", "coco"]), help="What to write."
+    "--as",
+    "form",
+    required=True,
+    type=click.Choice(["csv", "parquet", "folder", "coco", "label-studio"]),
+    help="What to write.",
 )
 @click.option("--all", "everything", is_flag=True, help="Every label, trusted or not.")
 @click.option("--images", metavar="PATH", help="--as folder: the run's UNLABELLED; a run keeps no paths.")
+@click.option("--table", metavar="FILE", help="--as label-studio: the run's UNLABELLED, if that is a table.")
 @click.option("--copy", is_flag=True, help="--as folder: copy the images instead of linking to them.")
 def export_command(**options: Any) -> None:
     """Write a finished run's trusted labels for other tools.
@@ -221,11 +226,16 @@ def export_command(**options: Any) -> None:
     alone. As coco, for runs with label maps: one region for each class of each
     picture, as run lengths with iscrowd=1; file_name is the picture's path.
 
+    As label-studio: a task for each label, trusted or not, the least sure first,
+    with the label as a prediction and its probability as score. Its interface is
+    printed. What Label Studio exports as JSON is what fit --corrections takes.
+
     \b
     Examples:
       embasis export run -o labels.csv --as csv
       embasis export run -o sorted --as folder --images paintings
       embasis export run -o labels.json --as coco --all
+      embasis export run -o tasks.json --as label-studio
     """
     run_command("embasis.cli.export", "export_run", options)
 

@@ -1,5 +1,7 @@
 """Labels that a person has corrected, in a table as predict or export wrote it and a spreadsheet saved it.
 
+A .json file of Label Studio (data/label_studio.py) is read as a table with the columns id and label.
+
 All other columns are ignored. Cells of a .csv file that begin with an apostrophe and the sign of a formula lose the
 apostrophe.
 
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from embasis.data.class_labels import decode_text, label_names, quote_names
 from embasis.data.corrections import with_corrections
 from embasis.data.formats import LARGEST_TABLE, read_column_names, read_columns, read_csv_rows
 from embasis.data.images.files import printable_path
+from embasis.data.label_studio import read_label_studio
 from embasis.data.tables import require_different
 from embasis.errors import InputDataError, ResourceError, quote, require
 from embasis.resources import require_memory
@@ -138,22 +141,22 @@ def read_correction_table(path: Path) -> Columns:
     """All columns of the table."""
     where, kind = printable_path(path), path.suffix.lower()
     rule = f"{where}: corrections must be a .csv or .parquet file with columns {ID} and {LABEL}"
-    require(kind in (".csv", ".parquet") and not os.path.isdir(path), rule)
+    rule += ", or a .json file of Label Studio"
+    require(kind in CORRECTION_READERS and not os.path.isdir(path), rule)
     try:
         size = path.stat().st_size
         require(size > 0, f"{where}: the file is empty")
         require(size <= LARGEST_TABLE, f"{where}: has {size} bytes, at most {LARGEST_TABLE} are read")
         require_memory(size, where, "keep the rows that were corrected")
-        if kind == ".parquet":
-            require_different(read_column_names(path), path)
-        columns = read_correction_csv(path) if kind == ".csv" else read_columns(path)
+        columns = CORRECTION_READERS[kind](path)
     except ResourceError:  # is an OSError, too
         raise
     except FileNotFoundError as error:
         raise InputDataError(f"{where}: no such file") from error
     except OSError as error:
         raise InputDataError(f"{where}: cannot be read: {error.strerror or error}") from error
-    require(any(columns.values()), f"{where}: no rows")
+    what = "no rows" if kind != ".json" else "no task is annotated; there is nothing to correct"
+    require(any(columns.values()), f"{where}: {what}")
     return columns
 
 
@@ -167,3 +170,16 @@ def read_correction_csv(path: Path) -> Columns:
         rule = f"{printable_path(path)}: line {line} has {len(cells)} fields, the header has {len(header)}"
         require(len(cells) == len(header), rule)
     return {name: [unescape_formula(cells[at]) for _, cells in body] for at, name in enumerate(header)}
+
+
+def read_correction_parquet(path: Path) -> Columns:
+    """All columns of a .parquet file that have one value a row."""
+    require_different(read_column_names(path), path)
+    return read_columns(path)
+
+
+CORRECTION_READERS: dict[str, Callable[[Path], Columns]] = {
+    ".csv": read_correction_csv,
+    ".parquet": read_correction_parquet,
+    ".json": read_label_studio,
+}

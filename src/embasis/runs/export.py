@@ -1,4 +1,4 @@
-"""The labels of a finished run for the next tool: a table, a folder of images by class, or a COCO file.
+"""The labels of a finished run for the next tool: a table, a folder of images by class, a COCO file, or tasks.
 
 What is exported are the labels of the round whose model is kept; unless all are asked for, the trusted ones.
 """
@@ -6,6 +6,7 @@ What is exported are the labels of the round whose model is kept; unless all are
 from __future__ import annotations
 
 import os
+import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -24,7 +25,9 @@ from embasis.inputs import IMAGE_KIND, MAP_KIND, TABLE_KIND, InputKind, count_pi
 from embasis.report.collect import kept_round, labels_name
 from embasis.runs.checkpoint import read_run
 from embasis.runs.predict import LABEL_COLUMNS
+from embasis.runs.review_sources import TableCells, read_table_cells
 from embasis.storage import SealedFiles, encode_table, require_apart, write_output
+from embasis.storage.annotation_tasks import PredictedTask, encode_tasks, labelling_interface
 from embasis.storage.class_folder import ExportedImage, write_class_folder
 from embasis.storage.label_map_folder import StoredMaps, open_stored_maps
 from embasis.storage.picture_formats import Picture, encode_coco, find_regions
@@ -35,6 +38,7 @@ EXPORT_FORMATS = {
     "parquet": (".parquet", (TABLE_KIND, IMAGE_KIND)),
     "folder": ("", (IMAGE_KIND,)),
     "coco": (".json", (MAP_KIND,)),
+    "label-studio": (".json", (TABLE_KIND, IMAGE_KIND)),
 }
 """The ending of the output, and the kinds of runs that can be exported so."""
 NONE_TRUSTED = "no label of the run is trusted; --all exports every label"
@@ -65,6 +69,8 @@ class ExportOptions:
     """`folder`: the run's folder or list of unlabelled images, whose paths a run does not keep."""
     copy: bool = False
     """`folder`: copies in place of links."""
+    table: str | None = None
+    """`label-studio`: the run's unlabelled table, whose values a run does not keep."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,8 @@ class ExportSummary:
     """`folder`: that of each class."""
     pictures: int = 0
     """`coco`: pictures with these regions."""
+    interface: str = ""
+    """`label-studio`: the labelling interface of a project that takes the tasks."""
 
 
 def export_labels(
@@ -88,11 +96,14 @@ def export_labels(
     images, form = options.images, options.form
     require(form in EXPORT_FORMATS, f"form must be one of {', '.join(EXPORT_FORMATS)}, got {quote(form)}", ConfigError)
     named = "the folder of images" if images is not None and os.path.isdir(images) else "the list of images"
-    require_apart(output, {"the run folder": run, named: images}, folder=form == "folder")
+    inputs = {"the run folder": run, named: images, "the table": options.table}
+    require_apart(output, inputs, folder=form == "folder")
     finished, out = read_finished_run(Path(run)), Path(output)
     refuse_form(finished.kind, output, options)
     if form == "coco":
         return write_coco(finished, out, options.everything, show)
+    if form == "label-studio":
+        return write_tasks(finished, out, options.table)
     columns = label_table(finished, options.everything)
     if form == "folder":
         items = image_items(columns, str(images))
@@ -113,6 +124,11 @@ def refuse_form(kind: InputKind, output: str, options: ExportOptions) -> None:
     require(not suffix or Path(output).suffix == suffix, rule, ConfigError)
     for name, given in (("--images", options.images is not None), ("--copy", options.copy)):
         require(form == "folder" or not given, f"{name} is for --as folder, got --as {form}", ConfigError)
+    needed = form == "label-studio" and kind is TABLE_KIND
+    rule = f"--table is for --as label-studio of a run on a table, got --as {form} of {kind.words}"
+    require(needed or options.table is None, rule, ConfigError)
+    lacking = "--as label-studio needs --table, the table that the run has labelled: a run keeps no values of it"
+    require(not needed or options.table is not None, lacking, ConfigError)
     hint = "a run keeps no paths of your machine"
     lacking = f"--as folder needs --images, the run's folder or list of images: {hint}"
     require(form != "folder" or options.images is not None, lacking, ConfigError)
@@ -134,6 +150,36 @@ def write_coco(run: Finished, out: Path, everything: bool, show: Callable[[int, 
     require(regions, NONE_TRUSTED, InputDataError)
     write_output(out, data)
     return ExportSummary(run.round, regions, pictures=pictures)
+
+
+def write_tasks(run: Finished, out: Path, table: str | None) -> ExportSummary:
+    """A task for each label, trusted or not, the least sure first; for images with the address of its file."""
+    columns = label_table(run, everything=True)
+    rows = zip(*(columns[name] for name in ("id", "label", "probability", "uncertainty")), strict=True)
+    ordered = sorted(((str(id), str(label), float(p), float(u)) for id, label, p, u in rows), key=lambda row: -row[3])
+    cells = None if table is None else open_run_table(run, table, [id for id, *_ in ordered])
+    tasks = (
+        PredictedTask(id, {"image": local_address(id)} if cells is None else {"values": dict(cells(id))}, label, p)
+        for id, label, p, _ in ordered
+    )
+    data = encode_tasks(tasks, f"embasis {version('embasis')}, round {run.round}")
+    write_output(out, data)
+    interface = labelling_interface(run.classes, "image" if cells is None else "values")
+    return ExportSummary(run.round, len(ordered), interface=interface)
+
+
+def local_address(name: str) -> str:
+    """Where Label Studio finds an image below the folder that it may serve files from."""
+    return f"/data/local-files/?d={urllib.parse.quote(unescape_name(name))}"
+
+
+def open_run_table(run: Finished, table: str, ids: Sequence[str]) -> TableCells:
+    """The values of a run's rows, from the table that it has labelled."""
+    data = read_run(run.files.path).facts["config"]["data"]
+    id = None if data.get("id") is None else str(data["id"])
+    cells = read_table_cells(Path(table), str(data.get("label", "label")), id)
+    cells.require_rows(ids)
+    return cells
 
 
 def describe_choice(everything: bool) -> str:

@@ -14,10 +14,10 @@ from embasis.inputs import IMAGE_KIND, TABLE_KIND
 from embasis.inputs.map_inputs import stored_class_table
 from embasis.report.collect import labels_name, read_row_gallery
 from embasis.runs.checkpoint import read_run
-from embasis.runs.export import Finished, find_images, label_table, read_finished_run, require_columns
+from embasis.runs.export import Finished, find_images, label_table, open_run_table, read_finished_run, require_columns
 from embasis.runs.review import Review, ReviewItem, RowReview
 from embasis.runs.review_maps import MapFileInfo, MapReview
-from embasis.runs.review_sources import ShownPicture, TableCells, read_shown, read_table_cells, show_stored
+from embasis.runs.review_sources import ShownPicture, TableCells, read_shown, show_stored
 from embasis.storage import require_apart
 from embasis.storage.correction_files import CorrectionFile, CorrectionMaps
 from embasis.storage.label_map_folder import open_stored_maps
@@ -52,16 +52,16 @@ def open_review(run: str, options: ReviewOptions) -> Review:
         require_apart(output, {"the run folder": run, **named}, folder=folder)
     if folder:
         return open_map_review(finished, facts, options, output)
-    return open_row_review(finished, facts["config"]["data"], options, output)
+    return open_row_review(finished, options, output)
 
 
-def open_row_review(run: Finished, data: Mapping[str, Any], options: ReviewOptions, output: Path) -> RowReview:
+def open_row_review(run: Finished, options: ReviewOptions, output: Path) -> RowReview:
     """A review of rows: of a table with their values, of images with their pictures."""
     columns = label_table(run, everything=True)
     names = ("label", "probability", "uncertainty", "trusted")
     rows = zip(*(columns[name] for name in ("id", *names)), strict=True)
     items = [ReviewItem(str(id), str(label), float(p), float(u), trusted is True) for id, label, p, u, trusted in rows]
-    cells = read_values(run, items, data, options.unlabelled) if run.kind is TABLE_KIND else None
+    cells = read_values(run, items, options.unlabelled) if run.kind is TABLE_KIND else None
     pictures: Callable[[str], ShownPicture] | None = None
     if run.kind is IMAGE_KIND and options.unlabelled is not None:
         pictures = show_images([item.id for item in items], options.unlabelled, options.follow_links)
@@ -75,15 +75,12 @@ def open_row_review(run: Finished, data: Mapping[str, Any], options: ReviewOptio
     return RowReview(run.files.path.name, run.classes, items, CorrectionFile(output), cells, pictures)
 
 
-def read_values(run: Finished, items: list[ReviewItem], data: Mapping[str, Any], table: str | None) -> TableCells:
+def read_values(run: Finished, items: list[ReviewItem], table: str | None) -> TableCells:
     """The values of the rows, from the table that the run has labelled."""
     hint = f"embasis review {run.files.path} UNLABELLED"
     rule = f"a run keeps no values of your table, so name the table that it has labelled: {hint}"
     require(table is not None, rule, ConfigError)
-    id = None if data.get("id") is None else str(data["id"])
-    cells = read_table_cells(Path(str(table)), str(data.get("label", "label")), id)
-    cells.require_rows([item.id for item in items])
-    return cells
+    return open_run_table(run, str(table), [item.id for item in items])
 
 
 def show_images(names: list[str], images: str, follow_links: bool) -> Callable[[str], ShownPicture]:

@@ -238,7 +238,7 @@ def test_a_file_that_cannot_be_meant_is_refused_with_a_sentence(here: Path, kind
 
 def test_what_is_no_table_is_refused(here: Path) -> None:
     refused(3, "fix.csv: no such file", *FIT)
-    rule = "corrections must be a .csv or .parquet file with columns id and label"
+    rule = "corrections must be a .csv or .parquet file with columns id and label, or a .json file of Label Studio"
     refused(3, f"fix.xlsx: {rule}", *FIT[:-1], "fix.xlsx")
     Path("fix.csv").mkdir()
     refused(3, f"fix.csv: {rule}", *FIT)
@@ -386,7 +386,7 @@ def test_images_that_are_not_there_and_maps_for_images_are_refused(pictures: Pat
     write([["../photos/amsel/bild 0.png", "amsel"], ["/etc/passwd", "amsel"], ["amsel/bild 0.png", "amsel"]])
     sentence = "fix.csv: 2 ids are not in paintings: '../photos/amsel/bild 0.png', '/etc/passwd'"
     refused(3, sentence, *PAINT, "fix.csv")
-    rule = "corrections must be a .csv or .parquet file with columns id and label"
+    rule = "corrections must be a .csv or .parquet file with columns id and label, or a .json file of Label Studio"
     refused(3, f"photos: {rule}", *PAINT, "photos")
 
 
