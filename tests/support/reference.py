@@ -792,6 +792,16 @@ def nearest_labels(x, bank, label):
     return found
 
 
+def confirmed_shares(label, reference, classes):
+    pairs = list(zip(label.tolist(), reference.tolist(), strict=True))
+    overall = sum(a == b for a, b in pairs) / max(len(pairs), 1)
+    shares = []
+    for number in range(classes):
+        here = [a == b for a, b in pairs if a == number]
+        shares.append(sum(here) / len(here) if here else overall)
+    return shares
+
+
 def kappa(counts):
     total = sum(float(value) for row in wide(counts) for value in row)
     agree = sum(float(wide(counts)[c, c]) for c in range(len(counts))) / total

@@ -29,10 +29,12 @@ def rewrite_report(run: str, output: str | None) -> None:
 
 
 def format_round(record: RoundRecord) -> str:
-    """One round in under 80 columns; accuracy only where true labels were given."""
+    """One round in under 80 columns; what is expected of its labels, and accuracy where true labels were given."""
     share = record.trusted / record.unlabelled if record.unlabelled else 0.0
     line = f"round {record.round:2d}  trusted {record.trusted:,} ({share:.0%})"
     line += f"  score {record.scores[SELECTION_SCORE]:.3f}"
+    expected = record.facts.get("expected_accuracy")
+    line += "" if expected is None else f"  expected {expected:.3f}"
     line += f"  {format_evaluation(record.evaluation)}" if record.evaluation else ""
     return line + (f"  test {format_evaluation(record.test, short=True)}" if record.test else "")
 

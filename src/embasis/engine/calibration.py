@@ -34,7 +34,12 @@ from embasis.engine.labels import label_chunk
 from embasis.engine.state import TrainSetup
 from embasis.errors import ConfigError, require
 from embasis.functional import calibration
-from embasis.functional.calibration import apply_inverse_temperature, fit_inverse_temperature, nearest_labels
+from embasis.functional.calibration import (
+    apply_inverse_temperature,
+    confirmed_shares,
+    fit_inverse_temperature,
+    nearest_labels,
+)
 from embasis.functional.validation import effective_weights
 from embasis.methods.em_basis.features import domain_statistics, prepare
 from embasis.methods.em_basis.state import INVERSE_TEMPERATURE
@@ -75,6 +80,15 @@ def read_calibration(state: State) -> CalibrationEvidence | None:
     by_reference, bins = REFERENCE_LABELS in state, state[SUPPORT]
     sites = len(state[REFERENCE_LABELS]) if by_reference else round(float(bins[:, 0].sum()))
     return CalibrationEvidence(by_reference, sites, float(state[EXPECTED_ACCURACY]), bins)
+
+
+def read_confirmed(state: State, label: Tensor, classes: int) -> Tensor | None:
+    """(C) which share of the labels of each class reference labels confirm; None where there are too few of these.
+
+    `label` are those of all unlabelled rows, with one site each."""
+    if REFERENCE_LABELS not in state or len(state[REFERENCE_LABELS]) < LEAST_REFERENCE:
+        return None
+    return confirmed_shares(label[state[REFERENCE_ROWS]], state[REFERENCE_LABELS], classes)
 
 
 def drop_reference(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

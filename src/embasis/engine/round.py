@@ -17,7 +17,7 @@ from embasis.engine.evaluate import evaluate
 from embasis.engine.features import sample_features
 from embasis.engine.holdout import RoundFeatures, weigh_holdout
 from embasis.engine.labels import RoundLabels, label_and_select, labelled_parts
-from embasis.engine.round_checks import RoundStatus, RoundWarnings, check_collapse
+from embasis.engine.round_checks import RoundStatus, RoundWarnings, check_collapse, contradiction_notes
 from embasis.engine.scores import (
     BasisSummary,
     LabelSummary,
@@ -109,7 +109,11 @@ def summarise_round(
         summary,
         scores | held_out_scores(features.held_out, labeller, learned.labeller),
         labels.changed(state.pseudo, state.labels),
-        (*labeller.notes(learned.labeller, state.round), *warnings.notes()),
+        (
+            *labeller.notes(learned.labeller, state.round),
+            *contradiction_notes(setup, learned.labeller, labels),
+            *warnings.notes(),
+        ),
         summarise_basis(labeller, features.unlabelled.chunks, learned.labeller, labels.has_grids),
     )
 

@@ -15,6 +15,7 @@ are its own (`Labeller.notes`).
 | warning | when |
 | --- | --- |
 | one value | all sites are equally sure, so that which of them are trusted is decided by a hash of their ids |
+| contradicted | reference labels contradict most labels of a class (engine/calibration.py) |
 | cut weights | 1 / variance was outside the range that a weight may have |
 """
 
@@ -26,11 +27,16 @@ from dataclasses import dataclass
 
 import torch
 
-from embasis.engine.labels import LabelBatch
+from embasis.engine.calibration import read_confirmed
+from embasis.engine.labels import LabelBatch, MapLabels, RoundLabels
 from embasis.engine.scores import LabelSummary
 from embasis.engine.state import TrainSetup, TrainState
+from embasis.errors import reveal
 from embasis.functional.losses import WEIGHT_RATIO
-from embasis.types import SELECTION_SCORE, Method
+from embasis.types import SELECTION_SCORE, Method, State
+
+HALF = 0.5
+"""Of a class whose labels are confirmed less often than this, most are contradicted."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,24 @@ def needs_trusted(method: Method, next_round: int) -> bool:
     aligner = method.align
     aligned = aligner is not None and aligner.weight > 0 and (aligner.ends is None or next_round <= aligner.ends)
     return not method.loss.uses_all_rows and method.rounds != 0 and not aligned
+
+
+def contradiction_notes(setup: TrainSetup, state: State, labels: RoundLabels) -> list[str]:
+    """A sentence where reference labels contradict most labels of a class: hardly two of five such labels are right
+    (decision 0033). Label maps go without."""
+    names = setup.problem.schema.names
+    label = None if isinstance(labels, MapLabels) else labels.distribution.label
+    confirmed = None if label is None else read_confirmed(state, label, len(names))
+    if label is None or confirmed is None:
+        return []
+    there = torch.bincount(label, minlength=len(names)) > 0
+    doubted = torch.nonzero((confirmed < HALF) & there).squeeze(1).tolist()
+    if not doubted:
+        return []
+    worst = min(doubted, key=lambda number: float(confirmed[number]))
+    lowest = f"{reveal(names[worst])}: {float(confirmed[worst]):.0%} confirmed"
+    most = f"most labels of {len(doubted)} of {len(names)} classes"
+    return [f"the nearest labelled rows contradict {most} ({lowest}): check some of them"]
 
 
 class RoundWarnings:

@@ -206,6 +206,13 @@ def nearest_labels(
     return torch.cat(labels) if labels else label[:0]
 
 
+def confirmed_shares(label: Int64[Tensor, " n"], reference: Int64[Tensor, " n"], classes: int) -> Float64[Tensor, " c"]:
+    """Which share of the labels of each class the reference labels confirm; of a class without labels, which of all."""
+    counts = torch.bincount(label, minlength=classes).double()
+    confirmed = torch.bincount(label[label == reference], minlength=classes).double()
+    return torch.where(counts > 0, confirmed / counts.clamp_min(1), confirmed.sum() / counts.sum().clamp_min(1))
+
+
 @torch.no_grad()
 def fit_inverse_temperature(
     mean: Float[Tensor, "n c"], reference: Int64[Tensor, " n"], weight: Float[Tensor, " n"] | None = None

@@ -9,10 +9,12 @@ import torch
 
 from embasis.config import Config
 from embasis.data.datasets.digit_sets import blobs
-from embasis.engine.calibration import REFERENCE_LABELS
+from embasis.engine.calibration import REFERENCE_LABELS, read_confirmed
 from embasis.engine.features import draw_in_shares
+from embasis.engine.labels import MemoryLabelStore, RowLabels
+from embasis.engine.round_checks import contradiction_notes
 from embasis.engine.self_train import train_rounds
-from embasis.engine.state import TrainState
+from embasis.engine.state import TrainSetup, TrainState
 from embasis.errors import ConfigError
 from embasis.runs.parts import RunParts, build
 from embasis.runs.predict import caveats, threshold_for_precision
@@ -67,6 +69,33 @@ def test_hidden_labels_change_nothing() -> None:
     one, other = run(built(given))[1], run(built(shuffled))[1]
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_class_whose_labels_are_contradicted_is_named_and_others_are_not() -> None:
+    made = built(problem())
+    *_, last = train_rounds(made.problem, made.network, made.method, made.plan)
+    setup, state, labels = (
+        TrainSetup(made.problem, None, made.method, made.plan, MemoryLabelStore()),
+        last.state.labeller,
+        last.labels,
+    )
+    assert isinstance(labels, RowLabels)
+    assert contradiction_notes(setup, state, labels) == []
+    label = labels.distribution.label[state["witness_rows"]]
+    against = {**state, REFERENCE_LABELS: torch.where(label == 2, 0, label)}
+    said = "the nearest labelled rows contradict most labels of 1 of 3 classes (2: 0% confirmed): check some of them"
+    assert contradiction_notes(setup, against, labels) == [said]
+    one_in_two = {**state, REFERENCE_LABELS: torch.where(torch.arange(len(label)) % 2 == 0, label, (label + 1) % 3)}
+    confirmed = read_confirmed(one_in_two, labels.distribution.label, 3)
+    assert confirmed is not None
+    assert confirmed.tolist() == pytest.approx([0.5] * 3, abs=0.1)
+
+
+def test_features_that_say_nothing_of_the_classes_are_noticed_without_a_true_label() -> None:
+    for separation, noticed in ((0.0, True), (3.0, False)):
+        records, _ = run(built(replace(blobs(count=600, shift=1.0, separation=separation), hidden_labels=None)))
+        notes = [note for note in records[0].notes if note.startswith("the nearest labelled rows contradict most")]
+        assert bool(notes) == noticed
 
 
 def test_too_few_rows_are_left_as_they_are() -> None:

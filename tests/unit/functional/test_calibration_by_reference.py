@@ -12,6 +12,7 @@ from embasis.functional.calibration import (
     HIGHEST,
     LOWEST,
     apply_inverse_temperature,
+    confirmed_shares,
     fit_inverse_temperature,
     least_confidence,
     nearest_labels,
@@ -29,6 +30,13 @@ def test_the_nearest_label_equals_its_slow_twin(seed: int, n: int, m: int, d: in
     x, bank = normal(seed, n, d), normal(seed + 1, m, d)
     label = torch.arange(m) % 3
     assert nearest_labels(x, bank, label).tolist() == reference.nearest_labels(x, bank, label)
+
+
+@given(seed=seeds, n=st.integers(0, 30), classes=st.integers(1, 5))
+def test_the_confirmed_shares_equal_their_slow_twin(seed: int, n: int, classes: int) -> None:
+    label, other = torch.randint(classes, (2, n), generator=torch.Generator().manual_seed(seed))
+    found = confirmed_shares(label, other, classes)
+    assert found.tolist() == pytest.approx(reference.confirmed_shares(label, other, classes))
 
 
 @pytest.mark.parametrize("seed", range(5))
