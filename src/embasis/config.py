@@ -153,6 +153,9 @@ def upgrade_config(tables: Mapping[str, Any]) -> Table:
     """The config of a run folder, whichever release wrote it, with the settings of this one."""
     if isinstance(tables.get("plan"), Mapping):
         tables = {**tables, "plan": {LEGACY_PLAN.get(key, key): value for key, value in tables["plan"].items()}}
+    network = tables.get("network")
+    if isinstance(network, Mapping) and network.get("name") == "small_cnn" and "width" in network:
+        tables = {**tables, "network": {"norm": False, **network}}  # all settings are there; old ones had no norm
     if not isinstance(tables.get("method"), Mapping):
         return dict(tables)
     method, parts = upgrade_settings(tables["method"], known_keys({"method": dict(tables["method"])})["method"])

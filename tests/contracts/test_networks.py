@@ -132,3 +132,20 @@ def test_a_setting_out_of_its_range_is_refused_in_one_sentence(make: object, sen
     with pytest.raises(ValueError) as caught:
         make()  # type: ignore[operator]
     assert str(caught.value) == sentence
+
+
+def test_a_small_cnn_does_not_see_the_light_and_the_contrast_of_a_picture() -> None:
+    made, x = network("small_cnn").eval(), inputs("small_cnn")
+    inside = torch.nn.functional.pad(x[:, :, 2:-2, 2:-2], (2, 2, 2, 2))  # a border of zeros stays one under a factor
+    with torch.no_grad():
+        made.extractor[0].bias.zero_()  # type: ignore[index]
+        left, right = made(inside).logits, made(3 * inside).logits
+    torch.testing.assert_close(left, right, rtol=1e-3, atol=1e-3)
+    plain = BACKBONES["small_cnn"](SHAPES["small_cnn"], CLASSES, norm=False)
+    assert not torch.allclose(plain(inside).logits, plain(3 * inside).logits, atol=1e-3)
+
+
+def test_a_small_cnn_without_norm_is_the_one_of_older_releases() -> None:
+    names = {*BACKBONES["small_cnn"](SHAPES["small_cnn"], CLASSES, norm=False).state_dict()}
+    layers = {f"extractor.{number}.{kind}" for number in (0, 2, 6) for kind in ("weight", "bias")}
+    assert names == layers | {"classifier.weight", "classifier.bias"}

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 MOST_LISTED_RUNS = 12
 """A page lists single runs only where there are at most so many; runs.csv has all."""
-MOST_LINES = 8
+MOST_CURVES = 8
 """A figure has a line for at most so many methods, those with the best labels."""
 
 
@@ -113,7 +113,7 @@ def rounds_panels(runs: Sequence[RunView]) -> list[Panel]:
     if not tracks:
         return []
     last = {name: next(reversed(line.values()), 0.0) for name, line in next(iter(tracks.values())).items()}
-    drawn = sorted(long, key=lambda name: -last[name])[:MOST_LINES]
+    drawn = sorted(long, key=lambda name: -last[name])[:MOST_CURVES]
     pictures = [draw_track(title, {name: lines[name] for name in drawn}) for title, lines in tracks.items()]
     numbers = sorted({number for lines in tracks.values() for line in lines.values() for number in line})
     rows = [

@@ -34,7 +34,7 @@ _POINT = re.compile(r"[+-]?[0-9]*\.[0-9]*([eE][+-]?[0-9]+)?")
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]*,[0-9]*([eE][+-]?[0-9]+)?")
 _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+")
 
-Row = tuple[int, list[str]]
+Cells = tuple[int, list[str]]
 """The number of its last line, and its cells."""
 
 
@@ -74,7 +74,7 @@ def cuts_evenly(lines: Iterable[str], separator: str) -> bool:
     return len(widths) > 1 and len({*widths}) == 1
 
 
-def find_decimal_sign(rows: Iterator[Row], features: Sequence[int], where: str) -> str:
+def find_decimal_sign(rows: Iterator[Cells], features: Sequence[int], where: str) -> str:
     """The sign in numbers of a file whose cells no comma separates, by the first number that tells; a point if none."""
     doubtful = ""
     for line, cells in rows:

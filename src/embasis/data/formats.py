@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embasis.data.class_labels import WRITE_UTF8, quote_names
-from embasis.data.csv_dialect import LONGEST_RECORD, Row, find_separator
+from embasis.data.csv_dialect import LONGEST_RECORD, Cells, find_separator
 from embasis.errors import InputDataError, ResourceError, quote, require, shorten
 from embasis.resources import require_memory
 
@@ -179,7 +179,7 @@ def _open_csv(path: Path) -> TextIO:
     return io.TextIOWrapper(open_regular(path), "utf-8-sig", "surrogateescape", newline="")
 
 
-def read_csv_rows(path: Path) -> Iterator[Row]:
+def read_csv_rows(path: Path) -> Iterator[Cells]:
     """(line number, cells) of each record, by a plain and slow reader; bytes that are not UTF-8 become surrogates."""
     separator = csv_separator(path)
     with _open_csv(path) as stream:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embasis.data.class_labels import decode_text, label_names, quote_names
-from embasis.data.csv_dialect import COMMA, Row, find_decimal_sign
+from embasis.data.csv_dialect import COMMA, Cells, find_decimal_sign
 from embasis.data.encoding import RawTable, describe_odd_cell, encode_columns
 from embasis.data.formats import (
     LARGEST_TABLE,
@@ -255,7 +255,7 @@ def _convert_csv(
     return table, None
 
 
-def _iter_body(path: Path) -> Iterator[Row]:
+def _iter_body(path: Path) -> Iterator[Cells]:
     """The rows below the header."""
     return itertools.islice(read_csv_rows(path), 1, None)
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from embasis.functional.moments import Moments
 from embasis.functional.sites import times
 
-HELD_PRODUCTS = 2**22
+PRODUCTS_AT_ONCE = 2**22
 """Products of x and bank that are held at once."""
 
 
@@ -33,7 +33,7 @@ def neighbour_moments(
 
     A site that is kept itself is its own nearest neighbour."""
     found = [torch.empty(0, 2, p.shape[1])]
-    for part in x.split(max(HELD_PRODUCTS // max(len(bank), 1), 1)):
+    for part in x.split(max(PRODUCTS_AT_ONCE // max(len(bank), 1), 1)):
         nearest = times(part, bank.T).contiguous().topk(min(count, len(bank)), 1).indices
         near = p[nearest]
         found.append(torch.stack([near.mean(1), near.square().mean(1)], 1))

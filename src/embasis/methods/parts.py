@@ -121,7 +121,7 @@ def upgrade_settings(method: Mapping[str, Any], known: Container[str]) -> tuple[
         return renamed, {}
     moved = {key: renamed.pop(key) for key in MOVED_SETTINGS if key in renamed}
     changed = {key: value for key, value in moved.items() if value != MOVED_SETTINGS[key][1]}
-    changes = dict[str, Any]()
+    changes: dict[str, Any] = {"labeller.neighbours": None} if moved else {}  # version 0.1.0 had none
     for key, value in changed.items():
         path = MOVED_SETTINGS[key][0]
         if key == "uncertainty":

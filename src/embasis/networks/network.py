@@ -153,23 +153,29 @@ def adapter(shape: tuple[int, ...], classes: int, *, width: int = 256, dropout: 
 
 
 def small_cnn(
-    shape: tuple[int, ...], classes: int, *, width: int = 16, features: int = 64, dropout: float = 0.2
+    shape: tuple[int, ...],
+    classes: int,
+    *,
+    width: int = 16,
+    features: int = 64,
+    dropout: float = 0.2,
+    norm: bool = True,
 ) -> Network:
-    """Two 3×3 convolutions, pooling and a dense layer; for images of 8×8 and a little more."""
+    """Two 3×3 convolutions, pooling and a dense layer; for images of 8×8 and a little more.
+
+    With `norm` each channel of a picture has mean 0 and deviation 1 after a convolution, whatever its contrast
+    (decision 0034)."""
     require(len(shape) == 3, f"small_cnn needs images (channels, height, width), got shape {shape}", ConfigError)
     require(min(shape[1:]) >= 4, f"small_cnn needs images of at least 4×4, got {shape[1]}×{shape[2]}", ConfigError)
     require(width >= 1, f"width must be at least 1, got {width}", ConfigError)
     require(features >= 1, f"features must be at least 1, got {features}", ConfigError)
     require(0 <= dropout < 1, f"dropout must be in [0, 1), got {dropout}", ConfigError)
-    body = nn.Sequential(
-        nn.Conv2d(shape[0], width, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(width, 2 * width, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(2 * width * (shape[1] // 2) * (shape[2] // 2), features),
-        nn.ReLU(),
-        nn.Dropout(dropout),
-    )
-    return Network(body, features, classes)
+    first, second = nn.Conv2d(shape[0], width, 3, padding=1), nn.Conv2d(width, 2 * width, 3, padding=1)
+    if norm:
+        layers = [first, nn.GroupNorm(width, width), nn.ReLU()]
+        layers += [second, nn.MaxPool2d(2), nn.GroupNorm(2 * width, 2 * width), nn.ReLU()]
+    else:
+        layers = [first, nn.ReLU(), second, nn.ReLU(), nn.MaxPool2d(2)]
+    pooled = 2 * width * (shape[1] // 2) * (shape[2] // 2)
+    dense = [nn.Flatten(), nn.Linear(pooled, features), nn.ReLU(), nn.Dropout(dropout)]
+    return Network(nn.Sequential(*layers, *dense), features, classes)

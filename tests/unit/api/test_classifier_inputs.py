@@ -145,7 +145,7 @@ def test_rows_of_another_width_are_refused() -> None:
         ({"settings": {"plan.seed": 3}}, None),
         (
             {"settings": {"plans.rounds": 3}},
-            "unknown table 'plans'; known: align, data, images, maps, method, network, plan",
+            "unknown table 'plans'; did you mean plan? known: align, data, images, maps, method, network, plan",
         ),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from embasis.benchmark.comparison_page import MOST_LINES, comparison_page, mean_by_round, rounds_panels
+from embasis.benchmark.comparison_page import MOST_CURVES, comparison_page, mean_by_round, rounds_panels
 from embasis.benchmark.scores import summarise_runs
 from embasis.report import RunView
 from page_reader import Page
@@ -49,13 +49,13 @@ def test_lines_are_means_over_the_runs_of_a_method() -> None:
 
 
 def test_of_many_methods_the_best_have_lines_and_the_table_has_all() -> None:
-    runs = [run_of(f"method {n}", 0.5 + n / 40, 2) for n in range(MOST_LINES + 2)]
+    runs = [run_of(f"method {n}", 0.5 + n / 40, 2) for n in range(MOST_CURVES + 2)]
     (panel,) = rounds_panels(runs)
     assert "method 0," not in panel.pictures[0]
     assert "method 1," not in panel.pictures[0]
-    assert f"method {MOST_LINES + 1}," in panel.pictures[0]
-    assert {row[0] for row in panel.table.rows} == {f"method {n}" for n in range(MOST_LINES + 2)}
-    assert f"Drawn are the {MOST_LINES} with the best labels; the table has all." in panel.caption
+    assert f"method {MOST_CURVES + 1}," in panel.pictures[0]
+    assert {row[0] for row in panel.table.rows} == {f"method {n}" for n in range(MOST_CURVES + 2)}
+    assert f"Drawn are the {MOST_CURVES} with the best labels; the table has all." in panel.caption
 
 
 def test_nothing_is_drawn_where_no_method_has_rounds() -> None:

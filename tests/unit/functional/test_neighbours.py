@@ -66,6 +66,6 @@ def test_sure_members_that_contradict_each_other_are_all_between() -> None:
 def test_rows_in_parts_have_the_same_neighbours(monkeypatch) -> None:
     x, bank, p = unit_rows(draw(0, 50, 6)), unit_rows(draw(1, 40, 6)), draw(2, 40, 3).softmax(1)
     whole = neighbour_moments(x, bank, p, 10)
-    monkeypatch.setattr(neighbours, "HELD_PRODUCTS", 7 * 40)
+    monkeypatch.setattr(neighbours, "PRODUCTS_AT_ONCE", 7 * 40)
     for one, other in zip(whole, neighbour_moments(x, bank, p, 10), strict=True):
         assert torch.equal(one, other)

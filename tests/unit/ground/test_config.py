@@ -32,8 +32,8 @@ PLAN_KEYS = (
 IMAGE_KEYS = "augment, cache, depth, head, stages, workers"
 MAP_KEYS = "blur, colour, crop_height, crop_width, flip, least_scale, most_scale, rare, size, window, workers"
 DATA_KEYS = (
-    "allow_empty_class, allow_missing_class, budget, classes, corrections, dataset, follow_links, forbid_leakage, id, "
-    "label, labelled, test, unlabelled"
+    "allow_empty_class, allow_missing_class, budget, classes, corrections, dataset, drop, follow_links, "
+    "forbid_leakage, id, label, labelled, test, unlabelled"
 )
 
 
@@ -247,6 +247,15 @@ def test_the_config_that_a_run_writes_down_is_read_back_as_it_is(name: str) -> N
     assert config.upgrade_config({"method": method})["method"] == method
 
 
+def test_a_small_cnn_of_a_release_without_norm_stays_without() -> None:
+    old = {"name": "small_cnn", "width": 16, "features": 64, "dropout": 0.2}
+    assert config.upgrade_config({"network": old})["network"] == {**old, "norm": False}
+    new = {**old, "norm": True}
+    assert config.upgrade_config({"network": new})["network"] == new
+    short = {"name": "small_cnn"}  # by hand: no run folder leaves settings out
+    assert config.upgrade_config({"network": short})["network"] == short
+
+
 OLD = {
     "name": "em_basis", "per_class": 2, "keep": 0.3, "step": 0.05, "cap": 0.5, "weight": 1.0, "iterations": 10,
     "start": "stage1", "carry": True, "affinity": 0.5, "joint": False, "evidence": 0.0, "head": "linear", "sigma": 0.3,
@@ -287,8 +296,8 @@ def test_an_old_ranking_that_is_gone_is_refused(tmp_path: Path) -> None:
     [
         (
             {"labeller.fusions": None},
-            "the method has no part 'labeller.fusions': EMBasisLabeller has classes, fusion, head, mixture, rank_by, "
-            "start",
+            "the method has no part 'labeller.fusions': EMBasisLabeller has classes, fusion, head, mixture, "
+            "neighbours, rank_by, start",
         ),
         ({"labeller.start": "Random"}, "labeller.start must be one of ClassMeans, StageOne, WarmStart, got 'Random'"),
         (

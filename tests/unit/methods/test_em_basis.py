@@ -25,7 +25,7 @@ from embasis.methods.em_basis import (
     Neighbours,
 )
 from embasis.methods.em_basis.features import PreparedSites, domain_statistics, prepare_all
-from embasis.methods.em_basis.neighbours import BANK
+from embasis.methods.em_basis.neighbours import MOST_KEPT
 from embasis.methods.em_basis.state import LEGACY_NAMES
 from embasis.types import Features
 
@@ -332,7 +332,7 @@ def test_the_kept_sites_are_few_and_do_not_depend_on_how_rows_come_in_parts() ->
     split = Neighbours().draw_sites(halves, 0)
     assert whole is not None
     assert split is not None
-    assert len(whole) == BANK
+    assert len(whole) == MOST_KEPT
     assert torch.equal(whole.x, split.x)
     assert Neighbours().draw_sites(parts[:1], 0) is None
 

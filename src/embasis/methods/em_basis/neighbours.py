@@ -3,7 +3,7 @@
 | symbol | shape | meaning |
 | --- | --- | --- |
 | x | n d | prepared sites |
-| bank | m d | prepared unlabelled sites that are kept with the model, at most BANK |
+| bank | m d | prepared unlabelled sites that are kept with the model, at most MOST_KEPT |
 | q | m C | the network's probabilities of the kept sites, as they enter the fusion |
 
 A network that has been trained on a site's own pseudo-label confirms it. Its opinion of the sites around is another
@@ -24,7 +24,7 @@ from embasis.methods.em_basis.features import is_unlabelled
 from embasis.randomness import uniforms
 from embasis.types import Features, Stream
 
-BANK = 1024
+MOST_KEPT = 1024
 """The most sites that are kept: more of them rank labels no better (benchmarks/notes/0032)."""
 LEAST_WEIGHT = 1e-12
 
@@ -59,7 +59,7 @@ class Neighbours:
         )
         key = -torch.log1p(-uniforms(ids, seed, "neighbours")) / weight.double().clamp_min(LEAST_WEIGHT)
         kept = torch.zeros(len(ids), dtype=torch.bool)
-        kept[torch.argsort(key, stable=True)[:BANK]] = True
+        kept[torch.argsort(key, stable=True)[:MOST_KEPT]] = True
         flags = kept.split([len(part) for part in parts])
         x, scores, y = (
             torch.cat([column[flag] for column, flag in zip(columns, flags, strict=True)])
