@@ -33,6 +33,7 @@ COMMANDS = (
     "ablate",
     "report",
     "list",
+    "import-maps",
     "import-weights",
 )
 

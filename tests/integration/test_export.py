@@ -14,7 +14,7 @@ import pytest
 
 import cli_tables
 from cli_tables import copied, embasis, fit_tables
-from embasis.runs import export as module
+from embasis.runs import finished_run as module
 from embasis.storage import encode_table, read_newest, read_stored_table
 from folder_runs import config, go
 from resealed import reseal
@@ -150,7 +150,7 @@ def test_ids_and_labels_that_look_like_formulas_are_escaped(here: Path) -> None:
     assert read_stored_table("out.csv")["id"] == columns["id"]
 
 
-SUITED = "the run labelled a table: --as csv or parquet"
+SUITED = "the run labelled a table: --as csv or parquet or label-studio"
 WRONG: dict[str, tuple[str, tuple[str, ...]]] = {
     "folder of a table": (
         f"--as folder is for runs on images, {SUITED}",

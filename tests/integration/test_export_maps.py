@@ -20,7 +20,8 @@ from embasis.data.reader import Reader
 from embasis.data.segmentation.folders import MapFolders, load_maps
 from embasis.report.summary import input_summary
 from embasis.runs.checkpoint import read_run_view
-from embasis.runs.export import Finished, read_labelled_pictures
+from embasis.runs.export import read_labelled_pictures
+from embasis.runs.finished_run import Finished
 from embasis.storage import SealedFiles, encode_table, read_newest, read_stored_table
 from embasis.storage.label_map_folder import LabelMapFolder
 from embasis.types import ClassTable
@@ -146,7 +147,7 @@ def test_pycocotools_reads_the_file(here: Path) -> None:
 @pytest.mark.parametrize("form", ["csv", "parquet", "folder"])
 def test_other_forms_are_refused(here: Path, form: str) -> None:
     wanted = "images" if form == "folder" else "a table or images"
-    which = "the run labelled pictures with label maps: --as coco"
+    which = "the run labelled pictures with label maps: --as coco or cvat"
     refused(2, f"--as {form} is for runs on {wanted}, {which}", "export", "run", "-o", f"x.{form}", "--as", form)
     rule = "output must end in .json for --as coco, got 'x.coco'"
     refused(2, rule, "export", "run", "-o", "x.coco", "--as", "coco")

@@ -31,6 +31,7 @@ READ_BY = {
     "data/images/scan.py": ("tar",),
     "data/images/header.py": ("image",),
     "data/segmentation/classes.py": ("classes",),
+    "data/segmentation/cvat.py": ("cvat",),
     "data/formats.py": (
         "npy",
         "npz",

@@ -12,6 +12,7 @@ import struct
 import sys
 import tarfile
 import tempfile
+import zipfile
 import zlib
 from pathlib import Path
 from typing import Any
@@ -232,9 +233,22 @@ def foreign() -> dict[str, bytes]:
     return found
 
 
+def cvat() -> dict[str, bytes]:
+    """An archive of CVAT with one map of 2 × 2 pixels."""
+    Image.new("RGB", (2, 2), (0, 0, 255)).save(mask := io.BytesIO(), "PNG")
+    files = {
+        "labelmap.txt": b"background:0,0,0::\nx:0,0,255::\ny:9,8,7::\n",
+        "SegmentationClass/a.png": mask.getvalue(),
+    }
+    with zipfile.ZipFile(stream := io.BytesIO(), "w") as archive:
+        for name, data in files.items():
+            archive.writestr(zipfile.ZipInfo(name), data)
+    return {"masks.zip": stream.getvalue()}
+
+
 def seeds() -> dict[str, dict[str, bytes]]:
     """Target → name → bytes."""
-    found = {"image": images(), "map": maps(), "tar": {"two.tar": archive()}, "foreign": foreign()}
+    found = {"image": images(), "map": maps(), "tar": {"two.tar": archive()}, "foreign": foreign(), "cvat": cvat()}
     return found | arrays() | tables() | settings() | run_files()
 
 

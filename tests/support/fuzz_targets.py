@@ -7,6 +7,7 @@
 | pack, rows, mat | arrays of published sets |
 | list, tar, visda | images named by a table, in an archive, in VisDA's list |
 | corrections | the table of labels that a person has corrected |
+| cvat | an archive of label maps that CVAT has exported |
 | label_studio | the same as annotated tasks of Label Studio |
 | classes, toml, json, words | what label maps mean; settings from files and key=value words |
 | head, manifest, facts, tensors, lines, labels | files of a run folder, resealed so that the bytes are reached |
@@ -42,6 +43,7 @@ from embasis.data.images import pixels as decode
 from embasis.data.images.scan import scan_list, scan_tar
 from embasis.data.segmentation.audit import count_values
 from embasis.data.segmentation.classes import read_class_file
+from embasis.data.segmentation.cvat import open_masks
 from embasis.data.segmentation.labels import BadMap, decode_map, read_map_header
 from embasis.data.tables import describe_table, encode_table, narrow_table, read_raw
 from embasis.errors import CheckpointError, ConfigError, EmbasisWarning, InputDataError
@@ -133,6 +135,11 @@ def read_marks(path: Path) -> object:
     return read_corrections(str(path), ("x", "y"), numbered=True)
 
 
+def read_masks(path: Path) -> object:
+    with open_masks(path, ("x", "y")) as archive:
+        return [archive.read(name, (2, 2)).tolist() for name in archive.members]
+
+
 def read_head(data: bytes, folder: Path) -> object:
     home = folder / "generations" / "000001"
     home.mkdir(parents=True)
@@ -216,6 +223,20 @@ TARGETS = {
         placed("x.json", read_marks),
         (InputDataError,),
         (b"[", b"{", b'"data"', b'"row":', b'"annotations":', b'"choices"', b"null", b"was_cancelled", b"1e999"),
+    ),
+    "cvat": Target(
+        placed("x.zip", read_masks),
+        (InputDataError,),
+        (
+            b"PK\x03\x04",
+            b"PK\x01\x02",
+            b"PK\x05\x06",
+            b"labelmap.txt",
+            b"SegmentationClass/",
+            b"::\n",
+            b"0,0,255",
+            *PNG,
+        ),
     ),
     "classes": Target(placed("classes.toml", read_class_file), (InputDataError,), TOML),
     "toml": Target(placed("x.toml", config.load), (ConfigError,), TOML),

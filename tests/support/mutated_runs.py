@@ -29,7 +29,8 @@ from embasis.cli import main
 from embasis.data.reader import Reader
 from embasis.errors import CheckpointError, EmbasisWarning
 from embasis.runs.checkpoint import read_run, read_run_view
-from embasis.runs.export import label_table, read_finished_run, read_labelled_pictures
+from embasis.runs.export import read_labelled_pictures
+from embasis.runs.finished_run import label_table, read_finished_run
 from embasis.runs.resume import check_file
 from embasis.storage import SealedFiles
 from resealed import newest, reseal, unsealed

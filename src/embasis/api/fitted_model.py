@@ -34,7 +34,8 @@ from embasis.inputs.fingerprint import fingerprint
 from embasis.inputs.load import image_options, load_problem, open_inputs
 from embasis.networks.backbone import Backbone
 from embasis.runs.checkpoint import begin_folder, describe_environment, pack_state, read_run
-from embasis.runs.export import ExportOptions, ExportSummary, export_labels
+from embasis.runs.export import ExportOptions, export_labels
+from embasis.runs.finished_run import ExportSummary
 from embasis.runs.model import TrainedModel, label_columns, load_model, model_of_run
 from embasis.runs.parts import RunParts, build, resolve_for_problem
 from embasis.runs.predict import (

@@ -26,6 +26,9 @@ def export_run(
         for name, folder in summary.folders.items():
             if folder.name != name:
                 echo(f"note: class {quote(name)} is in {folder}")
+    elif form == "cvat":
+        what = f"{format_count(summary.labels, 'label map')} of {format_count(summary.pictures, 'picture')}"
+        echo(f"wrote {out}: {what}, {describe_choice(everything)}")
     elif form == "label-studio":
         echo(f"wrote {out}: {format_count(summary.labels, 'task')} with labels of round {summary.round}")
         echo("labelling interface of the project (Settings, Labeling Interface, Code):")

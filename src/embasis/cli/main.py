@@ -209,7 +209,7 @@ def predict_command(**options: Any) -> None:
     "--as",
     "form",
     required=True,
-    type=click.Choice(["csv", "parquet", "folder", "coco", "label-studio"]),
+    type=click.Choice(["csv", "parquet", "folder", "coco", "label-studio", "cvat"]),
     help="What to write.",
 )
 @click.option("--all", "everything", is_flag=True, help="Every label, trusted or not.")
@@ -225,6 +225,10 @@ def export_command(**options: Any) -> None:
     images below PATH. An OUT that holds anything but an earlier export is left
     alone. As coco, for runs with label maps: one region for each class of each
     picture, as run lengths with iscrowd=1; file_name is the picture's path.
+
+    As cvat, for runs with label maps: an archive "Segmentation mask 1.1" for
+    CVAT, in which pixels that are not trusted have no label; embasis import-maps
+    takes back what CVAT exports in that format.
 
     As label-studio: a task for each label, trusted or not, the least sure first,
     with the label as a prediction and its probability as score. Its interface is
@@ -339,6 +343,28 @@ def list_command(**options: Any) -> None:
       embasis list methods
     """
     run_command("embasis.cli.list", "list_entries", options, threads=False)
+
+
+@main.command("import-maps")
+@click.argument("run")
+@click.argument("archive", metavar="ARCHIVE.zip")
+@click.option("-o", "--output", required=True, metavar="DIR", help="The folder of corrected maps.")
+@click.option("--unchanged", is_flag=True, help="Take maps that are as the run has them, too.")
+def import_maps_command(**options: Any) -> None:
+    """Take corrected label maps from CVAT.
+
+    ARCHIVE is what CVAT exports as "Segmentation mask 1.1" of the task that
+    export --as cvat was made for. Maps that nobody has changed, and pictures
+    without a labelled pixel, are left out. DIR has a PNG for each of the others,
+    coded as the run's LABELLED; fit --corrections takes it.
+
+    \b
+    Examples:
+      embasis export run -o maps.zip --as cvat --all
+      embasis import-maps run task.zip -o corrected
+      embasis fit rendered streets -o run-2 --corrections corrected
+    """
+    run_command("embasis.cli.import_maps", "import_maps", options)
 
 
 @main.command("import-weights")

@@ -14,7 +14,14 @@ from embasis.inputs import IMAGE_KIND, TABLE_KIND
 from embasis.inputs.map_inputs import stored_class_table
 from embasis.report.collect import labels_name, read_row_gallery
 from embasis.runs.checkpoint import read_run
-from embasis.runs.export import Finished, find_images, label_table, open_run_table, read_finished_run, require_columns
+from embasis.runs.finished_run import (
+    Finished,
+    label_table,
+    locate_images,
+    open_run_table,
+    read_finished_run,
+    require_columns,
+)
 from embasis.runs.review import Review, ReviewItem, RowReview
 from embasis.runs.review_maps import MapFileInfo, MapReview
 from embasis.runs.review_sources import ShownPicture, TableCells, read_shown, show_stored
@@ -61,7 +68,7 @@ def open_row_review(run: Finished, options: ReviewOptions, output: Path) -> RowR
     names = ("label", "probability", "uncertainty", "trusted")
     rows = zip(*(columns[name] for name in ("id", *names)), strict=True)
     items = [ReviewItem(str(id), str(label), float(p), float(u), trusted is True) for id, label, p, u, trusted in rows]
-    cells = read_values(run, items, options.unlabelled) if run.kind is TABLE_KIND else None
+    cells = open_values(run, items, options.unlabelled) if run.kind is TABLE_KIND else None
     pictures: Callable[[str], ShownPicture] | None = None
     if run.kind is IMAGE_KIND and options.unlabelled is not None:
         pictures = show_images([item.id for item in items], options.unlabelled, options.follow_links)
@@ -75,7 +82,7 @@ def open_row_review(run: Finished, options: ReviewOptions, output: Path) -> RowR
     return RowReview(run.files.path.name, run.classes, items, CorrectionFile(output), cells, pictures)
 
 
-def read_values(run: Finished, items: list[ReviewItem], table: str | None) -> TableCells:
+def open_values(run: Finished, items: list[ReviewItem], table: str | None) -> TableCells:
     """The values of the rows, from the table that the run has labelled."""
     hint = f"embasis review {run.files.path} UNLABELLED"
     rule = f"a run keeps no values of your table, so name the table that it has labelled: {hint}"
@@ -85,7 +92,7 @@ def read_values(run: Finished, items: list[ReviewItem], table: str | None) -> Ta
 
 def show_images(names: list[str], images: str, follow_links: bool) -> Callable[[str], ShownPicture]:
     """What shows the image of each name, from the folder or list that has all of them."""
-    paths = find_images(names, images)
+    paths = locate_images(names, images)
     return lambda name: read_shown(paths[name], name, follow_links)
 
 

@@ -19,7 +19,7 @@ from embasis.errors import ConfigError, InputDataError, quote, require
 from embasis.runs.review_sources import ShownPicture
 from embasis.storage.correction_files import Correction, CorrectionFile
 
-Values = Sequence[tuple[str, str]]
+ShownValues = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class RowReview(Review):
         classes: Sequence[str],
         items: Sequence[ReviewItem],
         file: CorrectionFile,
-        values: Callable[[str], Values] | None,
+        values: Callable[[str], ShownValues] | None,
         pictures: Callable[[str], ShownPicture] | None,
     ) -> None:
         super().__init__(title, classes, items, file.path)

@@ -18,7 +18,7 @@ from scipy import ndimage
 from embasis.data.segmentation.classes import choose_colours
 from embasis.data.segmentation.labels import BadMap, read_png_numbers
 from embasis.errors import ConfigError, CorruptError, InputDataError, quote, require
-from embasis.runs.export import NO_CLASS, STRANGE, class_numbers, read_plane
+from embasis.runs.finished_run import NO_CLASS, STRANGE, class_numbers, read_plane
 from embasis.runs.review import Review, ReviewItem
 from embasis.runs.review_sources import ShownPicture
 from embasis.storage.correction_files import CorrectionMaps

@@ -121,7 +121,7 @@ def read_table_cells(path: Path, label: str, id: str | None) -> TableCells:
             ids = map(str, range(len(flat)) if table.ids is None else table.ids.tolist())
             columns = table.columns or tuple(map(str, range(flat.shape[1])))
             return TableCells(path, columns, dict(zip(ids, flat.tolist(), strict=True)))
-        names, rows = _read_csv_cells(path) if suffix == ".csv" else _read_parquet_cells(path)
+        names, rows = _list_csv_cells(path) if suffix == ".csv" else _list_parquet_cells(path)
     require_different(names, path)
     require(id is None or id in names, f"{path}: no id column {quote(id)}; columns: {quote_names(names)}")
     key = names.index(id or "id") if (id or "id") in names else None
@@ -133,7 +133,7 @@ def read_table_cells(path: Path, label: str, id: str | None) -> TableCells:
     return TableCells(path, tuple(names[place] for place in shown), cells)
 
 
-def _read_csv_cells(path: Path) -> tuple[list[str], list[Sequence[Any]]]:
+def _list_csv_cells(path: Path) -> tuple[list[str], list[Sequence[Any]]]:
     lines = list(read_csv_rows(path))
     require(len(lines) > 1, f"{path}: no rows")
     (_, header), *body = lines
@@ -143,7 +143,7 @@ def _read_csv_cells(path: Path) -> tuple[list[str], list[Sequence[Any]]]:
     return header, [cells for _, cells in body]
 
 
-def _read_parquet_cells(path: Path) -> tuple[list[str], list[Sequence[Any]]]:
+def _list_parquet_cells(path: Path) -> tuple[list[str], list[Sequence[Any]]]:
     require_different(read_column_names(path), path)
     columns = read_columns(path)
     return list(columns), list(zip(*columns.values(), strict=True))
