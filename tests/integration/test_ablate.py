@@ -16,8 +16,8 @@ from embasis.storage import atomic
 
 TINY = ("count=60", "rounds=1")
 FILES = {"ablate.csv", "ablate.md", "runs.csv", "report.html"}
-KNOWN = ("basis, centring, draw, em, evidence, head, joint, recalibration, selection, shares, stage1, temper, "
-         "variance, weights")  # fmt: skip
+KNOWN = ("basis, centring, draw, em, evidence, head, joint, neighbours, recalibration, selection, shares, stage1, "
+         "temper, variance, weights")  # fmt: skip
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:

@@ -41,7 +41,7 @@ from embasis.benchmark.scores import (
 )
 from embasis.config import Config
 from embasis.errors import ConfigError, lookup, quote, require
-from embasis.methods.em_basis.state import CLASS_PRIORS, INVERSE_TEMPERATURE
+from embasis.methods.em_basis.state import CLASS_PRIORS, INVERSE_TEMPERATURE, NEIGHBOUR_ROWS
 from embasis.report.summary import DASH, PageTable
 
 LOWER_IS_BETTER = ("ece",)
@@ -117,6 +117,7 @@ ABLATED_PARTS: Mapping[str, AblatedPart] = {
     "neighbours": AblatedPart(
         "the network's view of the nearest unlabelled rows is a third of the label distribution",
         {"labeller.neighbours.share": 0.0},
+        needs=NEIGHBOUR_ROWS,
     ),
     "shares": AblatedPart(
         "class shares of the unlabelled side are estimated",

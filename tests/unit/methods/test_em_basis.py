@@ -337,15 +337,11 @@ def test_the_kept_sites_are_few_and_do_not_depend_on_how_rows_come_in_parts() ->
     assert Neighbours().draw_sites(parts[:1], 0) is None
 
 
-def test_sites_that_stand_for_many_are_kept_as_often() -> None:
-    count = 20_000
-    weight = torch.where(torch.arange(count) % 2 == 0, 3.0, 1.0)
-    sites = Features(
-        torch.zeros(count, 2), torch.zeros(count, 3), torch.full((count,), -1), torch.arange(count), weight=weight
-    )
-    kept = Neighbours().draw_sites([sites], 0)
-    assert kept is not None
-    assert 0.70 < float((kept.ids % 2 == 0).double().mean()) < 0.80  # 3 of 4
+def test_sites_of_pictures_and_samples_in_other_shares_have_no_neighbours() -> None:
+    labelled, others = stream()
+    assert Neighbours().draw_sites([labelled, others], 0) is not None
+    assert Neighbours().draw_sites([labelled, replace(others, weight=torch.ones(len(others)))], 0) is None
+    assert Neighbours().draw_sites([labelled, replace(others, grid=(2, 3))], 0) is None
 
 
 def test_a_basis_that_is_not_believed_has_no_neighbours_either() -> None:

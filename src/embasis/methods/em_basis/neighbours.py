@@ -26,7 +26,6 @@ from embasis.types import Features, Stream
 
 MOST_KEPT = 1024
 """The most sites that are kept: more of them rank labels no better (benchmarks/notes/0032)."""
-LEAST_WEIGHT = 1e-12
 
 
 @dataclass(frozen=True)
@@ -48,16 +47,14 @@ class Neighbours:
         require(self.share <= 1, f"share must be at most 1, got {self.share}", ConfigError)
 
     def draw_sites(self, stream: Stream, seed: int) -> Features | None:
-        """The unlabelled sites that are kept, drawn by id and in the shares of their side; None where there are none.
+        """The unlabelled sites that are kept, drawn by their ids; None where there are none, or rows have many sites.
 
-        A site that stands for w others is drawn w times as likely: its key is that of the first of them."""
+        Sites of one picture, and a sample with classes in equal parts, are no neighbourhood: there labels got worse."""
         parts = [part for part in stream if is_unlabelled(part)]
-        if not parts:
+        if not parts or any(part.grid or part.weight is not None for part in parts):
             return None
-        ids, weight = (
-            torch.cat(columns) for columns in zip(*((part.ids, part.site_weight) for part in parts), strict=True)
-        )
-        key = -torch.log1p(-uniforms(ids, seed, "neighbours")) / weight.double().clamp_min(LEAST_WEIGHT)
+        ids = torch.cat([part.ids for part in parts])
+        key = uniforms(ids, seed, "neighbours")
         kept = torch.zeros(len(ids), dtype=torch.bool)
         kept[torch.argsort(key, stable=True)[:MOST_KEPT]] = True
         flags = kept.split([len(part) for part in parts])

@@ -32,6 +32,8 @@ PROPOSAL = "proposal"
 """The stored name of Stage I's basis, which the engine passes in round 0; it is not part of a state."""
 INVERSE_TEMPERATURE, CLASS_PRIORS = LEGACY_NAMES["inverse_temperature"], LEGACY_NAMES["class_priors"]
 """Stored names by which others see whether labels were calibrated, and whether class priors were estimated."""
+NEIGHBOUR_ROWS = "neighbour_rows"
+"""The stored name by which others see whether neighbours have a part in labels."""
 GIVEN = ("inverse_temperature",)
 """Fields that others write: they are read here and never stored."""
 
