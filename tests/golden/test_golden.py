@@ -51,6 +51,7 @@ CHANGES = {
     "table, linear": "embasis.functional.moments.label_moments",
     "table, mlp, cbst": "embasis.functional.losses.weighted_cross_entropy",
     "digits, small_cnn": "embasis.functional.em.m_step",
+    "digits, small_cnn without norm": "embasis.functional.em.m_step",
     "images, frozen": "embasis.functional.moments.inverse_temperature_for_entropy",
     "images, partial": "embasis.functional.losses.weighted_cross_entropy",
     "label maps": "embasis.functional.em.sharpness_for_perplexity",

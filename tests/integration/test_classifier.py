@@ -213,7 +213,7 @@ def test_the_estimator_and_a_run_folder_of_tables_give_equal_records(tmp_path: A
     columns = [f"f{i}" for i in range(8)]
     pd.DataFrame(x, columns=columns).assign(label=y).to_parquet(tmp_path / "a.parquet")
     pd.DataFrame(other, columns=columns).to_parquet(tmp_path / "b.parquet")
-    problem = load_pair(tmp_path / "a.parquet", tmp_path / "b.parquet", label="label")
+    problem = load_pair(tmp_path / "a.parquet", tmp_path / "b.parquet")
     with RunFolder(tmp_path / "run") as folder:
         run = TrainingRun(problem, load(None, ["rounds=2", "seed=3"]), folder)
         records = [event.record for event in run.events() if event.record is not None]

@@ -124,7 +124,7 @@ def open_masks(path: Path, names: tuple[str, ...]) -> Iterator[MaskArchive]:
     where, hint = str(path), "export from CVAT as 'Segmentation mask 1.1'"
     try:
         with refuse_unreadable(path), open_regular(path) as file, zipfile.ZipFile(file) as archive:
-            entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+            entries = [entry for entry in archive.infolist() if not entry.filename.endswith("/")]
             label_map = next((entry for entry in entries if entry.filename == LABEL_MAP), None)
             require(label_map is not None, f"{where}: no {LABEL_MAP}; {hint}")
             assert label_map is not None
