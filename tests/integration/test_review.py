@@ -154,7 +154,7 @@ def test_parts_of_a_label_map_get_their_class_and_the_next_fit_learns_from_the_m
         item = review.value("item/0")
         part = item["parts"][0]
         other = next(name for name in map_folder_runs.NAMES if name != part["class"])
-        review.value("decide", {"place": 0, "parts": {"1": other, "2": None}})
+        review.value("decide", {"place": 0, "parts": {"1": other, "2": None}, "version": item["version"]})
         assert review.value("item/0")["decision"] is not None
         assert review.ask("map/0")[1].startswith(b"\x89PNG")
     (file,) = Path("run/corrections").rglob("*.png")
@@ -174,10 +174,10 @@ def test_parts_of_a_label_map_get_their_class_and_the_next_fit_learns_from_the_m
 def test_a_map_of_which_nothing_is_left_is_not_saved(maps: Path) -> None:
     with served("run", "streets") as review:
         parts = {str(number): None for number in range(1, len(review.value("item/0")["parts"]) + 1)}
-        status, data, _ = review.ask("decide", {"place": 0, "parts": parts})
+        status, data, _ = review.ask("decide", {"place": 0, "parts": parts, "version": ""})
         assert status == 409
         assert json.loads(data)["error"].startswith("nothing of the map is left")
-        review.value("decide", {"place": 0, "parts": {}})
+        review.value("decide", {"place": 0, "parts": {}, "version": ""})
         review.value("undo", {})
     assert not list(Path("run/corrections").rglob("*.png"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import time
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,11 @@ import pytest
 
 from cli_tables import embasis, refused, write_tables
 from embasis.config import load
+from embasis.data.encoding import learn_encoding
 from embasis.data.images.scan import scan_list
 from embasis.data.segmentation.classes import read_class_file
 from embasis.data.table_pair import load_pair
-from embasis.data.tables import read_raw, read_table
+from embasis.data.tables import describe_table, read_raw, read_table
 from embasis.errors import ConfigError, EmbasisWarning, InputDataError
 from fuzz_targets import MEGABYTES, Target, try_one
 from image_trees import picture, plant
@@ -120,6 +122,28 @@ def test_settings_of_megabytes_and_numbers_of_thousands_of_digits_are_refused(tm
     assert says(lambda: load(path)).startswith(f"config {path}: ")
     assert says(lambda: load(overrides=[f"seed={'1' * 5000}"])).startswith("config: Expected `int`, got `str`")
     assert says(lambda: load(overrides=[f"seed={'[' * 5000}"])).startswith("config: Expected `int`, got `str`")
+
+
+def test_arrays_that_are_packed_in_a_way_of_no_numpy_are_refused(tmp_path: Path) -> None:
+    """Their reader would take what memory the file asks for, and raises errors of its own."""
+    path = tmp_path / "x.npz"
+    for method in (zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2):
+        with zipfile.ZipFile(path, "w", method) as archive:
+            archive.writestr("x.npy", b"\x93NUMPY")
+        rule = "packed in another way than deflate: 'x.npy'; use numpy.savez"
+        assert says(lambda: read_raw(path)) == f"{path}: {rule}"
+
+
+def test_a_table_of_very_many_columns_takes_time_by_their_number_alone(tmp_path: Path) -> None:
+    """13 s before, when names were looked for one among all the others."""
+    count, path = 30_000, tmp_path / "wide.csv"
+    lines = [[f"a{number}" for number in range(count)], ["1"] * count, ["2"] * count]
+    path.write_text("".join(f"{','.join(cells)}\n" for cells in lines))
+    began = time.process_time()
+    encoding, problems = learn_encoding([describe_table(read_raw(path))])
+    assert time.process_time() - began < 6
+    assert encoding is not None
+    assert (len(encoding.names), problems) == (count, [])
 
 
 # --- leaks between tables

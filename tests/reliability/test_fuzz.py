@@ -88,6 +88,15 @@ def test_most_kept_inputs_can_be_read_so_that_their_changes_reach_far() -> None:
         assert sum(sound) >= 1, name
 
 
+def test_the_page_of_reliability_names_every_reader() -> None:
+    text = (ROOT / "docs" / "reliability.md").read_text()
+    found = re.search(r"`tests/support/fuzz_targets.py` is the list: (.*?): ([0-9]+) readers\.", text, re.DOTALL)
+    assert found is not None
+    named = re.sub(r"\(.*?\)", "", found[1], flags=re.DOTALL).replace("\n", " ").split(",")
+    assert {name.strip() for name in named} == {*TARGETS}
+    assert int(found[2]) == len(TARGETS)
+
+
 # --- what the harness itself would notice (mutation checks)
 
 

@@ -58,10 +58,23 @@ def test_the_corpus_has_more_than_two_hundred_files_of_every_kind() -> None:
     assert sum(case.files for case in found) > 600
     assert len({case.name for case in found}) == len(found)
     kinds = {case.name.split(" ")[0] for case in found}
-    assert {"table", "run", "weights", "weights.pt", "import", "config", "pictures", "label", "lie"} <= kinds
+    assert {
+        "table",
+        "run",
+        "weights",
+        "weights.pt",
+        "import",
+        "config",
+        "pictures",
+        "label",
+        "lie",
+        "tasks",
+        "masks",
+    } <= kinds
     commands = {command[0] for case in found for command in case.commands}
     assert commands == {
-        "fit", "predict", "report", "export", "check", "compare", "ablate", "import-weights", "python",
+        "fit", "predict", "report", "export", "check", "compare", "ablate", "import-weights", "import-maps", "review",
+        "python",
     }  # fmt: skip
 
 

@@ -142,7 +142,8 @@ def test_hostile_class_names_change_no_element_of_the_page_of_a_run(tmp_path: Pa
 def test_nothing_is_written_beside_what_was_asked_for() -> None:
     top = {path.name for path in found().folder.iterdir()}
     given_names = {"labelled.csv", "judged.csv", "unlabelled.csv", "turned.csv"}
-    assert top - given_names == {"run", "labels.csv", "labels.parquet", "export.csv", "export.parquet", "compared"}
+    tables = {"labels.csv", "labels.parquet", "export.csv", "export.parquet"}
+    assert top - given_names == {"run", *tables, "tasks.json", "compared"}
     beside = {path.name for path in found().folder.parent.iterdir()}
     assert beside <= {USER, "site", "tmp", "cache"}
     assert FEATURES[0] in (found().folder / "labelled.csv").read_text()

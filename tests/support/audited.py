@@ -79,7 +79,9 @@ def in_run(name: str, data: bytes) -> Callable[[Path], None]:
 PREDICT = ("predict", "run", "judged.csv", "-o", "l.csv")
 REPORT, EXPORT = ("report", "run"), ("export", "run", "-o", "e.csv", "--as", "csv")
 RESUME = ("fit", "labelled.csv", "judged.csv", "-o", "run", "rounds=1")
-OF_RUN = (PREDICT, REPORT, EXPORT, RESUME, ("python", "newest", "run"), ("python", "image model", "run"))
+TASKS = ("export", "run", "-o", "e.json", "--as", "label-studio", "--table", "judged.csv")
+REVIEW = ("python", "review", "judged.csv")
+OF_RUN = (PREDICT, REPORT, EXPORT, RESUME, TASKS, REVIEW, ("python", "newest", "run"), ("python", "image model", "run"))
 IMAGES = (
     "--backbone",
     "timm:test_efficientnet",
@@ -94,6 +96,7 @@ def cases(canary: Path, clean: bytes, facts: dict[str, Any]) -> Iterator[Case]:
     """The corpus."""
     payloads = hostile.payloads(canary)
     yield from table_cases(payloads, clean)
+    yield from annotation_cases(payloads)
     yield from run_cases(payloads)
     yield from weight_cases(payloads)
     for name, data in hostile.configs().items():
@@ -120,11 +123,27 @@ def table_cases(payloads: dict[str, bytes], clean: bytes) -> Iterator[Case]:
         readable = name in ("label.npz", "many entries.npz")
         commands: tuple[tuple[Any, ...], ...] = (
             ("fit", file, "judged.csv", "-o", "new"), ("fit", "labelled.csv", file, "-o", "new"), ("check", file, file),
-            ("predict", "run", file, "-o", "l.csv"), ("python", "table", file),
+            ("predict", "run", file, "-o", "l.csv"), ("python", "table", file), ("review", "run", file),
             ("fit", "labelled.csv", "judged.csv", "-o", "new", "--corrections", file),
             *((("python", "array", file),) if file.endswith(".npy") else ()),
         )  # fmt: skip
         yield Case(f"table {name}", put(file, data), commands, frozenset({0, 3} if readable else {2, 3}))
+
+
+def annotation_cases(payloads: dict[str, bytes]) -> Iterator[Case]:
+    """What comes back from Label Studio and from CVAT."""
+    for name, payload in payloads.items():
+        words = ("fit", "labelled.csv", "judged.csv", "-o", "new", "--corrections", "t.json")
+        yield Case(f"tasks {name}", put("t.json", payload), (words,), frozenset({3}))
+        label_map = b"c0:0,0,255::\nc1:9,8,7::\n"
+        archives = {
+            "raw": payload,
+            "labelmap": hostile.zipped({"labelmap.txt": payload, "SegmentationClass/a.png": payload}),
+            "mask": hostile.zipped({"labelmap.txt": label_map, "SegmentationClass/../../a.png": payload}),
+        }
+        for kind, data in archives.items():
+            commands = (("import-maps", "run", "m.zip", "-o", "fixed"), ("python", "masks", "m.zip"))
+            yield Case(f"masks {kind} {name}", put("m.zip", data), commands, frozenset({2, 3}))
 
 
 def run_cases(payloads: dict[str, bytes]) -> Iterator[Case]:
@@ -155,7 +174,7 @@ def lie_cases(facts: dict[str, Any]) -> Iterator[Case]:
             lie = lies[number]
             data = json.dumps(changed(facts, path, lie)).encode()
             name = f"lie {number} in {'.'.join(map(str, path))}"
-            commands = (PREDICT, REPORT, EXPORT)
+            commands = (PREDICT, REPORT, EXPORT, (TASKS, REVIEW)[place % 2])
             yield Case(name, in_run("facts.json", data), commands, frozenset({0, 2, 3, 4}))
 
 
@@ -273,6 +292,15 @@ def python(what: str, path: str) -> int:
             from embasis.data.tables import read_table
 
             return read_table(path)
+        if what == "review":
+            from embasis.runs.open_review import ReviewOptions, open_review
+
+            return open_review("run", ReviewOptions(path)).describe(0)
+        if what == "masks":
+            from embasis.data.segmentation.cvat import open_masks
+
+            with open_masks(Path(path), ("c0", "c1")) as archive:
+                return [archive.read(name, (2, 2)) for name in archive.members]
         if what == "array":
             from benchmarks.array_file import ArrayFile
 
@@ -365,11 +393,19 @@ def base(folder: Path) -> Path:
     write_tables(place)
     sides(place, each=3)
     os.chdir(place)
-    fits = (("fit", "labelled.csv", "judged.csv", "-o", "run", "rounds=1"), PREDICT, REPORT, EXPORT, RESUME)
+    fits = (
+        ("fit", "labelled.csv", "judged.csv", "-o", "run", "rounds=1"),
+        PREDICT,
+        REPORT,
+        EXPORT,
+        RESUME,
+        TASKS,
+        REVIEW,
+    )
     for words in (*fits, ("check", "labelled.csv", "judged.csv"), ("list",), ("list", "methods")):
         code, output = call(words)
         assert code == 0, output
-    for path in ("l.csv", "e.csv"):
+    for path in ("l.csv", "e.csv", "e.json"):
         os.unlink(path)
     return place
 

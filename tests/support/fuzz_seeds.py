@@ -243,7 +243,9 @@ def cvat() -> dict[str, bytes]:
     with zipfile.ZipFile(stream := io.BytesIO(), "w") as archive:
         for name, data in files.items():
             archive.writestr(zipfile.ZipInfo(name), data)
-    return {"masks.zip": stream.getvalue()}
+    with zipfile.ZipFile(packed := io.BytesIO(), "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr(zipfile.ZipInfo("labelmap.txt"), files["labelmap.txt"], zipfile.ZIP_LZMA)
+    return {"masks.zip": stream.getvalue(), "lzma.zip": packed.getvalue()}
 
 
 def seeds() -> dict[str, dict[str, bytes]]:

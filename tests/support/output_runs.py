@@ -35,6 +35,7 @@ TABLES: tuple[tuple[str, ...], ...] = (
     ("predict", "{}/run", "{}/judged.csv", "-o", "{}/labels.parquet", "--sort", "uncertainty"),
     ("export", "{}/run", "-o", "{}/export.csv", "--as", "csv", "--all"),
     ("export", "{}/run", "-o", "{}/export.parquet", "--as", "parquet", "--all"),
+    ("export", "{}/run", "-o", "{}/tasks.json", "--as", "label-studio", "--table", "{}/judged.csv"),
     ("report", "{}/run"),
     ("list",),
     (
@@ -56,6 +57,7 @@ IMAGES: tuple[tuple[str, ...], ...] = (
     ("fit", "{}/photos", "{}/paintings", "-o", "{}/pictures", *SMALL),
     ("predict", "{}/pictures", "{}/paintings", "-o", "{}/seen.csv"),
     ("export", "{}/pictures", "-o", "{}/sorted", "--as", "folder", "--images", "{}/paintings", "--all", "--copy"),
+    ("export", "{}/pictures", "-o", "{}/picture-tasks.json", "--as", "label-studio"),
     ("report", "{}/pictures"),
 )
 PROGRAM = """

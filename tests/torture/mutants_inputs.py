@@ -29,7 +29,43 @@ class Mutant(NamedTuple):
 
 
 DATA, IMAGE = "data/", "data/images/"
+REVIEW = "reliability/test_review_hostile.py::"
 MUTANTS = (
+    Mutant(
+        "an answer to a map that was shown before is taken", "runs/review_maps.py",
+        'require(answer.get("version") == describe_version(stored), rule, ConfigError)', "assert rule",
+        REVIEW + "test_a_map_that_was_saved_in_another_tab_is_not_overwritten_by_numbers_of_its_old_parts",
+    ),
+    Mutant(
+        "a decision of another reviewer is overwritten", "storage/correction_files.py",
+        "            require(now == self._known, rule, ResourceError)\n", "            assert rule\n",
+        REVIEW + "test_two_reviews_of_one_file_lose_no_decision",
+    ),
+    Mutant(
+        "the folder of corrections is not locked", "storage/correction_files.py",
+        "        with atomic.lock_folder(self.path.parent):\n", "        if True:\n",
+        REVIEW + "test_two_reviews_of_one_file_lose_no_decision",
+    ),
+    Mutant(
+        "any number of clients may wait at the page", "runs/review_server.py",
+        "if not self._free.acquire(blocking=False):", "if not self._free.acquire(timeout=0) and False:",
+        REVIEW + "test_connections_beyond_a_limit_are_closed_and_the_page_goes_on_afterwards",
+    ),
+    Mutant(
+        "a name server is asked who 127.0.0.1 is", "runs/review_server.py",
+        "socketserver.TCPServer.server_bind(self)", "super().server_bind()",
+        REVIEW + "test_no_name_server_is_asked_what_this_machine_is_called",
+    ),
+    Mutant(
+        "archives of maps may be packed in any way", DATA + "segmentation/cvat.py",
+        "require(entry.compress_type in ZIP_METHODS, packed)", "assert packed",
+        REVIEW + "test_bombs_doubles_and_strange_packing_are_refused",
+    ),
+    Mutant(
+        "a map in an archive may have any size", DATA + "segmentation/cvat.py",
+        "    require(entry.file_size <= most, too_large)\n", "    assert too_large\n",
+        REVIEW + "test_bombs_doubles_and_strange_packing_are_refused",
+    ),
     Mutant(
         "texts that are not UTF-8 are not caught", DATA + "formats.py",
         "    except UnicodeDecodeError:\n", "    except ZeroDivisionError:\n",

@@ -7,6 +7,7 @@ standardised by itself: so a filled cell says nothing on either side (decision 0
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -91,8 +92,8 @@ def learn_encoding(tables: Sequence[RawTable], dropped: Sequence[str] = ()) -> t
         else:
             columns.append(learn_column(name, kind, [column for _, column in sides]))
     encoding = TableEncoding(tuple(columns), tuple(dropped)) if columns and not problems else None
-    names = [] if encoding is None else list(encoding.names)
-    twice = sorted({name for name in names if names.count(name) > 1})
+    names = Counter(() if encoding is None else encoding.names)
+    twice = sorted(name for name, count in names.items() if count > 1)
     problems += [f"two columns would both be called {quote(name)} when encoded: rename one" for name in twice]
     return None if problems else encoding, problems
 

@@ -126,6 +126,10 @@ def _array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, Any]:
     return shape, fortran, header["descr"]
 
 
+ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""How files in an archive may be packed; readers of other ways take any memory, and fail with errors of their own."""
+
+
 @dataclass(frozen=True, eq=False)
 class ArrayPack:
     """An open .npz file: its arrays are read one by one."""
@@ -155,6 +159,8 @@ def open_pack(path: Path, largest: int, fault: str = "not a readable .npz file")
             twice = {name for name, count in Counter(pack.names).items() if count > 1}
             hint = "write the file anew with one array under each name"
             require(not twice, f"{path}: arrays must have different names, twice or more: {quote_names(twice)}; {hint}")
+            odd = [entry.filename for entry in archive.infolist() if entry.compress_type not in ZIP_METHODS]
+            require(not odd, f"{path}: packed in another way than deflate: {quote_names(odd, 3)}; use numpy.savez")
             size = sum(entry.file_size for entry in archive.infolist())
             require(size <= largest, f"{path}: takes {size} bytes unpacked, at most {largest} are read")
             yield pack

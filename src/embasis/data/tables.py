@@ -214,7 +214,8 @@ def _read_csv(path: Path, wanted: _Wanted, largest: int) -> TableData:
     require(size <= largest, f"{path}: has {size} bytes, at most {largest} are read")
     names, separator = read_csv_header(path), csv_separator(path)
     roles = _column_roles(path, names, wanted)
-    places = [names.index(name) for name in roles.features]
+    order = {name: place for place, name in enumerate(names)}
+    places = [order[name] for name in roles.features]
     decimal = "." if separator == COMMA else find_decimal_sign(_iter_body(path), places, str(path))
     table, error = _convert_csv(path, names, roles, (separator, decimal), as_texts=False)
     if table is not None:

@@ -196,7 +196,7 @@
     choosePart(part);
   };
   const moves = {
-    right: async () => { if (item) await decide(onMaps ? { parts: edits } : { label: item.label }); },
+    right: async () => { if (item) await decide(onMaps ? { parts: edits, version: item.version } : { label: item.label }); },
     unusable: () => choose(null),
     undo: async () => {
       const before = await ask("undo", {});

@@ -43,6 +43,7 @@ from embasis.types import ClassTable
 
 FIRST_DAY = (1980, 1, 1, 0, 0, 0)
 """The date of every file in an archive: the same labels give the same bytes."""
+AMBIGUOUS_NAMES = "pictures whose names differ in their endings alone cannot be told apart in CVAT"
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,7 @@ def write_cvat(run: Finished, out: Path, everything: bool, show: Callable[[int, 
             labelled += bool((classes != NO_CLASS).any())
             show(number, run.pictures)
         twice = [name for name, count in Counter(stems).items() if count > 1]
-        rule = (
-            f"pictures whose names differ in their endings alone cannot be told apart in CVAT: {quote_names(twice, 3)}"
-        )
-        require(not twice, rule, InputDataError)
+        require(not twice, f"{AMBIGUOUS_NAMES}: {quote_names(twice, 3)}", InputDataError)
         require(labelled, NONE_TRUSTED, InputDataError)
         archive.writestr(zipfile.ZipInfo(LABEL_MAP, FIRST_DAY), format_label_map(table))
         archive.writestr(zipfile.ZipInfo(PICTURE_LIST, FIRST_DAY), "\n".join([*stems, ""]))
@@ -93,7 +91,7 @@ def import_cvat(run: str, file: str, output: str, keep_unchanged: bool = False) 
     require(taken, rule, InputDataError)
     folder = CorrectionMaps(Path(output))
     for name, data in taken.items():
-        folder.put(name, data)
+        folder.put(name, data, folder.find(name))
     return counts
 
 
@@ -101,22 +99,25 @@ def choose_maps(
     run: Finished, archive: MaskArchive, table: ClassTable, keep_unchanged: bool
 ) -> tuple[dict[str, bytes], ImportedMaps]:
     """The maps of an archive that are corrections, coded as the table says, and what became of the others."""
-    taken, there = dict[str, bytes](), set[str]()
+    taken, there, known = dict[str, bytes](), set[str](), list[str]()
     unchanged = empty = 0
     for id, name, whole, trusted in pair_maps(run):
+        known.append(id)
         if (member := stem(id)) not in archive.members:
             continue
         there.add(member)
         plane = archive.read(member, (whole.shape[0], whole.shape[1]))
         classes = plane.numpy().astype(np.int64)
         classes[classes == UNKNOWN_VALUE] = NO_CLASS
-        is_same = any(np.array_equal(classes, known) for known in (whole, trusted))
+        is_same = any(np.array_equal(classes, each) for each in (whole, trusted))
         if (classes == NO_CLASS).all():
             empty += 1
         elif is_same and not keep_unchanged:
             unchanged += 1
         else:
             taken[name] = encode_label_png(plane, table)
+    twice = [name for name, count in Counter(stem(id) for id in known).items() if count > 1 and name in there]
+    require(not twice, f"{archive.where}: {AMBIGUOUS_NAMES}: {quote_names(twice, 3)}", InputDataError)
     unknown = {*archive.members} - there
     require(not unknown, f"{archive.where}: the run has no such pictures: {quote_names(unknown, 3)}", InputDataError)
     return taken, ImportedMaps(len(taken), unchanged, empty)

@@ -43,7 +43,7 @@ class Review(ABC):
 
     def __init__(self, title: str, classes: Sequence[str], items: Sequence[ReviewItem], output: Path) -> None:
         self.title, self.classes, self.items, self.output = title, tuple(classes), tuple(items), output
-        self._lock, self._made = threading.Lock(), list[tuple[int, Any]]()
+        self._lock, self._made = threading.Lock(), list[tuple[int, Any, Any]]()
 
     @abstractmethod
     def is_decided(self, place: int) -> bool:
@@ -62,12 +62,12 @@ class Review(ABC):
         """What is on disk about the item; None where there is nothing."""
 
     @abstractmethod
-    def _restore(self, place: int, stored: Any) -> None:
-        """Have this on disk about the item again."""
+    def _restore(self, place: int, stored: Any, known: Any) -> None:
+        """Have this on disk about the item again, in place of what is known to be there."""
 
     @abstractmethod
-    def _save(self, place: int, answer: Mapping[str, Any]) -> None:
-        """Write a decision down."""
+    def _save(self, place: int, answer: Mapping[str, Any]) -> Any:
+        """Write a decision down; what is on disk then."""
 
     def state(self) -> dict[str, Any]:
         """What the page says of the whole: how many items there are, how many are decided, and which comes next."""
@@ -86,8 +86,8 @@ class Review(ABC):
         """Save a decision; the item that comes next."""
         with self._lock:
             before = self._stored(place)
-            self._save(place, answer)
-            self._made.append((place, before))
+            after = self._save(place, answer)
+            self._made.append((place, before, after))
             return self.next_after(place)
 
     def undo(self) -> int | None:
@@ -95,8 +95,8 @@ class Review(ABC):
         with self._lock:
             if not self._made:
                 return None
-            place, before = self._made[-1]
-            self._restore(place, before)
+            place, before, after = self._made[-1]
+            self._restore(place, before, after)
             self._made.pop()
             return place
 
@@ -148,10 +148,12 @@ class RowReview(Review):
     def _stored(self, place: int) -> Correction | None:
         return self.file.rows.get(self.items[place].id)
 
-    def _restore(self, place: int, stored: Any) -> None:
+    def _restore(self, place: int, stored: Any, known: Any) -> None:
         self.file.put(self.items[place].id, stored)
 
-    def _save(self, place: int, answer: Mapping[str, Any]) -> None:
+    def _save(self, place: int, answer: Mapping[str, Any]) -> Correction:
         item = self.items[place]
         label = "" if answer.get("unusable") is True else self.require_class(answer.get("label"))
-        self.file.put(item.id, Correction(label, item.label))
+        decision = Correction(label, item.label)
+        self.file.put(item.id, decision)
+        return decision

@@ -6,6 +6,7 @@ page gets a grey picture in which every pixel has the number of its part, 0 wher
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from embasis.errors import ConfigError, CorruptError, InputDataError, quote, req
 from embasis.runs.finished_run import NO_CLASS, STRANGE, class_numbers, read_plane
 from embasis.runs.review import Review, ReviewItem
 from embasis.runs.review_sources import ShownPicture
+from embasis.storage.checkpoints import sha256
 from embasis.storage.correction_files import CorrectionMaps
 from embasis.storage.label_map_folder import StoredMaps
 from embasis.storage.picture_formats import UNKNOWN_VALUE, encode_grey_png, encode_label_png, encode_rgb_png
@@ -89,15 +91,15 @@ class MapReview(Review):
         """Whether there is a corrected map."""
         return self.places[place].name in self.folder
 
-    def read_classes(self, place: int) -> NDArray[np.int64]:
-        """The class of each pixel: as it was corrected, or else as the run has it."""
+    def read_classes(self, place: int, stored: bytes | None) -> NDArray[np.int64]:
+        """The class of each pixel: as it was corrected and stored, or else as the run has it."""
         file = self.places[place]
-        if file.name not in self.folder:
+        if stored is None:
             numbers = read_plane(self.maps, "labels", file.name, (file.height, file.width))
         else:
             where = f"{self.folder.path / file.name}"
             try:
-                numbers = read_png_numbers(self.folder.read(file.name))
+                numbers = read_png_numbers(stored)
             except BadMap as error:
                 raise InputDataError(f"{where}: {error}") from error
             require(numbers.shape == (file.height, file.width), f"{where}: has another size than its picture")
@@ -105,25 +107,29 @@ class MapReview(Review):
         require((classes != STRANGE).all(), f"{file.name}: a number that is no class", CorruptError)
         return classes
 
-    def split(self, place: int) -> tuple[NDArray[np.int64], NDArray[np.uint8], list[dict[str, Any]]]:
-        """The classes of an item, the number of each pixel's part, and the parts."""
-        file, classes = self.places[place], self.read_classes(place)
+    def split(
+        self, place: int, stored: bytes | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint8], list[dict[str, Any]]]:
+        """The classes of an item as it is stored, the number of each pixel's part, and the parts."""
+        file, classes = self.places[place], self.read_classes(place, stored)
         variance = read_plane(self.maps, "variance", file.name, (file.height, file.width))
         return classes, *split_map(classes, variance)
 
     def describe(self, place: int) -> dict[str, Any]:
         """The item, its parts, and whether it was decided."""
-        file, (_, _, parts) = self.places[place], self.split(place)
+        file, stored = self.places[place], self._stored(place)
+        _, _, parts = self.split(place, stored)
         named = [{**part, "class": self.classes[part["class"]] if part["class"] >= 0 else None} for part in parts]
-        decision = {"label": "", "unusable": False} if self.is_decided(place) else None
+        decision = None if stored is None else {"label": "", "unusable": False}
         facts = {"place": place, **vars(self.items[place]), "values": None, "decision": decision, "parts": named}
-        return {**facts, "pictures": ["picture", "map"], "size": [file.width, file.height]}
+        shown = {"pictures": ["picture", "map"], "size": [file.width, file.height]}
+        return {**facts, **shown, "version": describe_version(stored)}
 
     def picture(self, kind: str, place: int) -> ShownPicture:
         """The picture, its map in colours, or the numbers of the map's parts."""
         if kind == "picture":
             return self.pictures(self.items[place].id)
-        classes, numbers, _ = self.split(place)
+        classes, numbers, _ = self.split(place, self._stored(place))
         if kind == "parts":
             return ShownPicture("png", encode_grey_png(torch.from_numpy(numbers), flat=True))
         require(kind == "map", "there is no such picture")
@@ -131,18 +137,20 @@ class MapReview(Review):
         return ShownPicture("png", encode_rgb_png(torch.from_numpy(colours).permute(2, 0, 1)))
 
     def _stored(self, place: int) -> bytes | None:
-        name = self.places[place].name
-        return self.folder.read(name) if name in self.folder else None
+        return self.folder.find(self.places[place].name)
 
-    def _restore(self, place: int, stored: Any) -> None:
-        self.folder.put(self.places[place].name, stored)
+    def _restore(self, place: int, stored: Any, known: Any) -> None:
+        self.folder.put(self.places[place].name, stored, known)
 
-    def _save(self, place: int, answer: Mapping[str, Any]) -> None:
-        classes, numbers, parts = self.split(place)
+    def _save(self, place: int, answer: Mapping[str, Any]) -> bytes:
+        stored = self._stored(place)
+        rule = "the map was saved elsewhere since it was shown here: go on and back (→ ←) to see it as it is now"
+        require(answer.get("version") == describe_version(stored), rule, ConfigError)
+        classes, numbers, parts = self.split(place, stored)
         given = answer.get("parts", {})
         require(isinstance(given, dict), f"parts must be an object, got {quote(given)}", ConfigError)
         for number, name in given.items():
-            known = number.isdecimal() and 1 <= int(number) <= len(parts)
+            known = re.fullmatch("[1-9][0-9]{0,2}", number) and int(number) <= len(parts)
             require(known, f"no part {quote(number)} of {len(parts)}", ConfigError)
             value = NO_CLASS if name is None else self.classes.index(self.require_class(name))
             classes[numbers == int(number)] = value
@@ -152,4 +160,11 @@ class MapReview(Review):
         rule = "nothing of the map is left: a picture without a labelled pixel cannot be trained on; skip it"
         require((classes != NO_CLASS).any(), rule, ConfigError)
         plane = torch.from_numpy(np.where(classes == NO_CLASS, UNKNOWN_VALUE, classes).astype(np.uint8))
-        self.folder.put(self.places[place].name, encode_label_png(plane, self.table))
+        data = encode_label_png(plane, self.table)
+        self.folder.put(self.places[place].name, data, stored)
+        return data
+
+
+def describe_version(stored: bytes | None) -> str:
+    """Which corrected map it is, so that an answer can say what it was given to; nothing where there is none."""
+    return "" if stored is None else sha256(stored)

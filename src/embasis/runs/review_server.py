@@ -7,6 +7,8 @@
 | a stranger's name that leads to this machine (DNS rebinding) | a Host that is no name of the loopback: 403 |
 | a stranger's page sends an answer | an Origin that is not the page's own, or a body that is not JSON: 403, 415 |
 | a body that never ends, or a client that never speaks | at most 64 kB are read, and a connection waits 30 s |
+| thousands of connections | at most 64 are open at once, the next is closed |
+| two tabs, or two reviews of one run | what was shown must be what is on disk, else nothing is written (409) |
 | names and values with markup in them | the page gets them as JSON and sets them as text |
 | a script of a stranger, or something from elsewhere | the page's policy allows its own script and this server |
 
@@ -24,6 +26,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import socketserver
 import threading
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -39,6 +42,7 @@ LOOPBACK = "127.0.0.1"
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 LONGEST_BODY, PATIENCE = 2**16, 30.0
 """Bytes of an answer that are read, and seconds that a client may be silent."""
+MOST_CONNECTIONS = 64
 PICTURE_KINDS = ("picture", "map", "parts")
 
 
@@ -57,6 +61,7 @@ class ReviewServer(ThreadingHTTPServer):
 
     def __init__(self, review: Review, port: int = 0) -> None:
         self.review, self.token, self.finished = review, secrets.token_urlsafe(32), threading.Event()
+        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self.page = ReviewPage(review.title, review.what, str(review.output), review.classes, self._colours())
         try:
             super().__init__((LOOPBACK, port), ReviewHandler)
@@ -71,6 +76,29 @@ class ReviewServer(ThreadingHTTPServer):
     def address(self) -> str:
         """The page, with its token."""
         return f"http://{LOOPBACK}:{self.server_port}/{self.token}/"
+
+    def server_bind(self) -> None:
+        """Take the port; http.server would also ask a name server what this machine is called."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = LOOPBACK, int(self.server_address[1])
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, or hang up where too many are at it."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread was to be had
+            self._free.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, and make room for another."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
     def handle_error(self, *_: object) -> None:
         """Say nothing of a browser that has gone away."""
@@ -102,7 +130,7 @@ class ReviewHandler(BaseHTTPRequestHandler):
         origin = self.headers.get("Origin")
         if origin is not None and origin != f"http://{host}":
             raise RefusedRequest(HTTPStatus.FORBIDDEN, "another page has sent this")
-        _, token, *parts = f"{urlsplit(self.path).path}//".split("/")
+        _, token, *parts = f"{url_path(self.path)}//".split("/")
         if not secrets.compare_digest(token.encode(), self.server.token.encode()):
             raise RefusedRequest(HTTPStatus.NOT_FOUND, "there is no such page")
         return [part for part in parts if part]
@@ -159,6 +187,11 @@ class ReviewHandler(BaseHTTPRequestHandler):
             status, (kind, data) = error.status, encode_answer({"error": str(error)})
         except EmbasisError as error:  # what cannot be read or written is told to the person at the page
             status, (kind, data) = HTTPStatus.CONFLICT, encode_answer({"error": str(error)})
+        except (ConnectionError, TimeoutError):
+            raise
+        except Exception as error:  # a bug of ours must not look as if the review had ended
+            sentence = f"a bug of ours: {error!r}; what was answered before is saved"
+            status, (kind, data) = HTTPStatus.INTERNAL_SERVER_ERROR, encode_answer({"error": sentence})
         self.send_response(status)
         for name, value in {**HEADERS, "Content-Security-Policy": self.server.page.policy}.items():
             self.send_header(name, value)
@@ -182,6 +215,14 @@ def host_name(host: str) -> str:
     """The name in a Host header, without its port; nothing where it cannot be read."""
     try:
         return (urlsplit(f"//{host}").hostname or "") if "@" not in host else ""
+    except ValueError:
+        return ""
+
+
+def url_path(address: str) -> str:
+    """The path of what a client asks for; nothing where it cannot be read."""
+    try:
+        return urlsplit(address).path
     except ValueError:
         return ""
 

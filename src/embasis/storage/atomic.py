@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import errno
+import fcntl
 import hashlib
 import io
 import json
@@ -148,6 +149,25 @@ def explain_write_errors(path: Path, kept: str = "") -> Iterator[None]:
         if isinstance(error, ResourceError):
             raise
         raise ResourceError(f"cannot write {path}: {error.strerror or error}{kept}") from error
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Others who ask for the same lock wait meanwhile: between a look at a file and its replacement nobody comes.
+
+    The folder itself is locked, so nothing is left behind; a folder that is not there, or a disk that knows no locks,
+    has none."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        yield
+        return
+    try:
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def refuse_link(path: Path) -> None:

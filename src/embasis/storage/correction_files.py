@@ -5,7 +5,7 @@
 | of rows | a .csv file with columns id, label, predicted, unusable |
 | maps | a folder with a PNG for each corrected picture, named like it, and corrections.json, which says whose it is |
 
-A file that somebody else has changed since it was read is left as it is.
+A file that somebody else has changed since it was read is left as it is: two reviews at once lose no decision.
 """
 
 from __future__ import annotations
@@ -70,10 +70,11 @@ class CorrectionFile:
         rows = {name: row for name, row in self.rows.items() if name != id}
         rows |= {} if decision is None else {id: decision}
         data = atomic.encode_table(correction_columns(rows), ".csv")
-        now = atomic.read_bytes(self.path, range(LARGEST_CORRECTIONS)) if os.path.lexists(self.path) else None
         rule = f"{self.path} was changed by another program since it was read; end the review and begin it again"
-        require(now == self._known, rule, ResourceError)
-        atomic.write_output(self.path, data)
+        with atomic.lock_folder(self.path.parent):
+            now = atomic.read_bytes(self.path, range(LARGEST_CORRECTIONS)) if os.path.lexists(self.path) else None
+            require(now == self._known, rule, ResourceError)
+            atomic.write_output(self.path, data)
         self.rows, self._known = rows, data
 
 
@@ -105,22 +106,26 @@ class CorrectionMaps:
     def __contains__(self, name: str) -> bool:
         return os.path.lexists(self._place(name))
 
-    def read(self, name: str) -> bytes:
-        """The bytes of a corrected map."""
-        return atomic.read_bytes(self._place(name), range(LARGEST_CORRECTIONS))
-
-    def put(self, name: str, data: bytes | None) -> None:
-        """Write a corrected map, or take it away."""
+    def find(self, name: str) -> bytes | None:
+        """The bytes of a corrected map; None where there is none."""
         place = self._place(name)
+        return atomic.read_bytes(place, range(LARGEST_CORRECTIONS)) if os.path.lexists(place) else None
+
+    def put(self, name: str, data: bytes | None, known: bytes | None) -> None:
+        """Write a corrected map in place of the known one, or take it away (None); another one is left as it is."""
+        place = self._place(name)
+        rule = f"{place} was changed by another program since it was read; look at it again"
         with atomic.explain_write_errors(place):
-            if data is None:
-                atomic.disk.unlink(place)
-                return
             atomic.disk.make(place.parent)
-            if not self._is_marked():
-                facts = {"what": CORRECTIONS_KIND, "version": installed_version()}
-                atomic.disk.put(self.path / CORRECTIONS_MARKER, encode_sealed(facts))
-            atomic.disk.put(place, data)
+            with atomic.lock_folder(self.path):
+                require(self.find(name) == known, rule, ResourceError)
+                if data is None:
+                    atomic.disk.unlink(place)
+                    return
+                if not self._is_marked():
+                    facts = {"what": CORRECTIONS_KIND, "version": installed_version()}
+                    atomic.disk.put(self.path / CORRECTIONS_MARKER, encode_sealed(facts))
+                atomic.disk.put(place, data)
 
     def _place(self, name: str) -> Path:
         require(is_map_path(name), f"path escapes the folder of maps: {quote(name)}", UntrustedError)

@@ -23,7 +23,7 @@ from pathlib import Path
 from torch import Tensor
 
 from embasis.data.class_labels import quote_names
-from embasis.data.formats import LARGEST_TEXT, open_regular, refuse_unreadable
+from embasis.data.formats import LARGEST_TEXT, ZIP_METHODS, open_regular, refuse_unreadable
 from embasis.data.segmentation.classes import choose_colours, pack_colour
 from embasis.data.segmentation.labels import BadMap, decode_classes, read_map_header
 from embasis.errors import ConfigError, InputDataError, quote, require
@@ -74,6 +74,7 @@ def parse_label_map(text: str, names: tuple[str, ...], where: str) -> ClassTable
         assert found is not None
         red, green, blue = (int(part) for part in found["colour"].split(","))
         require(max(red, green, blue) < 256, f"{where}: {LABEL_MAP}, line {number}: a colour has parts up to 255")
+        require(found["name"] not in colours, f"{where}: {LABEL_MAP} names {quote(found['name'])} twice")
         colours[found["name"]] = (red, green, blue)
     unknown = {*colours} - {*names, BACKGROUND}
     require(not unknown, f"{where}: unknown classes: {quote_names(unknown)}; the run has: {quote_names(names, 50)}")
@@ -112,6 +113,8 @@ def read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, where: str, mo
     """The bytes of one file of an archive, never more than it may have."""
     too_large = f"{where}: {quote(entry.filename)} has {entry.file_size:,} bytes, at most {most:,} are read"
     require(entry.file_size <= most, too_large)
+    packed = f"{where}: {quote(entry.filename)} is packed in another way than deflate"
+    require(entry.compress_type in ZIP_METHODS, packed)
     with archive.open(entry) as stream:
         data = stream.read(most + 1)
     require(len(data) == entry.file_size, f"{where}: {quote(entry.filename)} has another size than the archive says")
@@ -125,10 +128,10 @@ def open_masks(path: Path, names: tuple[str, ...]) -> Iterator[MaskArchive]:
     try:
         with refuse_unreadable(path), open_regular(path) as file, zipfile.ZipFile(file) as archive:
             entries = [entry for entry in archive.infolist() if not entry.filename.endswith("/")]
-            label_map = next((entry for entry in entries if entry.filename == LABEL_MAP), None)
-            require(label_map is not None, f"{where}: no {LABEL_MAP}; {hint}")
-            assert label_map is not None
-            text = read_member(archive, label_map, where, LARGEST_TEXT).decode("utf-8-sig")
+            label_maps = [entry for entry in entries if entry.filename == LABEL_MAP]
+            require(label_maps, f"{where}: no {LABEL_MAP}; {hint}")
+            require(len(label_maps) == 1, f"{where}: {len(label_maps)} files are called {LABEL_MAP}; {hint}")
+            text = read_member(archive, label_maps[0], where, LARGEST_TEXT).decode("utf-8-sig")
             masks = [entry for entry in entries if entry.filename.startswith(MASKS) and entry.filename.endswith(".png")]
             members = {entry.filename[len(MASKS) : -len(".png")]: entry for entry in masks}
             require(len(members) == len(masks), f"{where}: two maps have one name")
