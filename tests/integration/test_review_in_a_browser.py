@@ -58,7 +58,10 @@ def page_of(browser: Any, kind: str, scheme: str = "light", size: dict[str, int]
 def settle(tab: Tab, place: int = 0) -> None:
     """Wait until the page shows an item with its pictures."""
     tab.page.wait_for_selector("#item:not([hidden])")
-    tab.page.wait_for_function("[...document.images].every((image) => image.complete)")
+    for _ in range(100):  # `wait_for_function` polls by eval, which the page's policy forbids
+        if tab.page.evaluate("[...document.images].every((image) => image.complete)"):
+            break
+        tab.page.wait_for_timeout(50)
     tab.page.wait_for_timeout(150)
 
 
@@ -181,6 +184,6 @@ def test_a_review_that_has_ended_in_the_terminal_says_so(browser: Any, here: str
         page.goto(address)
         page.wait_for_selector("#item:not([hidden])")
     page.keyboard.press("1")
-    page.wait_for_function("document.getElementById('message').textContent")
+    page.wait_for_selector("#message:not(:empty)")
     assert page.locator("#message").text_content().startswith("The review has ended in the terminal")
     context.close()
