@@ -23,6 +23,7 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
+from cli_tables import copied  # noqa: E402
 from embasis.data.reader import Reader  # noqa: E402
 from forked import Zygote  # noqa: E402
 from storage_runs import make_runs_fast  # noqa: E402
@@ -45,6 +46,24 @@ def zygote() -> Iterator[Zygote]:
     """The process that commands are forked from; its start takes seconds, so there is one for all tests."""
     with Zygote() as process:
         yield process
+
+
+@pytest.fixture
+def tables(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the module's finished run of tables, to spoil, as the current folder; `made` is the module's own."""
+    return copied(made / "tables", tmp_path / "here", monkeypatch)
+
+
+@pytest.fixture
+def images(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same of images."""
+    return copied(made / "images", tmp_path / "here", monkeypatch)
+
+
+@pytest.fixture
+def maps(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same of label maps."""
+    return copied(made / "maps", tmp_path / "here", monkeypatch)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pytest
 
 import image_runs
-from cli_tables import copied, embasis, fit_tables, fit_without_page, refused
+from cli_tables import embasis, fit_tables, fit_without_page, refused
 from embasis.data.label_studio import read_label_studio
 from embasis.errors import InputDataError
 from embasis.storage import read_newest, read_stored_table
@@ -29,16 +29,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sides = image_runs.sides(home / "images", each=4)
     fit_without_page(sides, sides / "photos", sides / "paintings", "rounds=0", *image_runs.WORDS)
     return home
-
-
-@pytest.fixture
-def tables(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return copied(made / "tables", tmp_path / "here", monkeypatch)
-
-
-@pytest.fixture
-def images(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return copied(made / "images", tmp_path / "here", monkeypatch)
 
 
 def annotate(task: Any, *labels: str, cancelled: bool = False, name: str = "class") -> dict[str, Any]:

@@ -14,7 +14,7 @@ from PIL import Image
 
 import image_runs
 import map_folder_runs
-from cli_tables import copied, embasis, fit_tables, fit_without_page, refused
+from cli_tables import embasis, fit_tables, fit_without_page, refused
 from embasis.storage import read_newest, read_stored_table
 from reviews import ServedReview, reviewed, served
 
@@ -29,21 +29,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fit_without_page(sides, sides / "photos", sides / "paintings", "rounds=1", *image_runs.WORDS)
     map_folder_runs.fitted(map_folder_runs.sides(home / "maps"), home / "maps" / "run")
     return home
-
-
-@pytest.fixture
-def tables(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return copied(made / "tables", tmp_path / "here", monkeypatch)
-
-
-@pytest.fixture
-def images(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return copied(made / "images", tmp_path / "here", monkeypatch)
-
-
-@pytest.fixture
-def maps(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return copied(made / "maps", tmp_path / "here", monkeypatch)
 
 
 def least_sure(count: int) -> list[str]:

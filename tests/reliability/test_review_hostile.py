@@ -23,7 +23,7 @@ import pytest
 from PIL import Image
 
 import map_folder_runs
-from cli_tables import copied, embasis, fit_tables
+from cli_tables import embasis, fit_tables
 from embasis.data.segmentation.cvat import open_masks
 from embasis.errors import InputDataError
 from embasis.runs import cvat, review_server
@@ -42,16 +42,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fit_tables(home / "tables", "rounds=0")
     map_folder_runs.fitted(map_folder_runs.sides(home / "maps", 3), home / "maps" / "run")
     return home
-
-
-@pytest.fixture
-def tables(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return copied(made / "tables", tmp_path / "here", monkeypatch)
-
-
-@pytest.fixture
-def maps(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return copied(made / "maps", tmp_path / "here", monkeypatch)
 
 
 def send(review: ServedReview, text: bytes) -> bytes:

@@ -73,8 +73,10 @@ def wrap_module(module: nn.Module, rows: Tensor, classes: int) -> Network | Wrap
     if isinstance(module, Network):
         return module
     was_training = module.training
-    answer, made = watch_layers(module.eval(), rows[:PROBED_ROWS])
-    module.train(was_training)
+    try:
+        answer, made = watch_layers(module.eval(), rows[:PROBED_ROWS])
+    finally:
+        module.train(was_training)
     logits, features = read_answer(module, answer)
     refuse_logits(module, logits, classes)
     layer = None

@@ -189,3 +189,10 @@ def test_what_a_user_needs_to_make_a_problem_is_exported() -> None:
     assert made.schema == by_hand.schema
     assert torch.equal(made.labelled.labels, by_hand.labelled.labels)
     assert torch.equal(made.unlabelled.inputs(torch.arange(6)), by_hand.unlabelled.inputs(torch.arange(6)))
+
+
+def test_a_module_that_fails_on_its_first_rows_is_left_in_its_mode() -> None:
+    module = nn.Sequential(nn.Linear(3, 2))
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        wrap_module(module.train(), torch.zeros(4, 5), 2)
+    assert module.training
