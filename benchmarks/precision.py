@@ -26,7 +26,7 @@ from embasis.engine.labels import RowLabels
 from embasis.engine.self_train import train_rounds
 from embasis.inputs.load import open_inputs
 from embasis.runs.parts import RunParts, build
-from embasis.runs.predict import threshold_for_precision
+from embasis.runs.precision import threshold_for_precision
 
 POINTS = 0.02
 

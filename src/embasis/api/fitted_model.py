@@ -38,8 +38,8 @@ from embasis.runs.export import ExportOptions, export_labels
 from embasis.runs.finished_run import ExportSummary
 from embasis.runs.model import TrainedModel, label_columns, load_model, model_of_run
 from embasis.runs.parts import RunParts, build, resolve_for_problem
+from embasis.runs.precision import PrecisionTarget
 from embasis.runs.predict import (
-    PrecisionTarget,
     PredictionSummary,
     PredictOptions,
     RowPrediction,
@@ -218,8 +218,8 @@ class FittedModel:
         output : path
             A .csv or .parquet file; for label maps a folder.
         **options
-            `precision`, `sort`, `scales` and `flip` as in `PredictOptions`; `label`, `id` and `follow_links` as in
-            `SourceOptions`; `workers`, the number of processes that read files (1).
+            `precision`, `sort`, `scales`, `flip` and `part` as in `PredictOptions`; `label`, `id` and `follow_links` as
+            in `SourceOptions`; `workers`, the number of processes that read files (1).
         """
         self.model.inputs.set_workers(int(options.pop("workers", 1)))
         reading = {name: options.pop(name) for name in ("label", "id", "follow_links") if name in options}

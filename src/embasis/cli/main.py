@@ -174,6 +174,7 @@ def fit_command(**options: Any) -> None:
     help="Label maps: look at these scales.",
 )
 @click.option("--flip", is_flag=True, help="Label maps: look at each picture turned over, too.")
+@click.option("--part", metavar="I/N", help="Label only part I of N of the rows: N calls give what one would.")
 def predict_command(**options: Any) -> None:
     """Label the rows of INPUT with the model of a run folder.
 

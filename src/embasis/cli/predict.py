@@ -14,7 +14,8 @@ from embasis.inputs import SourceOptions, kind_of_run
 from embasis.report.collect import kept_round
 from embasis.runs.checkpoint import read_run
 from embasis.runs.model import load_model
-from embasis.runs.predict import PredictOptions, Show, check_output, first_reasons, is_table_path, predict_into
+from embasis.runs.predict import PredictOptions, check_output, first_reasons, is_table_path, predict_into
+from embasis.runs.row_labels import Show
 from embasis.storage import require_apart
 
 
@@ -31,9 +32,10 @@ def predict_labels(
     generation: int | None,
     scales: tuple[float, ...],
     flip: bool,
+    part: str | None,
 ) -> None:
     """Label the input with the run's model, write a table or a folder of maps, and print how many are trusted."""
-    options = PredictOptions(precision, sort, scales, flip)
+    options = PredictOptions(precision, sort, scales, flip, part)
     require_apart(output, {"the run folder": run, "the input": input_}, folder=not is_table_path(output))
     stored = read_run(run, generation)
     require(stored.facts.get("records"), f"{run}: no round has ended yet; go on with embasis fit", CorruptError)

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from embasis.config import Config
 from embasis.data.images.files import ImageFile
 from embasis.data.images.samples import Images
+from embasis.data.parts import WHOLE, Part
 from embasis.data.reader import Reader
 from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.errors import ConfigError, InputDataError, require
@@ -91,6 +92,8 @@ class SourceOptions:
     """Tables: whether float32 would lose what the model needs."""
     follow_links: bool = False
     """Files: whether symbolic links are followed."""
+    part: Part = WHOLE
+    """Of the rows, or the files in the order of their names; for what is named by a path."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +128,10 @@ class PictureSource:
     total: int
     rejected: dict[str, str] = field(default_factory=dict)
     """Files that cannot be read, and why; reading adds to them."""
+    names: Sequence[str] = ()
+    """Of all pictures, where only a part of them is labelled."""
+    short_side: int = 0
+    """Of a typical one among all pictures, where only a part of them is labelled."""
 
 
 @dataclass(frozen=True)

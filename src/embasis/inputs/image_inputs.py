@@ -157,6 +157,7 @@ class ImageInputs(Inputs):
         given = find_images(source, options.follow_links)
         if given.pictures:
             return RowSource(self.iter_picture_rows(given.pictures), len(given.pictures), unit="images")
+        given = given.take(options.part)
         rows = self.iter_rows(given.files)
         return RowSource(rows, len(given.files), dict(given.rejected), "images", given.order)
 

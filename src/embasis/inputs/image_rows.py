@@ -20,6 +20,7 @@ from embasis.data.images.files import ImageFile, Scan, escape_name
 from embasis.data.images.header import UnreadableImage
 from embasis.data.images.pixels import decode
 from embasis.data.images.scan import is_list, scan_file, scan_folder, scan_list
+from embasis.data.parts import WHOLE, Part
 from embasis.data.worker_process import read_checked, request_for
 from embasis.errors import InputDataError, ResourceError, require
 from embasis.networks.backbone import Backbone
@@ -48,6 +49,16 @@ class GivenImages:
     pictures: list[Any] = field(default_factory=list)
     order: list[str] | None = None
     """The names of files in the order in which they were given, repeats included."""
+
+    def take(self, part: Part) -> GivenImages:
+        """The files of a part, those that cannot be read among them, in the order of their names."""
+        if part == WHOLE:
+            return self
+        rows: list[tuple[str, ImageFile | None]] = [(file.name, file) for file in self.files]
+        rows = sorted([*rows, *((name, None) for name in self.rejected)], key=lambda row: row[0])
+        rows = [rows[number] for number in part.rows(len(rows))]
+        rejected = {name: self.rejected[name] for name, file in rows if file is None}
+        return GivenImages([file for _, file in rows if file is not None], rejected)
 
 
 def find_images(source: Any, follow_links: bool = False) -> GivenImages:

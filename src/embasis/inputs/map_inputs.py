@@ -170,8 +170,12 @@ class MapInputs(Inputs):
         named = source if isinstance(source, str | os.PathLike) else "pictures"
         require(given.files, f"{named}: no image can be read: {reasons}", InputDataError)
         rows = sorted((MapFile(file, None, file.size) for file in given.files), key=lambda file: file.id)
+        names, short = [file.name for file in rows], int(torch.tensor([min(file.size) for file in rows]).median())
+        chosen = given.take(options.part)
+        kept = {file.name for file in chosen.files}
+        rows = [file for file in rows if file.name in kept]
         samples = partial(MapFiles.of, rows, self.table, labelled=False)
-        return PictureSource(self, lambda: [samples()], len(rows), dict(given.rejected))
+        return PictureSource(self, lambda: [samples()], len(rows), dict(chosen.rejected), names, short)
 
 
 def arrays_one_by_one(pixels: Sequence[Tensor]) -> list[MapArrays]:

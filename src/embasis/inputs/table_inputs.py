@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from embasis import config as settings
 from embasis.config import Config
@@ -36,6 +36,8 @@ from embasis.types import Plan, Problem, Samples
 
 FOR_MAPS = "small_fcn"
 """The network among those for arrays that labels sites, not rows."""
+BATCH_ROWS = 2**13
+"""Rows of a table that are labelled together."""
 
 
 class TableInputs(Inputs):
@@ -78,14 +80,20 @@ class TableInputs(Inputs):
             table, notes = encode_table(table, options.encoding, 1, options.run)
             warn_of_unknown(notes)
         table = (widen_table if options.float64 else narrow_table)(table)
-        x = torch.from_numpy(order_columns(table, options.columns, options.run))
-        ids = None if table.ids is None else torch.from_numpy(table.ids)
-        names = list(range(len(x))) if ids is None else ids.tolist()
-        return RowSource(iter([RowBatch(names, x, ids)]), len(x))
+        rows = options.part.rows(len(table.x))
+        x = torch.from_numpy(order_columns(table, options.columns, options.run)[rows.start : rows.stop])
+        ids = torch.arange(len(table.x)) if table.ids is None else torch.from_numpy(table.ids)
+        return RowSource(iter_batches(x, ids[rows.start : rows.stop]), len(x))
 
     @staticmethod
     def _network_name(config: Config, shape: tuple[int, ...]) -> str:
         return str(config.network.get("name", "linear" if len(shape) == 1 else "small_cnn"))
+
+
+def iter_batches(x: Tensor, ids: Tensor) -> Iterator[RowBatch]:
+    """The rows of a table, whose names are their ids, some at a time."""
+    for rows, numbers in zip(x.split(BATCH_ROWS), ids.split(BATCH_ROWS), strict=True):
+        yield RowBatch(numbers.tolist(), rows, numbers)
 
 
 def open_array(source: Any, options: SourceOptions) -> RowSource:

@@ -19,8 +19,8 @@ from embasis.errors import CorruptError, InputDataError, UntrustedError, quote, 
 from embasis.inputs import InputKind, count_pictures, kind_of_run
 from embasis.report.collect import kept_round, labels_name
 from embasis.runs.checkpoint import read_run
-from embasis.runs.predict import LABEL_COLUMNS
 from embasis.runs.review_sources import TableCells, read_table_cells
+from embasis.runs.row_labels import LABEL_COLUMNS
 from embasis.storage import SealedFiles
 from embasis.storage.label_map_folder import StoredMaps, open_stored_maps
 

@@ -13,7 +13,7 @@ the grid.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -63,14 +63,22 @@ class FlippedSamples:
 
 
 def label_at_scales(
-    model: TrainedModel, inputs: MapInputs, samples: MapFiles | MapArrays, scales: Sequence[float], flip: bool
+    model: TrainedModel,
+    inputs: MapInputs,
+    samples: MapFiles | MapArrays,
+    scales: Sequence[float],
+    flip: bool,
+    short_side: int = 0,
 ) -> Iterator[LabelBatch]:
-    """The labels of pictures, each the mixture over all scales; the first scale's grid is that of the result."""
+    """The labels of pictures, each the mixture over all scales; the first scale's grid is that of the result.
+
+    `short_side` is that of a typical picture, where these are a part of all; 0 = of these."""
     check_scales(scales)
     progress, network = model.progress, model.progress.network
     views: list[tuple[Samples, bool]] = []
     for scale in scales:
-        prepared = inputs.prepare_at(samples, scale_preparation(inputs.preparation(network), samples, scale))
+        typical = short_side or int(samples.sizes.amin(1).median()) if len(samples) else 1
+        prepared = inputs.prepare_at(samples, scale_preparation(inputs.preparation(network), typical, scale))
         views += [(prepared, False), *([(cast("Samples", FlippedSamples(prepared)), True)] if flip else [])]
     streams = [labelled_parts(side, model.method, model.plan, progress, progress.model_round) for side, _ in views]
     for parts in zip(*streams, strict=True):
@@ -83,11 +91,11 @@ def check_scales(scales: Sequence[float]) -> None:
     require(scales and all(0.1 <= scale <= 10 for scale in scales), rule, ConfigError)
 
 
-def scale_preparation(preparation: MapPreparation, samples: MapFiles | MapArrays, scale: float) -> MapPreparation:
-    """The preparation at another scale; pictures that keep their size are scaled from their typical one."""
+def scale_preparation(preparation: MapPreparation, short_side: int, scale: float) -> MapPreparation:
+    """The preparation at another scale; pictures that keep their size are scaled from their typical short side."""
     if scale == 1.0:
         return preparation
-    size = preparation.plan.size or int(samples.sizes.amin(1).median())
+    size = preparation.plan.size or short_side
     plan = replace(preparation.plan, size=max(round(size * scale), 16))
     return replace(preparation, plan=plan)
 
@@ -128,17 +136,9 @@ def draw_label_map(wide: LabelBatch, schema: LabelSchema) -> LabelMap:
     assert isinstance(pixels, PixelLabels)
     trusted, label = wide.pseudo.trusted, pixels.label.to(torch.uint8)
     both = torch.bincount(label.short().mul_(2).add_(trusted), minlength=2 * classes).view(classes, 2)
-    labels, kept, count = both.sum(1).tolist(), both[:, 1].tolist(), len(pixels)
-    line: dict[str, Any] = {
-        "width": size[1],
-        "height": size[0],
-        "mean_confidence": float(pixels.confidence.double().mean()),
-        "mean_variance": float(pixels.total.double().mean()),
-        "trusted": sum(kept) / count,
-    }
-    for name, share, sure in zip(schema.names, labels, kept, strict=True):
-        line[name_of_column(name, line)] = share / count
-        line[name_of_column(f"{name} trusted", line)] = sure / share if share else None
+    line = describe_shares(schema, both.sum(1).tolist(), both[:, 1].tolist(), (size[0], size[1]))
+    line["mean_confidence"] = float(pixels.confidence.double().mean())
+    line["mean_variance"] = float(pixels.total.double().mean())
     return LabelMap(
         label.view(size),
         quantise_confidence(pixels.confidence).view(size),
@@ -146,6 +146,22 @@ def draw_label_map(wide: LabelBatch, schema: LabelSchema) -> LabelMap:
         trusted.to(torch.uint8).mul_(255).view(size),
         line,
     )
+
+
+def describe_shares(
+    schema: LabelSchema, labels: Sequence[int], kept: Sequence[int], size: tuple[int, int]
+) -> dict[str, Any]:
+    """A picture's line of the table, by the pixels of each class and how many of them are trusted; the means of
+    confidence and variance are still to come."""
+    count = max(sum(labels), 1)
+    line: dict[str, Any] = {
+        "width": size[1], "height": size[0], "mean_confidence": None, "mean_variance": None,
+        "trusted": sum(kept) / count,
+    }  # fmt: skip
+    for name, share, sure in zip(schema.names, labels, kept, strict=True):
+        line[name_of_column(name, line)] = share / count
+        line[name_of_column(f"{name} trusted", line)] = sure / share if share else None
+    return line
 
 
 def name_of_column(name: str, line: dict[str, Any]) -> str:
@@ -158,19 +174,20 @@ def write_maps(
     parts: Iterable[LabelBatch],
     sizes: Tensor,
     schema: LabelSchema,
-    names: Sequence[str],
+    names: Mapping[str, str],
     suffix: str = ".csv",
 ) -> Iterator[dict[str, Any]]:
     """Write the maps of all rows, and their table; each row's line is handed on once its maps are written.
 
-    Maps are drawn and written by two threads beside the one that labels. `sizes` (N, 2) are those of the pictures."""
-    files, lines = make_map_names(names), list[dict[str, Any]]()
+    Maps are drawn and written by two threads beside the one that labels. `sizes` (N, 2) are those of the pictures,
+    `names` their names with those of the files of their maps."""
+    pictures, lines = list(names), list[dict[str, Any]]()
 
     def written(part: LabelBatch, number: int, row: int) -> dict[str, Any]:
         height, width = (int(size) for size in sizes[row])
         maps = draw_label_map(part.enlarged(number, (height, width)), schema)
-        folder.write(files[row], maps.labels, maps.confidence, maps.variance, maps.trusted)
-        return {"id": names[row], "file": files[row], **maps.line}
+        folder.write(names[pictures[row]], maps.labels, maps.confidence, maps.variance, maps.trusted)
+        return {"id": pictures[row], "file": names[pictures[row]], **maps.line}
 
     jobs = (partial(written, part, number, row) for part in parts for number, row in enumerate(part.rows.tolist()))
     with folder:
@@ -178,8 +195,15 @@ def write_maps(
             lines.append(line)
             yield line
         lines.sort(key=lambda line: str(line["id"]))
-        columns = {key: [line[key] for line in lines] for key in lines[0]} if lines else {"id": list[Any]()}
-        folder.write_table(columns, suffix)
+        keys = ["id", "file", *describe_shares(schema, [0] * len(schema), [0] * len(schema), (0, 0))]
+        folder.write_table({key: [line[key] for line in lines] for key in keys}, suffix)
+
+
+def name_maps(names: Sequence[str], whole: Sequence[str] = ()) -> dict[str, str]:
+    """The file of each picture's maps, by the picture's name; `whole`: all pictures of an input of which these are a
+    part, so that a file has the same name whatever part it is in."""
+    files = dict(zip(whole or names, make_map_names(whole or names), strict=True))
+    return {name: files[name] for name in names}
 
 
 def run_in_order(jobs: Iterable[Callable[[], T]]) -> Iterator[T]:

@@ -8,12 +8,15 @@
 | all of this, in memory | `predict_rows` | `predict_label_maps` |
 | probabilities of all classes | `predict_probabilities` | `predict_probability_maps` |
 | all of this, and write | `predict_into`: a table | `predict_into`: a folder of maps |
+
+A table is written while its rows are read and labelled, batch by batch (`write_rows`), unless it is to be sorted or a
+precision is to be kept: both look at all rows at once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -22,58 +25,26 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from embasis.data.parts import WHOLE, Part
 from embasis.data.segmentation.samples import MapArrays, MapFiles
-from embasis.engine.calibration import read_calibration
-from embasis.engine.labels import LabelBatch, RowLabels
-from embasis.engine.state import TrainState
+from embasis.engine.labels import LabelBatch
 from embasis.errors import ConfigError, InputDataError, quote, require
-from embasis.functional.calibration import least_confidence
 from embasis.inputs import InputKind, PictureSource, RowSource, SourceOptions
 from embasis.inputs.map_inputs import unread_pictures
 from embasis.methods.selectors import ConfidenceThreshold, SelectNone
-from embasis.runs.label_maps import LabelMap, check_scales, draw_label_map, label_at_scales, write_maps
+from embasis.runs.label_maps import LabelMap, check_scales, draw_label_map, label_at_scales, name_maps, write_maps
 from embasis.runs.model import TrainedModel, label_columns
+from embasis.runs.precision import PrecisionTarget, check_precision, threshold_for_precision
+from embasis.runs.row_labels import LABEL_COLUMNS, LABEL_TYPES, Show, add_unread, iter_columns, iter_labels, take_rows
 from embasis.storage import encode_table, write_output
 from embasis.storage.label_map_folder import LabelMapFolder
+from embasis.storage.table_writer import TableWriter
 
 SORT_ORDERS = ("uncertainty",)
 CONFIDENCE_STEPS = 2**14
 """Bins between 0 and 1 in which the probabilities of sites are counted; each is rounded down to its bin."""
-LABEL_COLUMNS = ("id", "label", "probability", "between", "within", "uncertainty", "trusted")
 MOST_REASONS = 5
 """Files that a sentence names one by one."""
-FEW_ANSWERS = 200
-"""Reference labels below which a run's recalibration is a guess."""
-ODD_DIFFERENCE = 0.1
-"""A mean probability so far from the run's own says that the rows are of another kind."""
-
-Show = Callable[[str, int, int], None]
-"""Called with what is done, how many of it, and how many there are."""
-
-
-@dataclass(frozen=True)
-class PrecisionTarget:
-    """Labels with at least `threshold` are right with the probability that is wanted."""
-
-    threshold: float
-    """2 where no label is sure enough."""
-    labels: int
-    rows: int
-    errors: float
-    """Expected among those labels."""
-    warnings: tuple[str, ...]
-
-    def sentence(self, precision: float) -> str:
-        """How many labels are trusted, and how many errors are expected among them."""
-        if not self.labels:
-            return f"no label is sure enough for a precision of {precision:.4g}"
-        share = f"{self.labels:,} of {self.rows:,} trusted ({self.labels / self.rows:.0%})"
-        return f"{share} for a precision of {precision:.4g}: about {round(self.errors):,} errors expected among them"
-
-
-def check_precision(precision: float) -> None:
-    """Refuse what is no precision."""
-    require(0 < precision < 1, f"precision must be between 0 and 1, got {precision:g}", ConfigError)
 
 
 @dataclass(frozen=True)
@@ -88,6 +59,8 @@ class PredictOptions:
     """Label maps: a label is the mixture over these sizes of a picture."""
     flip: bool = False
     """Label maps: each picture is also labelled turned over."""
+    part: str | None = None
+    """`3/16`: the third of sixteen contiguous parts of the rows; None = all of them."""
 
     def __post_init__(self) -> None:
         if self.precision is not None:
@@ -95,6 +68,17 @@ class PredictOptions:
         rule = f"sort must be one of {', '.join(SORT_ORDERS)}, got {quote(self.sort)}"
         require(self.sort is None or self.sort in SORT_ORDERS, rule, ConfigError)
         check_scales(self.scales)
+        if self.part is not None:
+            some = f"part {Part.parse(self.part)} has some of them"
+            cure = "label the parts without it, and sort the joined table"
+            require(self.sort is None, f"sort puts all rows in order, and {some}; {cure}", ConfigError)
+            rule = f"precision needs the labels of all rows, and {some}; label all of them in one call"
+            require(self.precision is None, rule, ConfigError)
+
+    @property
+    def rows(self) -> Part:
+        """The part of the rows that is labelled."""
+        return WHOLE if self.part is None else Part.parse(self.part)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +112,8 @@ class PredictionSummary:
         if self.target is not None and precision is not None:
             return [f"wrote {output}: {self.target.sentence(precision)}"]
         rows, trusted = self.rows, int(self.trusted)
+        if not rows:
+            return [f"wrote {output}: no rows, this part of the input has none"]
         unit = "row" if rows == 1 else "rows"
         return [f"wrote {output}: {rows:,} {unit}, {trusted:,} of them trusted ({trusted / rows:.0%})"]
 
@@ -160,11 +146,35 @@ def predict_into(
     show: Show = show_nothing,
 ) -> PredictionSummary:
     """Write the labels of a table or of images to a .csv or .parquet file, those of pictures with maps to a folder."""
+    source_options = replace(source_options, part=options.rows)
     if model.inputs.kind.has_maps:
         return write_label_maps(model, source, output, options, source_options, show)
+    if options.sort is None and options.precision is None:
+        return write_rows(model, source, output, source_options, show)
     rows = predict_rows(model, source, options, source_options, show)
     write_output(output, encode_table(rows.columns, Path(output).suffix))
     return PredictionSummary(len(rows.columns["id"]), sum(rows.columns["trusted"]), rows.rejected, rows.target)
+
+
+def write_rows(
+    model: TrainedModel, source: str, output: str, source_options: SourceOptions, show: Show
+) -> PredictionSummary:
+    """Write the labels of rows while they are read; nothing is left where no image can be read."""
+    rows, part = model.inputs.open_rows(source, with_run_columns(model, source_options)), source_options.part
+    none = f"{source}: no image can be read"
+    reasons = "; ".join(rows.rejected.values()) or "there is none"
+    require(rows.total or part != WHOLE, f"{none}: {reasons}", InputDataError)
+    types = LABEL_TYPES if rows.unit == "images" else LABEL_TYPES | {"id": "int64"}
+    written = labelled = trusted = 0
+    with TableWriter(output, types) as table:
+        for columns in iter_columns(model, rows, show):
+            table.add(columns)
+            written += len(columns["id"])
+            labelled += sum(label is not None for label in columns["label"])
+            trusted += sum(columns["trusted"])
+        known = labelled or part != WHOLE
+        require(known, f"{none}: {first_reasons(rows.rejected)}", InputDataError)
+    return PredictionSummary(written, trusted, rows.rejected)
 
 
 def is_table_path(output: str) -> bool:
@@ -211,38 +221,26 @@ def predict_rows(
 def label_source(model: TrainedModel, source: RowSource, show: Show = show_nothing) -> dict[str, list[Any]]:
     """The columns of all rows of a source, in its order; files that cannot be read are last, and have no label."""
     columns: dict[str, list[Any]] = {key: [] for key in LABEL_COLUMNS}
-    for names, labels in iter_labels(model, source, show):
-        part = label_columns(labels, names, model.schema)
+    for batch, labels in iter_labels(model, source, show):
+        part = {} if labels is None else label_columns(labels, batch.names, model.schema)
         for key, column in columns.items():
-            column.extend(part[key])
-    for file in source.rejected:
-        for key, column in columns.items():
-            column.append({"id": file, "trusted": False}.get(key))
+            column.extend(part.get(key, ()))
+    add_unread(columns, source.rejected)
     if source.order is None:
         return columns
     places = {name: row for row, name in enumerate(columns["id"])}
     return take_rows(columns, [places[name] for name in source.order])
 
 
-def iter_labels(model: TrainedModel, source: RowSource, show: Show) -> Iterator[tuple[list[Any], RowLabels]]:
-    """Names and labels of the rows, batch by batch; why files cannot be read goes to `source.rejected`."""
-    done = 0
-    for batch in source.batches:
-        source.rejected.update(batch.rejected)
-        done += len(batch.names) + len(batch.rejected)
-        show(f"labelling {source.unit}", done, source.total)
-        if batch.names:
-            yield batch.names, model.label(batch.x, batch.ids)
-
-
 def predict_probabilities(model: TrainedModel, source: RowSource) -> Tensor:
     """(N, C) in float64: the probability of each class, in the order of `label_source`; NaN where a file cannot be
     read."""
     names, parts = list[Any](), [torch.empty(0, len(model.schema), dtype=torch.float64)]
-    for part_names, labels in iter_labels(model, source, show_nothing):
-        names += part_names
-        mean = labels.distribution.mean.double()
-        parts.append(mean / mean.sum(1, keepdim=True))
+    for batch, labels in iter_labels(model, source, show_nothing):
+        names += batch.names
+        if labels is not None:
+            mean = labels.distribution.mean.double()
+            parts.append(mean / mean.sum(1, keepdim=True))
     names += source.rejected
     parts.append(torch.full((len(source.rejected), len(model.schema)), torch.nan, dtype=torch.float64))
     if source.order is None:
@@ -266,11 +264,6 @@ def finish_rows(
     return RowPrediction({**columns, "trusted": trusted}, rejected, target)
 
 
-def take_rows(columns: dict[str, list[Any]], rows: list[int]) -> dict[str, list[Any]]:
-    """These rows of a table, in this order."""
-    return {name: [column[row] for row in rows] for name, column in columns.items()}
-
-
 def first_reasons(rejected: dict[str, str]) -> str:
     """Why the first files could not be read."""
     return "; ".join(f"{name}: {reason}" for name, reason in list(rejected.items())[:MOST_REASONS])
@@ -285,16 +278,17 @@ def write_label_maps(
     model, target = with_precision(model, pictures, options, show)
     trusted, written = 0.0, 0
     (samples,) = pictures.samples()  # the files of a path are one set of samples
+    files = name_maps(samples.names, pictures.names)
     with pictures.inputs.reader:
         parts = label_pictures(model, pictures, samples, options)
         first = next(parts, None)
         none = f"{source}: no picture can be read: {first_reasons(pictures.rejected)}"
-        require(first is not None, none, InputDataError)
-        assert first is not None
-        for line in write_maps(folder, chain([first], parts), samples.sizes, model.schema, samples.names):
+        require(first is not None or options.rows != WHOLE, none, InputDataError)
+        parts = parts if first is None else chain([first], parts)
+        for line in write_maps(folder, parts, samples.sizes, model.schema, files):
             written, trusted = written + 1, trusted + line["trusted"]
             show("labelling pictures", written, pictures.total)
-    return MapPredictionSummary(written, trusted / written, pictures.rejected, target, folder.stale)
+    return MapPredictionSummary(written, trusted / max(written, 1), pictures.rejected, target, folder.stale)
 
 
 def predict_label_maps(
@@ -351,48 +345,9 @@ def label_pictures(
     model: TrainedModel, source: PictureSource, samples: MapFiles | MapArrays, options: PredictOptions
 ) -> Iterator[LabelBatch]:
     """The labels of the pictures that can be read, one by one; why others cannot goes to `source.rejected`."""
-    for part in label_at_scales(model, source.inputs, samples, options.scales, options.flip):
+    parts = label_at_scales(model, source.inputs, samples, options.scales, options.flip, source.short_side)
+    for part in parts:
         unread = unread_pictures(samples)
         source.rejected.update(unread)
         if samples.names[int(part.rows[0])] not in unread:
             yield part
-
-
-def threshold_for_precision(
-    values: Sequence[float], counts: Sequence[int] | None, precision: float, progress: TrainState
-) -> PrecisionTarget:
-    """The labels that keep it; `counts`: how many labels have each of the probabilities (None: one each)."""
-    check_precision(precision)
-    confidence = torch.tensor(values, dtype=torch.float64)
-    count = torch.ones(len(values), dtype=torch.int64) if counts is None else torch.tensor(counts, dtype=torch.int64)
-    rows = int(count.sum())
-    mean = float((confidence * count).sum() / rows) if rows else 0.0
-    threshold, labels, errors = least_confidence(confidence, count, precision) or (2.0, 0, 0.0)
-    return PrecisionTarget(threshold, labels, rows, errors, tuple(caveats(progress, threshold, precision, mean)))
-
-
-def caveats(progress: TrainState, threshold: float, precision: float, mean: float) -> list[str]:
-    """Why the estimate should not be believed, if there is a reason."""
-    evidence = read_calibration(progress.labeller)
-    if evidence is None:
-        return ["the run did not recalibrate its labels, so their probabilities are likely to be too high"]
-    reasons = []
-    if evidence.sites < FEW_ANSWERS:
-        reasons.append(f"the run could check its probabilities on {evidence.sites} labels only")
-    if abs(mean - evidence.expected_accuracy) > ODD_DIFFERENCE:
-        other = f"mean probability {mean:.2f}, there {evidence.expected_accuracy:.2f}"
-        reasons.append(f"these rows seem to be of another kind than those that the run adapted to ({other})")
-    bins = evidence.support
-    above = bins[int(min(threshold, 1.0) * len(bins) * (1 - 1e-9)) :].sum(0)
-    if threshold <= 1 and float(above[0]) < 1:
-        reasons.append("the run saw no label that sure, so the estimate is not supported")
-    elif threshold <= 1:
-        agreeing, count = float(above[2] / above[0]), float(above[0])
-        spread = 2 * max(agreeing * (1 - agreeing), 1 / count) ** 0.5 / count**0.5
-        if agreeing + spread < precision - ODD_DIFFERENCE:
-            by_reference, by_holdout = "agree with their nearest labelled example", "are right on held-out rows"
-            text = (
-                f"only {agreeing:.0%} of the labels that sure {by_reference if evidence.by_reference else by_holdout}"
-            )
-            reasons.append(f"the estimate is not supported: {text}")
-    return reasons

@@ -44,6 +44,12 @@ class Disk:
     mkdir, rmdir, unlink = staticmethod(os.mkdir), staticmethod(os.rmdir), staticmethod(os.unlink)
     symlink, statvfs = staticmethod(os.symlink), staticmethod(os.statvfs)
 
+    @staticmethod
+    def link(handle: int, path: Path) -> None:
+        """Give an open file without a name this one."""
+        # With the number of a folder, which an absolute path does not need, Python follows the link of /proc.
+        os.link(f"/proc/self/fd/{handle}", path, src_dir_fd=handle)
+
     def expect_room(self, folder: Path, size: int) -> None:
         """Refuse a write of so many bytes before it begins, unless there is room for them and a fifth more."""
         try:
@@ -233,11 +239,16 @@ def is_run_folder(path: PathLike) -> bool:
 def write_output(path: Path | str, data: bytes | str) -> None:
     """One file outside the run folders, whole or not at all."""
     path = Path(path)
+    require_output_place(path)
+    with explain_write_errors(path):
+        disk.put(path, data if isinstance(data, bytes) else encode_text(data))
+
+
+def require_output_place(path: Path) -> None:
+    """A file can be written there: the folder exists, and nothing but a regular file has the name."""
     require(path.parent.is_dir(), f"cannot write {path}: folder {path.parent} does not exist", ResourceError)
     plain = not path.is_symlink() and (path.is_file() or not path.exists())  # /dev/null must not become a file
     require(plain, f"cannot write {path}: it is not a regular file", ResourceError)
-    with explain_write_errors(path):
-        disk.put(path, data if isinstance(data, bytes) else encode_text(data))
 
 
 def encode_text(text: str) -> bytes:
@@ -338,18 +349,28 @@ def _format_csv_cell(value: object) -> str:
 def encode_table(columns: Mapping[str, Column], suffix: str) -> bytes:
     """A table as the bytes of a `.csv` or `.parquet` file; the same columns give the same bytes."""
     require(suffix in (".csv", ".parquet"), f"output must end in .csv or .parquet, got {quote(suffix)}", ConfigError)
+    if suffix == ".csv":
+        return encode_csv_rows({name: [name] for name in columns}) + encode_csv_rows(columns)
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.table(clean_texts(columns)), buffer := io.BytesIO(), compression="zstd")
+    return buffer.getvalue()
+
+
+def clean_texts(columns: Mapping[str, Column]) -> dict[str, Any]:
+    """Columns whose texts are all UTF-8."""
     clean: dict[str, Any] = {}
     for name, column in columns.items():
         is_numeric = getattr(getattr(column, "dtype", None), "kind", "O") in "biuf"
         texts = (encode_text(cell).decode() if isinstance(cell, str) else cell for cell in column)
         clean[name] = column if is_numeric else list(texts)
-    if suffix == ".csv":
-        rows = zip(*(map(_format_csv_cell, column) for column in clean.values()), strict=True)
-        return encode_text("".join(f"{','.join(row)}\n" for row in [map(_format_csv_cell, clean), *rows]))
-    import pyarrow.parquet
+    return clean
 
-    pyarrow.parquet.write_table(pyarrow.table(clean), buffer := io.BytesIO(), compression="zstd")
-    return buffer.getvalue()
+
+def encode_csv_rows(columns: Mapping[str, Column]) -> bytes:
+    """The rows as lines of a .csv file, without a header."""
+    rows = zip(*(map(_format_csv_cell, column) for column in clean_texts(columns).values()), strict=True)
+    return encode_text("".join(f"{','.join(row)}\n" for row in rows))
 
 
 def read_stored_table(path: Path | str) -> dict[str, list[Any]]:

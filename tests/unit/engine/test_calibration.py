@@ -17,7 +17,7 @@ from embasis.engine.self_train import train_rounds
 from embasis.engine.state import TrainSetup, TrainState
 from embasis.errors import ConfigError
 from embasis.runs.parts import RunParts, build
-from embasis.runs.predict import caveats, threshold_for_precision
+from embasis.runs.precision import caveats, threshold_for_precision
 from embasis.types import Features, Problem, RoundRecord
 
 

@@ -10,7 +10,7 @@ import torch
 from embasis.data.datasets.digit_sets import blobs
 from embasis.engine.holdout import held_rows
 from embasis.errors import ConfigError
-from embasis.runs.predict import FEW_ANSWERS, caveats
+from embasis.runs.precision import FEW_ANSWERS, caveats
 from embasis.types import Arrays, Plan, Problem
 from map_runs import run_maps
 from training_runs import Run, built_for, run, toy
