@@ -37,7 +37,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 def test_every_backbone_has_a_plan_that_it_trains_well_with() -> None:
     """Those for image files, trained in part or in full, share one; so do those for label maps."""
-    assert PLANS.keys() == {*BACKBONES, "images", "maps"}
+    assert PLANS.keys() == {*BACKBONES, "images", "maps", "learner"}
     assert BACKBONES.keys() == SHAPES.keys()
 
 

@@ -51,8 +51,10 @@ def test_the_page_on_any_torch_module_trains_a_sequential(tmp_path: Path) -> Non
 
 @pytest.mark.skipif(not (PAGES / "scikit-learn.md").is_file(), reason="needs the docs of the repository")
 def test_the_page_on_scikit_learn_has_a_pipeline_that_changes_both_sides(tmp_path: Path) -> None:
-    (said,) = run_blocks(PAGES / "scikit-learn.md", tmp_path)
+    learners, said = run_blocks(PAGES / "scikit-learn.md", tmp_path)
     assert float(said.split()[1]) > 0.8
+    assert float(learners.split()[1]) < 0.6
+    assert float(learners.split()[3]) > 0.95
 
 
 @pytest.mark.skipif(not (PAGES / "tables.md").is_file(), reason="needs the docs of the repository")

@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from embasis import config as settings
+from embasis.api.estimator_inputs import EstimatorInputs
 from embasis.data.class_labels import UNLABELLED_MARK, dtype_with_mark, split_labels
 from embasis.data.problem import narrow_rows, refuse_masked
 from embasis.data.standardise import find_fine_columns, settle_columns
@@ -57,7 +58,7 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
     method : str, default "em_basis"
         Any of `embasis list methods`.
     network : str, default "linear"
-        "linear" or "mlp".
+        "linear" or "mlp", or a name of `embasis list learners`; nothing else beside `estimator`.
     rounds : int, default 6
         Rounds of self-training; 0 trains on the labelled rows only.
     components_per_class : int, default 0
@@ -75,7 +76,11 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
     settings : dict, default None
         Further settings by their dotted names, e.g. {"method.iterations": 5, "plan.epochs": 5}.
     random_state : int, RandomState or None
-        Seed of everything that is drawn. The linear network draws nothing.
+        Seed of everything that is drawn. The linear network draws nothing. Each `random_state` of `estimator` that is
+        None is set from it; one that is set stays.
+    estimator : classifier of scikit-learn with predict_proba, default None
+        What learns from the rows in place of a network; a clone of it is fitted in each round, on the standardised
+        rows, with trusted labels and their weights as `sample_weight`. None = `network`.
 
     Attributes
     ----------
@@ -102,6 +107,7 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         standardise: str = "auto",
         settings: Mapping[str, Any] | None = None,
         random_state: int | np.random.RandomState | None = None,
+        estimator: Any = None,
     ) -> None:
         self.method = method
         self.network = network
@@ -114,6 +120,7 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         self.standardise = standardise
         self.settings = settings
         self.random_state = random_state
+        self.estimator = estimator
 
     def fit(self, X: ArrayLike, y: ArrayLike, unlabelled: ArrayLike | None = None) -> EMBasisClassifier:
         """Train on the labelled rows, then adapt to the unlabelled ones (label −1, or the rows of `unlabelled`).
@@ -186,7 +193,8 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
 
     def _train(self, problem: Problem) -> list[Tensor]:
         """Walk all rounds; the trusted labels of each, −1 where there is none, up to the round that is kept."""
-        parts = build(problem, self._config())
+        inputs = None if self.estimator is None else EstimatorInputs(self.estimator)
+        parts = build(problem, self._config(), inputs)
         labels = []
         progress = begin(parts.network, parts.method, parts.plan)
         for event in train_rounds(parts.problem, parts.network, parts.method, parts.plan, progress):
@@ -224,7 +232,7 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         }
         known = settings.setting_names(settings.find_entry("method", self.method))
         raw["method"] |= {name: value for name, value in offered.items() if name in known and value is not None}
-        if self.network == "linear":
+        if self.network == "linear" and self.estimator is None:
             raw["plan"]["weight_decay"] = self.weight_decay
         for name, value in (self.settings or {}).items():
             settings.set_value(raw, name, value)

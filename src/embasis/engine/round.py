@@ -17,6 +17,7 @@ from embasis.engine.evaluate import evaluate
 from embasis.engine.features import sample_features
 from embasis.engine.holdout import RoundFeatures, weigh_holdout
 from embasis.engine.labels import RoundLabels, label_and_select, labelled_parts
+from embasis.engine.learner import judge_basis
 from embasis.engine.round_checks import RoundStatus, RoundWarnings, check_collapse, contradiction_notes
 from embasis.engine.scores import (
     BasisSummary,
@@ -86,6 +87,7 @@ def fit_labeller(setup: TrainSetup, state: TrainState, features: RoundFeatures) 
     """The labeller (of `em_basis`: EM basis and head) fitted on both sides, and its probabilities calibrated."""
     start = labeller_start(state)
     fitted = setup.method.labeller.fit(features.stream, start, setup.plan.seed, state.round)
+    fitted = judge_basis(setup, state.network, fitted, features.held_out)
     return LearnedModel(state.network, calibrate(setup, state.network, fitted, start, features))
 
 

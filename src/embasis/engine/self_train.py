@@ -55,6 +55,7 @@ from embasis.engine.round import finish_round
 from embasis.engine.scores import BasisSummary
 from embasis.engine.state import TrainSetup, TrainState
 from embasis.engine.train import train_round
+from embasis.networks.learner import LearnerNetwork
 from embasis.networks.network import Network
 from embasis.networks.wrapped_module import PROBED_ROWS, WrappedModule, wrap_module
 from embasis.randomness import seeded
@@ -139,7 +140,7 @@ def train_rounds(
 
 def wrap_for(problem: Problem, network: nn.Module) -> nn.Module:
     """The network as one that returns features and logits; a module of the user's own is shown a few rows for that."""
-    if isinstance(network, Network):
+    if isinstance(network, Network | LearnerNetwork):
         return network
     count = 1 if problem.labelled.has_mixed_shapes else min(PROBED_ROWS, len(problem.labelled))
     return wrap_module(network, problem.labelled.inputs(torch.arange(count)), len(problem.schema))

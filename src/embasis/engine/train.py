@@ -25,9 +25,11 @@ from embasis.engine.alignment import (
 )
 from embasis.engine.batch import TrainingBatch, device_of
 from embasis.engine.epoch import batches_of, rows_of_epoch, samples_of
+from embasis.engine.learner import fit_learner
 from embasis.engine.state import PLAIN, TrainState, find_last_round
 from embasis.errors import CorruptError, NumericalError, require
 from embasis.methods.losses import labelled_loss
+from embasis.networks.learner import LearnerNetwork
 from embasis.networks.network import BasisBlock
 from embasis.randomness import seeded
 from embasis.resources import explain_memory_errors
@@ -113,6 +115,9 @@ def find_progress(trainer: RoundTrainer, steps: int) -> tuple[float, int]:
 
 def train_round(problem: Problem, method: Method, plan: Plan, state: TrainState) -> Iterator[None]:
     """The rest of the current round, from the cursor on; pauses after every step with the cursor moved."""
+    if isinstance(state.network, LearnerNetwork):
+        yield from fit_learner(problem, method, plan, state)
+        return
     state.network.train()  # before an aligner copies it: a run that goes on and one that was not stopped copy alike
     trainer = make_trainer(problem, method, plan, state)
     epochs = epochs_of(plan, state.round)

@@ -194,6 +194,10 @@ class Inputs(ABC):
     def input_shape(self, problem: Problem) -> tuple[int, ...]:
         """The shape of one input of the network."""
 
+    def fill_config(self, config: Config, problem: Problem) -> Config:
+        """The settings with those defaults that depend on how many rows there are; none do, unless a kind says so."""
+        return config
+
     @abstractmethod
     def resolve(self, config: Config, shape: tuple[int, ...], same_domain: bool) -> InputSettings:
         """All settings of inputs and network; a ConfigError names a setting that these inputs cannot have."""

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -38,6 +39,10 @@ FOR_MAPS = "small_fcn"
 """The network among those for arrays that labels sites, not rows."""
 BATCH_ROWS = 2**13
 """Rows of a table that are labelled together."""
+
+
+LEAST_FOR_HOLDOUT, LEARNER_HOLDOUT = 200, 0.1
+"""With so many labelled rows this share of them is kept from a learner, to judge it by (decision 0047)."""
 
 
 class TableInputs(Inputs):
@@ -150,3 +155,16 @@ def make_array_network(
     with seeded(seed, "network"):
         network: nn.Module = BACKBONES[name](shape, classes, **own)
     return network
+
+
+def fill_for_learner(config: Config, labelled: int) -> Config:
+    """The settings of a run with a learner: where there are enough rows, some are held out, and they decide how sure
+    labels may be and which round is kept; what the user has set stays."""
+    plan = {"holdout": LEARNER_HOLDOUT if labelled >= LEAST_FOR_HOLDOUT else 0.0, **config.plan}
+    if not plan["holdout"]:
+        return config
+    plan = {"keep_round": "validation", **plan}
+    method = dict(config.method)
+    if method.get("name", "em_basis") == "em_basis":
+        method = {"recalibration": "weighted", **method}
+    return msgspec.structs.replace(config, plan=plan, method=method)

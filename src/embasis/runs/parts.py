@@ -17,6 +17,7 @@ from embasis.data.class_labels import quote_names
 from embasis.data.standardise import Standardiser
 from embasis.engine.calibration import refuse_unheld
 from embasis.engine.holdout import training_part
+from embasis.engine.learner import refuse_for_learner
 from embasis.errors import ConfigError, EmbasisWarning, join_names, require
 from embasis.inputs import Inputs
 from embasis.inputs.load import open_inputs
@@ -25,6 +26,7 @@ from embasis.methods.parts import part_of, replace_parts
 from embasis.resources import require_disk, require_memory
 from embasis.types import Method, Plan, Problem, fine_of
 
+LEARNER_PLAN = "learner"
 PLANS: Mapping[str, Mapping[str, Any]] = {
     "linear": {"optimiser": "lbfgs", "batch_size": 0, "source_epochs": 4, "epochs": 2, "weight_decay": 0.1},
     "mlp": {"optimiser": "adam", "batch_size": 64, "source_epochs": 30, "epochs": 6, "weight_decay": 1e-3},
@@ -44,9 +46,10 @@ PLANS: Mapping[str, Mapping[str, Any]] = {
         "optimiser": "adam", "batch_size": 8, "source_epochs": 6, "epochs": 2, "source_lr": 1e-3, "lr": 5e-4,
         "weight_decay": 1e-4, "rounds": 3, "lr_power": 0.9, "max_sites": 65_536,
     },
+    LEARNER_PLAN: {"batch_size": 0, "source_epochs": 1, "epochs": 1, "weight_decay": 0.0},
 }  # fmt: skip
-"""What each network trains well with ("images": a backbone, in part or in full; "maps": one for label maps); a plan's
-own keys win."""
+"""What each network trains well with ("images": a backbone, in part or in full; "maps": one for label maps;
+"learner": a classifier that is fitted at once); a plan's own keys win."""
 CENTRING_PART = "labeller.mixture.centring"
 """The field of a part that hangs on the data."""
 GENERATIONS = 3
@@ -87,10 +90,11 @@ class RunParts:
 def build(problem: Problem, config: Config, inputs: Inputs | None = None) -> RunParts:
     """Resolve all settings, make the network and standardise; `inputs`: those that have read the problem's files."""
     inputs = inputs or open_inputs(problem, config)
-    shape, classes = inputs.input_shape(problem), len(problem.schema)
+    config, shape, classes = inputs.fill_config(config, problem), inputs.input_shape(problem), len(problem.schema)
     network = inputs.make_network(config, shape, classes)  # first, to refuse rows that it cannot take
     chosen = resolve_settings(config, inputs, shape, classes, problem.same_domain)
     refuse_fixed_features(chosen.method, network)
+    refuse_for_learner(chosen.method, chosen.plan, network)
     standardiser = None
     if chosen.standardise != "none":
         standardiser = Standardiser.fit(training_part(problem, chosen.plan), chosen.standardise)
@@ -126,7 +130,7 @@ def refuse_fixed_features(method: Method, network: nn.Module) -> None:
 
 def resolve_for_problem(problem: Problem, config: Config, inputs: Inputs) -> RunSettings:
     """The settings of a run on this problem, whose files need not have been read yet."""
-    shape = inputs.input_shape(problem)
+    shape, config = inputs.input_shape(problem), inputs.fill_config(config, problem)
     return resolve_settings(config, inputs, shape, len(problem.schema), problem.same_domain)
 
 

@@ -45,6 +45,10 @@ class Labeller(Protocol):
         """(N, K) how near each site is to each component; K = 0 where there is no basis."""
         return features.x.new_zeros(len(features), 0)
 
+    def without_basis(self, state: State) -> State | None:
+        """The state in which the network labels alone; None where there is no basis beside it."""
+        return None
+
     def notes(self, state: State, round_number: int) -> list[str]:
         """Sentences that a person should read before relying on this round's labels; none by default."""
         return []

@@ -143,13 +143,25 @@ class EMBasisLabeller(Labeller):
         x = prepare(features, learned.centre, learned.scale)
         return self.mixture.component_scores(x, learned.basis, float(learned.sharpness))
 
+    def without_basis(self, state: State) -> State | None:
+        """The state in which the network labels alone, as where it hardly agrees with the basis."""
+        learned = EMBasisState.from_tensors(state)
+        if self.fusion is None or self.fusion.weight == 0 or not learned.is_accepted:
+            return None
+        alone = {"basis_accepted": torch.tensor(0.0), "network_inverse_temperature": torch.tensor(1.0)}
+        return replace(learned, **alone, neighbour_rows=None, neighbour_probability=None).to_tensors()
+
     def notes(self, state: State, round_number: int) -> list[str]:
-        """A basis that the network hardly agrees with (decision 0025), and components that are the same."""
+        """A basis that the network hardly agrees with (decision 0025) or that held-out rows are labelled better without
+        (decision 0047), and components that are the same."""
         learned, sentences = EMBasisState.from_tensors(state), list[str]()
         if not learned.is_accepted:
             assert learned.kappa is not None
-            agreement = f"the basis hardly agrees with the network (κ {float(learned.kappa):.2f})"
-            sentences.append(f"{agreement}, so the network labels alone in this round")
+            assert self.fusion is not None
+            reason = f"the basis hardly agrees with the network (κ {float(learned.kappa):.2f}), so the network"
+            if float(learned.kappa) >= self.fusion.min_kappa:
+                reason = "held-out rows are labelled better without the basis, so the learner"
+            sentences.append(f"{reason} labels alone in this round")
         components, different = len(learned.basis), len(torch.unique(learned.basis, dim=0))
         if different < components:  # they share their rows, so they have the same mean and never separate again
             why = "there are fewer distinct rows than components"
