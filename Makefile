@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test test-slow torture fmt lint types layers smoke wheel bench study check clean
+.PHONY: setup demo test test-slow torture fmt lint types layers smoke wheel docs bench study check clean
 
 demo: $(STAMP)
 	$(BIN)/embasis demo -o demo-run
@@ -46,6 +46,12 @@ smoke: $(STAMP)
 wheel: $(STAMP)
 	$(BIN)/python tools/check_wheel.py
 
+# The documentation as a site in site/, to read offline: every link is checked, and that no page asks for anything outside.
+docs: $(STAMP)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints-cpu.txt -e ".[docs]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python tools/check_site.py site
+
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.em_speed
 	$(BIN)/python -m benchmarks.estimator_speed
@@ -58,4 +64,4 @@ study: $(STAMP)
 check: lint types layers test smoke
 
 clean:
-	rm -rf .venv demo-run .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv demo-run site .pytest_cache .mypy_cache .ruff_cache

@@ -1,4 +1,4 @@
-"""docs/methods.md has a paragraph for every method, in the family of the registry, and the README names them all."""
+"""docs/methods.md has a paragraph for every method, in the family of the registry, and its table names them all."""
 
 from __future__ import annotations
 
@@ -40,8 +40,12 @@ def test_every_aligning_method_names_its_paper_and_its_year() -> None:
     assert [name for name in METHODS if name not in others and not re.search(r"\b(19|20)\d\d\b", papers[name])] == []
 
 
-def test_the_readme_names_every_method_and_links_the_page() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert "](docs/methods.md)" in text
-    section = text.split("\n## Methods\n", 1)[1].split("\n## ", 1)[0]
-    assert [name for name in METHODS if f"`{name}`" not in section] == []
+def test_the_table_of_families_names_every_method_once_in_its_family() -> None:
+    head = PAGE.read_text(encoding="utf-8").partition("\n## ")[0]
+    rows = re.findall(r"^\| ([a-z -]+) \| (`.*) \|$", head, re.MULTILINE)
+    table = {family.replace(" ", "-"): sorted(re.findall(r"`(\w+)`", names)) for family, names in rows}
+    assert table == {family: sorted(names) for family, names in FAMILIES.items()}
+
+
+def test_the_readme_links_the_page() -> None:
+    assert "](docs/methods.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
