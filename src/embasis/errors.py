@@ -96,6 +96,14 @@ class PeerFailure(EmbasisError):  # noqa: N818 — the name is part of the contr
     exit_code = 8
 
 
+class RelayedFailure(EmbasisError):  # noqa: N818 — the failure is another one's
+    """Another process of the same run has failed; all end with its code."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
 class Interrupted(EmbasisError):  # noqa: N818 — nothing went wrong
     """A signal of the user or the machine stopped the run; it is saved."""
 

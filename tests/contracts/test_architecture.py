@@ -327,3 +327,17 @@ def test_the_end_of_a_round_is_a_page() -> None:
     tree = tree_of(PACKAGE / "engine" / "round.py")
     finish = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "finish_round")
     assert sum(isinstance(node, ast.stmt) for node in ast.walk(finish)) - 2 <= 15  # without itself and its docstring
+
+
+OBJECT_EXCHANGE = re.compile(r"\b(\w+_object|\w+_object_list)\(")
+
+
+@pytest.mark.parametrize("path", FILES, ids=short)
+def test_processes_exchange_tensors_and_no_pickles(path: Path) -> None:
+    """`all_gather_object` and its like of torch.distributed send pickles."""
+    assert OBJECT_EXCHANGE.findall(path.read_text(encoding="utf-8")) == []
+
+
+def test_the_search_for_exchanged_pickles_sees_one() -> None:
+    assert OBJECT_EXCHANGE.search("dist.all_gather_object(values, value)")
+    assert OBJECT_EXCHANGE.search("dist.broadcast_object_list(values)")

@@ -1,7 +1,9 @@
-"""Several processes are refused in one sentence: shared work is not built, and split rows would get wrong labels."""
+"""Several processes work on one run: same bits, one writer, one that talks; what cannot be shared is refused."""
 
 from __future__ import annotations
 
+import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from cli_tables import embasis
+from process_runs import Ended, fingerprint_of, run_ranks
 
-CURE = "and embasis works in one; start it without torchrun, or with --nproc-per-node=1"
-SENTENCE = "this is one of {} processes (torchrun, or a group of torch.distributed), " + CURE
-FIT = ("fit", "--dataset", "blobs", "data.count=24", "rounds=0", "--backbone", "linear", "source_epochs=1")
+HOST = socket.gethostname()
+CURE = "start it without torchrun, or with --nproc-per-node=1; embasis fit and embasis predict work in many"
+SENTENCE = "this is one of {} processes (torchrun, or a group of torch.distributed), and this works in one; " + CURE
+SMALL = ("data.count=600", "rounds=1", "--backbone", "mlp", "source_epochs=2", "plan.epochs=1")
+FIT = ("fit", "--dataset", "blobs", *SMALL)
 RANK = """
 import sys
 import torch.distributed as dist
@@ -30,22 +35,66 @@ except ConfigError as error:
 """
 
 
-def test_a_launcher_with_two_processes_is_refused_before_anything_is_written(
+def last_line(ended: Ended) -> str:
+    return ended.stderr.rstrip("\n").rpartition("\n")[2]
+
+
+def test_two_processes_end_with_the_bits_of_one_and_one_of_them_talks(tmp_path: Path) -> None:
+    first, second = run_ranks(2, *FIT, "-o", tmp_path / "two")
+    assert (first.code, second.code) == (0, 0), first.stderr + second.stderr
+    assert (second.stdout, second.stderr) == ("", "")
+    assert "2 processes on 1 host, 8 parts a step, results do not depend on either\n" in first.stdout
+    alone = embasis(*FIT, "plan.accumulate_steps=8", "-o", tmp_path / "one")
+    assert alone.exit_code == 0
+    assert fingerprint_of(tmp_path / "two") == fingerprint_of(tmp_path / "one")
+    assert "2 processes on 1 host" in (tmp_path / "two" / "log.txt").read_text()
+    facts = json.loads((tmp_path / "two" / "processes.json").read_text())
+    assert (facts["processes"], facts["hosts"]) == (2, 1)
+    # the same command with one process needs no flag, and finds nothing left to do
+    again = embasis(*FIT, "-o", tmp_path / "two")
+    assert (again.exit_code, "nothing is left to train" in again.stdout) == (0, True)
+
+
+def test_a_command_that_is_not_shared_refuses_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    result = embasis("compare", "blobs")
+    assert (result.exit_code, result.stderr) == (2, f"embasis: {SENTENCE.format(2)}\n")
+
+
+def test_a_number_of_processes_that_cannot_meet_is_refused_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
     result = embasis(*FIT, "-o", tmp_path / "run")
-    assert (result.exit_code, result.stderr) == (2, f"embasis: {SENTENCE.format(2)}\n")
+    rule = "WORLD_SIZE is 2, but RANK, MASTER_ADDR, MASTER_PORT is not set; start the processes with torchrun"
+    assert (result.exit_code, result.stderr) == (2, f"embasis: {rule}\n")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("size", ["1", "", "no number"])
 def test_one_process_is_no_launch_of_many(size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", size)
-    assert embasis(*FIT, "-o", tmp_path / "run").exit_code == 0
+    words = ("data.count=24", "rounds=0", "--backbone", "linear", "source_epochs=1")
+    assert embasis("fit", "--dataset", "blobs", *words, "-o", tmp_path / "run").exit_code == 0
 
 
-def test_a_group_of_two_processes_is_refused_in_python(tmp_path: Path) -> None:
+def test_a_group_of_two_processes_that_did_not_join_is_refused_in_python(tmp_path: Path) -> None:
     command = [sys.executable, "-c", RANK, str(tmp_path / "meet")]
     ranks = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True) for rank in range(2)]
     assert [rank.communicate(timeout=120)[0] for rank in ranks] == [SENTENCE.format(2) + "\n"] * 2
+
+
+def test_an_error_of_one_process_ends_all_with_its_code_and_is_printed_once(tmp_path: Path) -> None:
+    """Rank 1 cannot read a file that rank 0 can: all end with 3, and rank 0 says why."""
+    table = tmp_path / "rows.csv"
+    table.write_text("a,b,label\n" + "".join(f"{row % 7},{row % 5},{row % 2}\n" for row in range(60)))
+    each = [
+        {"WORDS": f"fit {table} {other} rounds=0 -o {tmp_path / 'run'}"} for other in (table, tmp_path / "missing.csv")
+    ]
+    first, second = run_ranks(2, each=each)
+    assert (first.code, second.code) == (3, 3), first.stderr + second.stderr
+    assert last_line(first).startswith(f"embasis: rank 1 on host {HOST}: {tmp_path / 'missing.csv'}")
+    assert "embasis:" not in second.stderr
+    assert not (tmp_path / "run").exists()

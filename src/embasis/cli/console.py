@@ -29,6 +29,8 @@ BUG = "this is a bug in embasis; run again with --debug"
 
 def echo(text: str = "", err: bool = False) -> None:
     """Print, with control characters made visible. A reader who has gone away (`| head`) is no reason to stop."""
+    if is_silent():
+        return
     shown = "\n".join(reveal(line) for line in text.split("\n"))
     for copy in _copies:
         copy(shown)
@@ -40,6 +42,30 @@ def echo(text: str = "", err: bool = False) -> None:
         except OSError:
             with suppress(OSError):  # what is still in the buffer goes there too when Python ends
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 2 if err else 1)
+
+
+_silent = [False]
+"""Whether this is a process that another one talks for; the last entry counts."""
+
+
+def is_silent() -> bool:
+    """Whether another process talks for this one."""
+    return _silent[-1]
+
+
+@contextmanager
+def silence(silent: bool = True) -> Iterator[None]:
+    """Nothing is printed meanwhile, if `silent`."""
+    _silent.append(silent)
+    try:
+        yield
+    finally:
+        _silent.pop()
+
+
+def speak() -> AbstractContextManager[None]:
+    """What is printed meanwhile is printed, whoever else talks."""
+    return silence(False)
 
 
 _copies: list[Callable[[str], None]] = []
@@ -90,12 +116,20 @@ def format_count(number: int, unit: str) -> str:
     return f"{number or 'no'} {unit}{'' if number == 1 else 's'}"
 
 
-def run_command(module: str, function: str, options: Mapping[str, Any], threads: bool = True) -> None:
-    """Import the module and call its function; threads that its libraries cannot do without are tried before that."""
+def run_command(
+    module: str, function: str, options: Mapping[str, Any], threads: bool = True, shared: bool = False
+) -> None:
+    """Import the module and call its function; threads that its libraries cannot do without are tried before that.
+
+    Several processes may work on a command that is `shared`; any other one refuses them."""
+    if shared and os.environ.get("WORLD_SIZE", "1") != "1":
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost process is one sentence, not torch's pages
     if threads:
         require_threads()
-        import_module("embasis.distributed").require_alone()
-    getattr(import_module(module), function)(**options)
+        if not shared:
+            import_module("embasis.distributed").require_alone()
+    with import_module("embasis.cli.many_processes").work_together() if shared else nullcontext():
+        getattr(import_module(module), function)(**options)
 
 
 class Commands(click.Group):

@@ -20,6 +20,7 @@ from embasis.cli.progress import progress_bar
 from embasis.cli.report import format_round
 from embasis.config import Config, upgrade_config
 from embasis.data.datasets.domain_sets import find_data_folder
+from embasis.distributed import current_world
 from embasis.engine.state import TrainState
 from embasis.errors import (
     CheckpointError,
@@ -38,6 +39,13 @@ from embasis.runs.checkpoint import read_run
 from embasis.runs.parts import require_run_room, resolve_for_problem
 from embasis.runs.resume import refuse_changed_config
 from embasis.runs.run import TrainingRun
+from embasis.runs.shared_run import (
+    compare_processes,
+    describe_processes,
+    keep_parts,
+    open_run_folder,
+    open_together,
+)
 from embasis.storage import RunFolder, read_json, refuse_lost_link, require_apart
 from embasis.terminal import Stop
 from embasis.types import Plan, Problem
@@ -130,6 +138,7 @@ def train(
     What is printed, by `print_summary` too, is in the folder's log.
     """
     require_run_folder(path)
+    config = keep_parts(config, path)
     log = LogCopy(path)
     with Stop() as stop, console.copy_output(log):
         inputs = open_inputs(problem, config)
@@ -140,12 +149,13 @@ def train(
             problem = read_images(problem, inputs, config, stop)
         print_notes(problem)
         stop.before_training()
-        run = TrainingRun(problem, config, RunFolder(path), inputs, allow_change, accept_data)
+        run = TrainingRun(problem, config, open_run_folder(path), inputs, allow_change, accept_data)
         del problem  # its features are standardised in a copy
         require_run_room(run.prepare(), path)
+        compare_processes(run)
         stop.before_training()
         with run.folder, blame_missing_folder(run.folder):
-            run.open()  # what is refused here leaves the folder as it was, its log too
+            open_together(run)  # what is refused here leaves the folder as it was, its log too
             stop.before_training()
             with log.into(run.folder):
                 progress = run_to_end(run, stop)
@@ -230,6 +240,8 @@ def run_to_end(run: TrainingRun, stop: Stop) -> TrainState:
     path, built = run.folder.path, run.prepare()
     progress, known = run.open(), len(run.resumed.facts.get("changes", ())) if run.resumed else 0
     echo(describe_start(run, progress))
+    if processes := describe_processes(built.plan.accumulate_steps):
+        echo(processes)
     for change in run.changes[known:]:
         echo(f"{change}; the run is no longer bit-identical to one without the change")
     try:
@@ -241,11 +253,11 @@ def run_to_end(run: TrainingRun, stop: Stop) -> TrainState:
                 show(epochs_before(built.plan, progress.round) + progress.epoch, activity)
                 if event.record is not None:
                     echo(format_round(event.record))
-                if stop.code:
+                if code := tell_position(run, progress, stop.code):
                     if event.record is None:
                         run.save(progress)
                     where = f"round {progress.round} epoch {progress.epoch} step {progress.step} in {path}"
-                    raise Interrupted(f"interrupted; saved {where}; the same command goes on", stop.code)
+                    raise Interrupted(f"interrupted; saved {where}; the same command goes on", code)
         print_news(run)
         if progress.status == "collapsed":  # the run is kept and reported, and is not a success
             notes = "; ".join(progress.records[-1].notes)
@@ -257,6 +269,16 @@ def run_to_end(run: TrainingRun, stop: Stop) -> TrainState:
         raise
     mark_error_resolved(run)
     return progress
+
+
+def tell_position(run: TrainingRun, progress: TrainState, code: int) -> int:
+    """Let the other processes know of a signal, and what to write if one is lost now; the code of a signal to any."""
+    world = current_world()
+    if world.peers is not None:
+        kept = f"generation {run.saved} is kept" if world.is_first else "the last saved state is kept"
+        world.peers.position = f"in round {progress.round} epoch {progress.epoch} step {progress.step}; {kept}"
+        world.peers.write_down = lambda error: write_error(run, error, progress)  # in the middle of a step
+    return world.agree(code)
 
 
 def print_news(run: TrainingRun) -> None:

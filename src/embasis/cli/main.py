@@ -27,7 +27,7 @@ Examples:
 
 Exit codes: 0 done, 1 a bug of ours, 2 usage or settings, 3 input refused, 4 run
 folder damaged, 5 disk or memory, 6 collapse or bad numbers, 7 run folder busy,
-8 a peer process died (not raised yet), 130 and 143 interrupted and saved.
+8 another process of the run was lost, 130 and 143 interrupted and saved.
 """
 
 
@@ -151,7 +151,7 @@ def fit_command(**options: Any) -> None:
       embasis fit photos paintings -o run-2 --corrections labels.csv
       embasis fit --dataset digits -o run
     """
-    run_command("embasis.cli.fit", "train_run", options)
+    run_command("embasis.cli.fit", "train_run", options, shared=True)
 
 
 @main.command("predict")

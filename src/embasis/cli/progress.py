@@ -47,7 +47,7 @@ def format_left(seconds: float | None) -> str:
 @contextmanager
 def progress_bar(title: str, total: float, *, lines: bool = False) -> Iterator[Show]:
     """A bar on stderr while the block runs; without a terminal nothing, or with `lines` a line now and then."""
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or console.is_silent():
         yield print_lines(total) if lines else lambda done, text: None
         return
     from rich.console import Console

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from embasis.engine.features import FeatureSample, draw_in_shares, extract, join_features, sites_of_a_row, take_features
 from embasis.engine.holdout import HeldOut, RoundFeatures
-from embasis.engine.labels import label_chunk
+from embasis.engine.label_chunks import label_chunk
 from embasis.engine.state import TrainSetup
 from embasis.errors import ConfigError, require
 from embasis.functional import calibration

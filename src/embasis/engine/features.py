@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from embasis.distributed import current_world
 from embasis.engine.batch import autocast, device_of, forward
 from embasis.errors import NumericalError, require
 from embasis.functional.sites import to_sites
@@ -65,8 +66,31 @@ def extract(
 ) -> Iterator[Features]:
     """Features and scores of each site of these rows, or of all; y is the label on the labelled side, −1 on the other.
 
-    On the labelled side sites without a label are left out."""
+    On the labelled side sites without a label are left out. Several processes compute a chunk each in turn."""
     chosen = torch.arange(len(samples)) if rows is None else rows
+    own = extract_own(network, samples, plan, labelled, chosen)
+    return current_world().in_order(own, count_chunks(samples, len(chosen)), pack_features, unpack_features)
+
+
+def rows_of_chunk(samples: Samples) -> int:
+    """Rows of every chunk but the last: as many passes through the network as give CHUNK_ROWS sites."""
+    if samples.has_mixed_shapes:
+        return 1
+    size = rows_at_once(samples)
+    return size * math.ceil(CHUNK_ROWS / (size * sites_of_a_row(samples)))
+
+
+def count_chunks(samples: Samples, rows: int) -> int:
+    """Into how many chunks so many rows are cut; a process alone need not know."""
+    return 0 if current_world().size == 1 or not rows else math.ceil(rows / rows_of_chunk(samples))
+
+
+def extract_own(network: nn.Module, samples: Samples, plan: Plan, labelled: bool, chosen: Tensor) -> Iterator[Features]:
+    """The chunks of these rows that this process computes: all of them, if it is alone."""
+    world = current_world()
+    if world.size > 1 and len(chosen):
+        pieces = chosen.split(rows_of_chunk(samples))[world.rank :: world.size]
+        chosen = torch.cat([chosen[:0], *pieces])
     if not len(chosen):
         return
     network.eval()
@@ -113,6 +137,19 @@ def gather_sites(outputs: Iterator[tuple[Tensor, Tensor, View]], rows: Tensor, i
         rows[:taken],
         grid,
     )
+
+
+def pack_features(chunk: Features) -> list[Tensor]:
+    """A chunk as columns that another process can be sent."""
+    rows = torch.empty(0, dtype=torch.int64) if chunk.rows is None else chunk.rows
+    grid = torch.tensor([int(chunk.rows is not None), *chunk.grid])
+    return [chunk.x, chunk.scores, chunk.y, chunk.ids, rows, grid]
+
+
+def unpack_features(columns: list[Tensor]) -> Features:
+    """The chunk that the columns were."""
+    x, scores, y, ids, rows, (has_rows, *grid) = *columns[:5], columns[5].tolist()
+    return Features(x, scores, y, ids, rows if has_rows else None, tuple(grid))
 
 
 def join_tensors(parts: list[Tensor]) -> Tensor:
@@ -216,7 +253,12 @@ def draw_rows(samples: Samples, plan: Plan, round_number: int) -> Tensor | None:
 
 def sites_of_a_row(samples: Samples) -> int:
     """Sites of the first row: what is typical for the side."""
-    return math.prod(next(iter(samples.stream([torch.tensor([0])]))).grid) if len(samples) else 1
+    return math.prod(grid_of_a_row(samples))
+
+
+def grid_of_a_row(samples: Samples) -> tuple[int, ...]:
+    """The grid of the first row's sites; () where it has one."""
+    return next(iter(samples.stream([torch.tensor([0])]))).grid if len(samples) else ()
 
 
 def draw_sample(chunk: Features, plan: Plan, round_number: int, balanced: bool) -> Features:

@@ -13,8 +13,7 @@ round over thousands of pictures needs no more memory than one of them.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -23,16 +22,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from embasis.engine.features import CHUNK_ROWS, FeatureSample, extract, fill_up
+from embasis.distributed import current_world, work_alone
+from embasis.engine.features import FeatureSample, count_chunks, extract, extract_own, grid_of_a_row
+from embasis.engine.label_chunks import label_all, label_chunk, label_maps, network_labels
 from embasis.engine.pixels import PixelLabels, mix_labels, pack, repeat_to_pixels, unpack
 from embasis.engine.state import LabelModel, TrainSetup
-from embasis.errors import CorruptError, NumericalError, require
+from embasis.errors import CorruptError, require
 from embasis.functional import interpolation
 from embasis.randomness import generator, site_ids
 from embasis.types import (
     Features,
     LabelDistribution,
-    Labeller,
     Method,
     PackedLabels,
     Plan,
@@ -273,19 +273,28 @@ def label_and_select(
 
     The thresholds are in `choice.state` of what is returned."""
     samples, selector = setup.problem.unlabelled, setup.method.selector
-    known = sample.chunks if sample is not None and sample.whole else None
-    chunks = iter(known) if known is not None else extract(model.network, samples, setup.plan, labelled=False)
-    first = next(chunks, None)
-    if first is None:
+    if not len(samples):
         return no_labels(setup, round_number)
-    chunks = chain([first], chunks)
-    if first.grid:
-        parts = setup.store.write(round_number, label_maps(chunks, setup.method, model))
+    chunks, count = own_chunks(setup, model, sample)
+    first = next(chunks, None)
+    chunks = chunks if first is None else chain([first], chunks)
+    if first.grid if first is not None else grid_of_a_row(samples):
+        parts = setup.store.write(round_number, label_maps(chunks, count, setup.method, model))
         thresholds = selector.fit(UnpackedLabels(parts), round_number)
         return MapLabels(parts, samples.ids, BoundSelector(selector, thresholds, setup.plan.seed, round_number))
-    labels, scores = label_all(chunks, setup.method, model)
+    labels, scores = label_all(chunks, count, setup.method, model)
     choice = BoundSelector(selector, selector.fit(labels, round_number), setup.plan.seed, round_number)
     return RowLabels.of(LabelDistribution.joined(labels), scores, samples.ids, choice)
+
+
+def own_chunks(setup: TrainSetup, model: LabelModel, sample: FeatureSample | None) -> tuple[Iterator[Features], int]:
+    """The chunks of the unlabelled side that this process labels, and how many chunks all have together."""
+    if sample is not None and sample.whole:
+        world = current_world()
+        return iter(sample.chunks[world.rank :: world.size]), len(sample.chunks)
+    samples = setup.problem.unlabelled
+    rows = torch.arange(len(samples))
+    return extract_own(model.network, samples, setup.plan, False, rows), count_chunks(samples, len(rows))
 
 
 def no_labels(setup: TrainSetup, round_number: int) -> RowLabels:
@@ -294,54 +303,6 @@ def no_labels(setup: TrainSetup, round_number: int) -> RowLabels:
     distribution = LabelDistribution(empty, empty, empty, torch.empty(0))
     choice = BoundSelector(selector, selector.fit([distribution], round_number), setup.plan.seed, round_number)
     return RowLabels.of(distribution, empty, torch.empty(0, dtype=torch.int64), choice)
-
-
-def label_chunk(labeller: Labeller, chunk: Features, state: State) -> LabelDistribution:
-    """The labeller's distributions for a chunk, sample by sample where they have grids.
-
-    So every product has one shape, whatever samples are beside it, and no bit depends on them."""
-    return LabelDistribution.joined([label_filled(labeller, part, state) for part in one_by_one(chunk)])
-
-
-def one_by_one(chunk: Features) -> Iterator[Features]:
-    """The samples of a chunk where they have grids, else as many rows as are labelled at once."""
-    size = math.prod(chunk.grid) if chunk.grid else CHUNK_ROWS
-    columns = zip(*(column.split(size) for column in (chunk.x, chunk.scores, chunk.y, chunk.ids)), strict=True)
-    return (Features(*parts) for parts in columns)
-
-
-def label_filled(labeller: Labeller, chunk: Features, state: State) -> LabelDistribution:
-    """Label distributions of sites that are filled up to a chunk and cut again."""
-    count = len(chunk)
-    if count < CHUNK_ROWS:
-        y = torch.nn.functional.pad(chunk.y, (0, CHUNK_ROWS - count), value=-1)
-        chunk = Features(fill_up(chunk.x), fill_up(chunk.scores), y, fill_up(chunk.ids))
-    labels = labeller.label(chunk, state)[:count]
-    require_finite_labels(labels, chunk.ids[:count])
-    return labels
-
-
-def label_all(chunks: Iterable[Features], method: Method, model: LabelModel) -> tuple[list[LabelDistribution], Tensor]:
-    """Label distributions and scores of rows with one site each."""
-    labels, scores = list[LabelDistribution](), list[Tensor]()
-    for chunk in chunks:
-        labels.append(label_chunk(method.labeller, chunk, model.labeller))
-        scores.append(chunk.scores)
-    return labels, torch.cat(scores)
-
-
-def label_maps(chunks: Iterable[Features], method: Method, model: LabelModel) -> Iterator[PackedLabels]:
-    """Label distributions of rows with many sites, row by row, as they are kept."""
-    for chunk in chunks:
-        assert chunk.rows is not None
-        for row, part in zip(chunk.rows.tolist(), one_by_one(chunk), strict=True):
-            labels = label_filled(method.labeller, part, model.labeller)
-            yield pack(row, chunk.grid, labels, network_labels(part.scores))
-
-
-def network_labels(scores: Tensor) -> Tensor:
-    """The network's own labels; argmax over scores that lie class by class takes four times as long."""
-    return scores.contiguous().argmax(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -372,17 +333,7 @@ def labelled_parts(
 
 def label_rows(samples: Samples, method: Method, plan: Plan, model: LabelModel, round_number: int) -> RowLabels:
     """The same for rows with one site each, all at once."""
-    labels, scores = label_all(extract(model.network, samples, plan, labelled=False), method, model)
+    with work_alone():
+        labels, scores = label_all(extract(model.network, samples, plan, labelled=False), 0, method, model)
     choice = BoundSelector(method.selector, model.selector, plan.seed, round_number)
     return RowLabels.of(LabelDistribution.joined(labels), scores, samples.ids, choice)
-
-
-def require_finite_labels(labels: LabelDistribution, ids: Tensor) -> None:
-    """A NumericalError for labels, or uncertainties, that are not finite: they are never selected or kept."""
-    total = labels.mean.sum(dtype=torch.float64) + labels.uncertainty.sum(dtype=torch.float64)
-    if math.isfinite(float(total)):
-        return  # many times quicker than a test of each value
-    broken = ~(torch.isfinite(labels.mean).all(1) & torch.isfinite(labels.uncertainty))
-    named = ", ".join(str(number) for number in ids[broken][:5].tolist())
-    counted = f"{int(broken.sum())} of {len(broken)} sites"
-    require(not bool(broken.any()), f"the labels are not finite for {counted}: ids {named}", NumericalError)

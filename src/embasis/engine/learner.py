@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from embasis.engine.epoch import batches_of, rows_of_epoch
 from embasis.engine.holdout import HeldOut
-from embasis.engine.labels import label_chunk
+from embasis.engine.label_chunks import label_chunk
 from embasis.engine.state import TrainSetup, TrainState
 from embasis.errors import ConfigError, require
 from embasis.functional.calibration import apply_inverse_temperature, fit_inverse_temperature, probability_of

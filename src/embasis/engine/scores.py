@@ -36,7 +36,8 @@ import torch
 from torch import Tensor
 
 from embasis.engine.holdout import HeldOut
-from embasis.engine.labels import LabelBatch, label_chunk
+from embasis.engine.label_chunks import label_chunk
+from embasis.engine.labels import LabelBatch
 from embasis.functional.metrics import class_counts
 from embasis.functional.validation import accuracy_of, embedded_risk, neighbourhood_density
 from embasis.randomness import uniforms

@@ -45,7 +45,7 @@ from itertools import chain
 import torch
 from torch import nn
 
-from embasis.distributed import require_alone
+from embasis.distributed import require_joined
 from embasis.engine.calibration import refuse_unheld
 from embasis.engine.domain_norm import init_domain_norm
 from embasis.engine.holdout import split_holdout
@@ -122,7 +122,7 @@ def train_rounds(
     ------
     TrainingEvent : the run as it stands, and the record of a round that has just ended
     """
-    require_alone()
+    require_joined()
     state = state or begin(wrap_for(problem, network), method, plan)
     for _ in chain(fit_restyler(problem, method, plan, state), keep_restyled(problem, method, state)):
         yield TrainingEvent(state)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from embasis.distributed import current_world
 from embasis.engine.alignment import (
     GatheredOutputs,
     PartOutputs,
@@ -27,6 +28,7 @@ from embasis.engine.batch import TrainingBatch, device_of
 from embasis.engine.epoch import batches_of, rows_of_epoch, samples_of
 from embasis.engine.learner import fit_learner
 from embasis.engine.state import PLAIN, TrainState, find_last_round
+from embasis.engine.step_parts import StepParts, add_up_gradients, iter_steps, refuse_batch_norm
 from embasis.errors import CorruptError, NumericalError, require
 from embasis.methods.losses import labelled_loss
 from embasis.networks.learner import LearnerNetwork
@@ -86,6 +88,13 @@ class RoundTrainer:
             for group in optimiser.param_groups:
                 group["lr"] = optimiser.defaults["lr"] * factor
 
+    def batches(self, pairs: list[tuple[Tensor, Tensor]]) -> Iterator[TrainingBatch | StepParts]:
+        """What each of these steps sees: with an aligner always the whole batch, in every process."""
+        if self.aligner is not None or self.plan.accumulate_steps == 1:
+            return batches_of(self.problem, self.plan, self.state, pairs, self.aligner)
+        refuse_batch_norm(self.state.network, self.plan)
+        return iter_steps(self.problem, self.plan, self.state, pairs, self.method.loss)
+
     def settle(self, when: str, steps: int) -> None:
         """Let the aligner update what it averages; an epoch has so many `steps`."""
         if self.aligner is None:
@@ -125,7 +134,7 @@ def train_round(problem: Problem, method: Method, plan: Plan, state: TrainState)
         pairs = rows_of_epoch(problem, method, plan, state)
         if state.step == 0:
             trainer.survey(len(pairs))
-        batches = batches_of(problem, plan, state, pairs[state.step :], trainer.aligner)
+        batches = trainer.batches(pairs[state.step :])
         while state.step < len(pairs):
             trainer.tau = find_progress(trainer, len(pairs))[0]
             trainer.decay_rates((state.epoch * len(pairs) + state.step) / (epochs * len(pairs)))
@@ -174,7 +183,7 @@ def make_optimiser(group: Group, plan: Plan, lr: float) -> torch.optim.Optimizer
     )
 
 
-def take_step(trainer: RoundTrainer, batch: TrainingBatch) -> float:
+def take_step(trainer: RoundTrainer, batch: TrainingBatch | StepParts) -> float:
     """All phases of one step; the loss of the first. A loss or gradient that is not finite ends the run."""
     plan, cursor = trainer.plan, trainer.cursor
     losses, held = list[float](), list[PartOutputs]()
@@ -188,7 +197,11 @@ def take_step(trainer: RoundTrainer, batch: TrainingBatch) -> float:
 
 
 def take_phase(
-    trainer: RoundTrainer, phase: Phase, batch: TrainingBatch, key: tuple[int, ...], held: list[PartOutputs]
+    trainer: RoundTrainer,
+    phase: Phase,
+    batch: TrainingBatch | StepParts,
+    key: tuple[int, ...],
+    held: list[PartOutputs],
 ) -> tuple[float, list[PartOutputs]]:
     """One step of the optimisers of what moves: its loss, and the outputs that the next phase may hold."""
     weights = [weight for name in phase.moves for weight in trainer.groups[name].weights]
@@ -198,8 +211,11 @@ def take_phase(
     def closure() -> Tensor:
         for optimiser in optimisers:
             optimiser.zero_grad()
-        compute = backward_whole if phase.whole and plan.accumulate_steps > 1 else backward_parts
-        loss, outputs[:] = compute(trainer, phase, batch, key, held)
+        if isinstance(batch, StepParts):
+            loss = backward_shared(trainer, phase, batch, key, weights)
+        else:
+            compute = backward_whole if phase.whole and plan.accumulate_steps > 1 else backward_parts
+            loss, outputs[:] = compute(trainer, phase, batch, key, held)
         require_finite_step(weights, loss, trainer.cursor)
         return loss
 
@@ -278,6 +294,25 @@ def backward_whole(
             torch.autograd.backward(sum_terms(terms))
         loss = loss + sum((term.detach().cpu() for term in own), torch.zeros(()))
     return loss, list(parts)
+
+
+def backward_shared(
+    trainer: RoundTrainer, phase: Phase, step: StepParts, key: tuple[int, ...], weights: Sequence[nn.Parameter]
+) -> Tensor:
+    """The gradients of a step whose parts several processes may compute, added up over all of them; its loss."""
+    plan, gradients, losses = trainer.plan, list[list[Tensor]](), torch.zeros(step.count, dtype=torch.float64)
+    for number, part in step.parts.items():
+        for weight in weights:
+            weight.grad = None
+        with seeded(plan.seed, "step", *key, number):
+            value = loss_of(trainer, phase, PartOutputs(trainer.state.network, plan, part, trainer.note))
+        if number == 0:
+            value = value + plan.weight_decay / 2 * weight_norm(trainer, phase)
+        torch.autograd.backward(value)
+        losses[number] = float(value.detach())
+        gradients.append([torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in weights])
+    add_up_gradients(gradients, weights, step.count, plan)
+    return torch.tensor(sum(current_world().fill(losses).tolist()), dtype=torch.float32)
 
 
 def hint_for(plan: Plan) -> str:

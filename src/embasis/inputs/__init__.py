@@ -17,9 +17,10 @@ in every setting before anything is read or built: a mistake in the settings is 
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor, nn
@@ -30,6 +31,7 @@ from embasis.data.images.samples import Images
 from embasis.data.parts import WHOLE, Part
 from embasis.data.reader import Reader
 from embasis.data.segmentation.samples import MapArrays, MapFiles
+from embasis.distributed import current_world
 from embasis.errors import ConfigError, InputDataError, require
 from embasis.storage import RunFolder
 from embasis.types import Labeller, LabelStore, Plan, Problem, RejectedFile, Samples, TableEncoding
@@ -278,6 +280,18 @@ def rejected_while_training(problem: Problem) -> dict[str, list[RejectedFile]]:
     """The files of each side that could not be read when training came to them."""
     sides = sides_of(problem).items()
     return {name: side.rejected for name, side in sides if isinstance(side, Images | MapFiles)}
+
+
+def share_rejected(problem: Problem) -> None:
+    """Put the files that any process could not read while training into the list of every process."""
+    world, lists = current_world(), rejected_while_training(problem)
+    if world.size == 1:
+        return
+    own = {side: [asdict(item) for item in items] for side, items in lists.items()}
+    for text in world.collect_texts(json.dumps(own)):
+        for side, rows in json.loads(text).items():
+            known = {item.name for item in lists[side]}
+            lists[side] += [RejectedFile(**row) for row in rows if row["name"] not in known]
 
 
 def sides_of(problem: Problem) -> dict[str, Samples]:

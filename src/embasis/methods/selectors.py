@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from embasis.distributed import all_sum
 from embasis.errors import ConfigError, check_choice, check_not_negative, require
 from embasis.functional import losses, moments, selection
 from embasis.randomness import uniforms
@@ -145,11 +144,10 @@ class ClassBalanced:
         high, low = torch.zeros(2, len(groups), selection.RADIX_BINS, dtype=torch.int64)
         for group, key in self._keys(stream, groups):
             selection.high_counts(group, key, len(groups), into=high)
-        high = all_sum(high)
         chosen, _ = selection.rank_bin(high, selection.ranks(high, keep))
         for group, key in self._keys(stream, groups):
             selection.low_counts(group, key, chosen, into=low)
-        return selection.threshold_of(high, all_sum(low), keep)
+        return selection.threshold_of(high, low, keep)
 
     def _keys(self, stream: Sequence[LabelDistribution], groups: range) -> Iterator[tuple[Tensor, Tensor]]:
         """The sites of these groups, part by part: place of the group among them, and key of the uncertainty."""
@@ -170,7 +168,7 @@ class ClassBalanced:
         for part in stream:
             terms = torch.stack([part.mean.amax(1).double(), torch.ones(len(part), dtype=torch.float64)])
             sums.index_add_(1, self._group(part), terms)
-        total, count = all_sum(sums)
+        total, count = sums
         expected: Tensor = total / count.clamp_min(1)
         return expected
 
@@ -181,7 +179,7 @@ class ClassBalanced:
             sure = part.uncertainty.float().clamp_min(0) <= threshold[part.label]
             raw = 1 / (part.variance.sum(1)[sure].double().clamp_min(0) + self.floor)
             sums += torch.stack([raw.sum(), torch.tensor(float(len(raw)), dtype=torch.float64)])
-        total, count = all_sum(sums)
+        total, count = sums
         return (total / count).float() if float(count) else torch.ones(())
 
     def select(

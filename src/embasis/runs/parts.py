@@ -15,6 +15,7 @@ from embasis import config as settings
 from embasis.config import Config
 from embasis.data.class_labels import quote_names
 from embasis.data.standardise import Standardiser
+from embasis.distributed import current_world
 from embasis.engine.calibration import refuse_unheld
 from embasis.engine.holdout import training_part
 from embasis.engine.learner import refuse_for_learner
@@ -52,6 +53,8 @@ PLANS: Mapping[str, Mapping[str, Any]] = {
 "learner": a classifier that is fitted at once); a plan's own keys win."""
 CENTRING_PART = "labeller.mixture.centring"
 """The field of a part that hangs on the data."""
+SHARED_PARTS = 8
+"""Parts of a training step, where several processes share it and the settings name no other number."""
 GENERATIONS = 3
 """Two that stay and one that is being written."""
 COPIES = {"sgd": 2, "adam": 3, "lbfgs": 22}
@@ -161,6 +164,9 @@ def make_method_and_plan(
     aligner_settings, aligned = choose_aligner(config, recipe, classes)
     method = replace(replace_parts(recipe, parts), align=aligned.align, restyle=aligned.restyle)
     refuse_unheld(method, plan)
+    if current_world().size > 1:
+        plan = share_steps(config, method, plan)
+        plan_settings["accumulate_steps"] = plan.accumulate_steps
     return method, plan, {
         "seed": config.seed,
         "standardise": config.standardise,
@@ -172,6 +178,15 @@ def make_method_and_plan(
         **({"align": aligner_settings} if aligner_settings else {}),
         **({"parts": parts} if parts else {}),
     }  # fmt: skip
+
+
+def share_steps(config: Config, method: Method, plan: Plan) -> Plan:
+    """The plan of several processes: steps in SHARED_PARTS parts unless the settings say so; an aligner's training is
+    not shared, and what a restyler makes is not either."""
+    rule = f"{method.name} restyles pictures, which works in one process; start it without torchrun"
+    require(method.restyle is None, rule, ConfigError)
+    given = "accumulate_steps" in config.plan or method.align is not None
+    return plan if given else replace(plan, accumulate_steps=SHARED_PARTS)
 
 
 def choose_aligner(config: Config, method: Method, classes: int) -> tuple[dict[str, Any], Method]:

@@ -30,7 +30,8 @@ from torch import Tensor
 
 from embasis.engine.calibration import drop_reference
 from embasis.engine.features import extract, sample_features
-from embasis.engine.labels import BoundSelector, MapLabels, label_maps, label_rows
+from embasis.engine.label_chunks import label_maps
+from embasis.engine.labels import BoundSelector, MapLabels, label_rows
 from embasis.engine.scores import summarise_basis
 from embasis.engine.state import TrainState, strip_prefix
 from embasis.errors import CheckpointError, ConfigError, CorruptError, InputDataError, quote, require
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 FREE = ("save_seconds", "data.")
 """How often a run saves may always change; the data have a hash of their own."""
-NEWER = {"plan.schedule": "poly", "plan.augment": 0.0}
+NEWER = {"plan.schedule": "poly", "plan.augment": 0.0, "plan.sum": "exact"}
 """Settings that runs of older versions do not have, and the values that do what those did."""
 MOST_ROWS_NAMED = 10
 """Rows that are named."""
@@ -321,6 +322,6 @@ def write_maps_again(run: TrainingRun, state: TrainState, number: int, store: La
     """The maps and the gallery of a round, in their places."""
     parts, samples = run.prepare(), run.prepare().problem.unlabelled
     chunks = extract(state.network, samples, parts.plan, labelled=False)
-    rows = store.write(number, label_maps(chunks, parts.method, state))
+    rows = store.write(number, label_maps(chunks, 0, parts.method, state))
     choice = BoundSelector(parts.method.selector, state.selector, parts.plan.seed, number)
     run.write_maps(number, MapLabels(rows, samples.ids, choice), is_kept=True)

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from embasis.config import Config, upgrade_config
 from embasis.data.images.folders import DEFAULT_OPTIONS, require_budget, tolerated_count
 from embasis.data.problem import Account, account_for_files
+from embasis.distributed import work_alone
 from embasis.engine.batch import device_of
 from embasis.engine.holdout import split_holdout
 from embasis.engine.labels import MapLabels, RowLabels
@@ -30,7 +31,7 @@ from embasis.engine.restyling import acting_restyler
 from embasis.engine.self_train import TrainingEvent, begin, train_rounds
 from embasis.engine.state import TrainState
 from embasis.errors import CheckpointError, ConfigError, EmbasisError, ReportError, ResourceError, require
-from embasis.inputs import Inputs, rejected_while_training
+from embasis.inputs import Inputs, rejected_while_training, share_rejected
 from embasis.inputs.fingerprint import Marks, fingerprint, marks_of, rows_of
 from embasis.inputs.image_rows import pixel_reader
 from embasis.inputs.map_inputs import pictures_of, table_of_maps, unread_pictures
@@ -97,6 +98,12 @@ class TrainingRun:
             account_for_files(self.problem, {}, None)  # a file that no account has is an error before hours of training
         return self._parts
 
+    @property
+    def data(self) -> dict[str, str]:
+        """The hash of each side of the data."""
+        self.prepare()
+        return self._data
+
     def open(self) -> TrainState:
         """Where the run stands: at its start, or where the folder's newest generation is."""
         if self._progress is None:
@@ -111,7 +118,9 @@ class TrainingRun:
         """The whole run, saved after every round and every `save_seconds`; ends at once if it had ended before."""
         parts, progress = self.prepare(), self.open()
         goes_on = progress.status == "running"
-        self.repaired = resume.name_damage(self) if goes_on else resume.restore_files(self, progress)
+        if self.folder.writes:
+            with work_alone():
+                self.repaired = resume.name_damage(self) if goes_on else resume.restore_files(self, progress)
         last_save = last_event = time.monotonic()
         store = parts.inputs.label_store(self.folder)
         for event in train_rounds(parts.problem, parts.network, parts.method, parts.plan, progress, store):
@@ -119,8 +128,10 @@ class TrainingRun:
             self._count(event, now - last_event)
             last_event = now
             progress = event.state
-            self._require_few_lost_files()
             if event.record is not None:
+                share_rejected(self.problem)
+            self._require_few_lost_files()
+            if event.record is not None and self.folder.writes:
                 self._write_round(event)
             if event.record is not None or now - last_save >= self.config.save_seconds:
                 self.save(progress)
@@ -128,13 +139,16 @@ class TrainingRun:
             yield event
         self.model = model_of_run(parts, progress)
         parts.inputs.close()
-        self._write_report(progress)
+        if self.folder.writes:
+            self._write_report(progress)
 
     def save(self, progress: TrainState) -> None:
         """Publish everything that is needed to go on; callers may do so at any moment."""
         parts = self._parts
         if parts is None:
             raise EmbasisError("nothing has been built yet: iterate over events() first")
+        if not self.folder.writes:
+            return
         kept = {"timings": self.timings, "changes": self.changes, "environment": self.environment}
         kept["refused"] = [asdict(item) for item in self.rejected()]
         tensors, facts = checkpoint.pack_state(parts, self.problem, self._data, progress, kept)

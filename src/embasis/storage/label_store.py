@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import torch
 
+from embasis.distributed import current_world
 from embasis.errors import CorruptError, NumericalError, ResourceError, require
 from embasis.storage import atomic
 from embasis.storage.checkpoints import (
@@ -88,6 +89,7 @@ class DiskLabelStore:
                 atomic.disk.sync(home.parent)
             if self._run is not None:
                 self._run.seals[self._index(number)] = make_seal(atomic.read_bytes(home / INDEX))
+            current_world().agree(0)  # other processes read it from here on
             return open_store(home, number, checked=True)
         except BaseException:
             for path in (temp, home):

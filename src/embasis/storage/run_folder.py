@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from embasis.errors import (
     CheckpointError,
@@ -62,6 +62,9 @@ LOG_BYTES, LOG_LINE_CHARACTERS = 2**20, 2000
 
 class RunFolder:
     """The folder of one run. Inside `with`, this process is the only one that writes there."""
+
+    writes: ClassVar[bool] = True
+    """False where another process has the lock (followed_folder.py)."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)

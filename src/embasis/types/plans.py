@@ -12,6 +12,7 @@ SELECTION_SCORE = "information"
 OPTIMISERS = ("adam", "sgd", "lbfgs")
 SCHEDULES = ("poly", "inverse")
 TRAINING_PRECISIONS = ("auto", "float32", "bfloat16")
+SUMS = ("exact", "fast")
 DEVICES = ("auto", "cpu", "cuda")
 HELD_OUT_SCORES = ("validation", "embedded_validation")
 CHOICES = ("last", "information", "entropy", "density", "agreement", "labelled_accuracy", *HELD_OUT_SCORES)
@@ -45,7 +46,9 @@ class Plan:
     holdout : share of the labelled rows that no training sees, so that their labels can be checked (engine/holdout.py)
     keep_round : which round's model is kept at the end: the "last" one, or the best one by a score (engine/scores.py)
     max_sites : the most sites of a side that are held in memory at once, for the basis to be fitted on; 0 = all
-    accumulate_steps : parts of a batch that go through the network one after the other: the same step in less memory
+    accumulate_steps : parts of a batch that go through the network one after the other: the same step in less memory;
+        several processes share the parts, and have 8 by default (engine/step_parts.py)
+    sum : how the gradients of parts are added up: "exact" = the same bits for any number of processes, "fast" = float32
     precision : of the network's products: "float32", "bfloat16", "auto" = bfloat16 on a GPU that has it, else float32
     device : "cpu", "cuda", "auto" = the GPU if there is one, for networks of images
     seed : of everything that is drawn
@@ -68,6 +71,7 @@ class Plan:
     keep_round: str = "last"
     max_sites: int = 131_072
     accumulate_steps: int = 1
+    sum: str = "exact"
     precision: str = "auto"
     device: str = "auto"
     seed: int = 0
@@ -79,6 +83,7 @@ class Plan:
         check("lr", self.lr > 0, "positive")
         check_choice(self, "optimiser", OPTIMISERS, "plan.")
         check("accumulate_steps", self.accumulate_steps >= 1, "at least 1")
+        check_choice(self, "sum", SUMS, "plan.")
         check_choice(self, "precision", TRAINING_PRECISIONS, "plan.")
         check_choice(self, "device", DEVICES, "plan.")
         check_not_negative(self, "lr_power", prefix="plan.")

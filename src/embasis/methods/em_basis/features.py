@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from embasis.distributed import all_sum
 from embasis.functional import sites
 from embasis.types import Features, Stream
 
@@ -65,12 +64,10 @@ def domain_statistics(stream: Stream, centring: str) -> tuple[Tensor, Tensor]:
     width, rows = stream[0].x.shape[1], [(part.x, part.y) for part in stream]
     if centring == "none":
         return torch.zeros(2, width, dtype=torch.float64), torch.ones(2, width, dtype=torch.float64)
-    sums = [
-        [all_sum(value) for value in sites.sum_parts((x[(y < 0) == side] for x, y in rows), len(stream), width)]
-        for side in (False, True)
-    ]
+    sums = [sites.sum_parts((x[(y < 0) == side] for x, y in rows), len(stream), width) for side in (False, True)]
     if centring == "joint" or not float(sums[1][0]):
-        both = [sums[0][i] + sums[1][i] for i in range(3)]
+        (count, total, squares), (other_count, other_total, other_squares) = sums
+        both = (count + other_count, total + other_total, squares + other_squares)
         sums = [both, both]
     pairs = [sites.centre_and_scale(*side) for side in sums]
     return torch.stack([pair[0] for pair in pairs]), torch.stack([pair[1] for pair in pairs])

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from embasis.distributed import all_sum
 from embasis.errors import check_choice, check_not_negative
 from embasis.functional import moments
 from embasis.functional.metrics import kappa
@@ -120,7 +119,7 @@ def agreement_with_network(labels: Iterable[tuple[Tensor, Features]], classes: i
         else:
             right += torch.stack([share @ (each == part.y).double() for each in (label, other)])
             known += float(share.sum())
-    counts, right, total = all_sum(counts), all_sum(right), float(all_sum(torch.tensor(known)))
+    total = float(torch.tensor(known))
     agreement = kappa(counts.view(classes, classes)) if float(counts.sum()) else 1.0
     return agreement, float(right[0]) / max(total, 1.0), float(right[1]) / max(total, 1.0)
 

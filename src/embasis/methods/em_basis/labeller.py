@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from embasis.distributed import all_sum
 from embasis.errors import check_choice
 from embasis.functional import em, losses, moments
 from embasis.functional.calibration import apply_inverse_temperature
@@ -172,10 +171,7 @@ class EMBasisLabeller(Labeller):
         """Centre → first basis → sharpness → E and M steps → head; the old state when nothing has changed."""
         previous, counts = read_previous(start), read_counts(start)
         digest = digest_features(stream, self._is_guided_by_network)
-        same = self._is_deterministic and previous is not None and torch.equal(previous.digest, digest)
-        # Summed, because the others wait for this process's sums: all go on or none does.
-        if not float(all_sum(torch.tensor(0.0 if same else 1.0))):
-            assert previous is not None
+        if self._is_deterministic and previous is not None and torch.equal(previous.digest, digest):
             return previous
         centre, scale = domain_statistics(stream, self.mixture.centring)
         data = PreparedSites(stream, prepare_all(stream, centre, scale), self.classes)

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from embasis.distributed import all_sum
 from embasis.errors import ConfigError, check_choice, check_not_negative, require
 from embasis.functional import em
 from embasis.functional.em import ClassPrior
@@ -93,10 +92,9 @@ class Mixture:
                 em.em_statistics(row, mu, sharpness, weight, self.kernel, prior)
                 for row, weight, prior in zip(data.rows, weights, each, strict=True)
             ]
-            total = parts[0]
+            stats = parts[0]
             for part in parts[1:]:
-                total = total + part
-            stats = EMStats(all_sum(total.mass), all_sum(total.total), all_sum(total.objective))
+                stats = stats + part
             moved, alive = em.m_step(stats, mu, sphere=self.kernel == "dot")
             mu = moved if self.iterations else mu
         return mu, stats, alive
@@ -108,4 +106,4 @@ class Mixture:
             known = part.y >= 0
             z = self.e_step(row[known], mu, sharpness)
             counts += z.T @ one_hot(part.y[known], data.classes)
-        return all_sum(counts).argmax(1)
+        return counts.argmax(1)
