@@ -32,8 +32,8 @@ KNOWN_PRESETS = (
 TABLES = "align, data, images, maps, method, network, plan"
 FOR_IMAGES = "allow_empty_class, allow_missing_class, budget, classes, corrections"
 PLAN_KEYS = (
-    "accumulate_steps, augment, batch_size, collapse_share, device, epochs, holdout, keep_round, lr, lr_power, "
-    "max_sites, momentum, optimiser, precision, rounds, schedule, source_epochs, source_lr, weight_decay"
+    "accumulate_steps, augment, batch_size, collapse_share, device, epochs, harm_limit, holdout, keep_round, lr, "
+    "lr_power, max_sites, momentum, optimiser, precision, rounds, schedule, source_epochs, source_lr, weight_decay"
 )
 MAP_KEYS = "blur, colour, crop_height, crop_width, flip, least_scale, most_scale, rare, size, window, workers"
 EXPECTED = "a table is expected: .csv, .npy, .npz or .parquet"
@@ -349,7 +349,7 @@ def test_a_collapsed_run_is_kept_and_has_code_6(here: Path, monkeypatch: pytest.
     def check_collapse(setup: object, state: Any, *_: object) -> RoundStatus:
         return RoundStatus("collapsed", ("collapsed in round 1: it fell",)) if state.round else RoundStatus()
 
-    monkeypatch.setattr("embasis.engine.round.check_collapse", check_collapse)
+    monkeypatch.setattr("embasis.engine.round.check_round", check_collapse)
     sentence = "embasis: collapsed in round 1: it fell; everything is in new, its report says more\n"
     for _ in range(2):
         result = embasis(*FIT, "rounds=3")

@@ -792,6 +792,15 @@ def nearest_labels(x, bank, label):
     return found
 
 
+def confirmed_changes(before, after, reference):
+    won = lost = 0
+    for old, new, told in zip(before.tolist(), after.tolist(), reference.tolist(), strict=True):
+        if old != new:
+            won += new == told
+            lost += old == told
+    return won, lost
+
+
 def confirmed_shares(label, reference, classes):
     pairs = list(zip(label.tolist(), reference.tolist(), strict=True))
     overall = sum(a == b for a, b in pairs) / max(len(pairs), 1)

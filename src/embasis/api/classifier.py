@@ -27,6 +27,7 @@ from embasis.data.problem import narrow_rows, refuse_masked
 from embasis.data.standardise import find_fine_columns, settle_columns
 from embasis.engine.labels import RowLabels
 from embasis.engine.self_train import begin, train_rounds
+from embasis.engine.state import BROUGHT_BACK
 from embasis.errors import EmbasisWarning, InputDataError, require
 from embasis.methods.em_basis.state import read_basis
 from embasis.runs.model import TrainedModel, model_of_run
@@ -90,7 +91,8 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         Its dtype is that of y; int64 where y is unsigned, and object where y has words or booleans
     labeled_iter_ : round in which a row was first trusted; 0 = given, −1 = never
     n_iter_ : rounds done
-    termination_condition_ : "max_iter", "no_change", "collapsed" or "no_unlabelled"
+    termination_condition_ : "max_iter", "no_change", "source_kept" (adaptation would harm), "collapsed" or
+        "no_unlabelled"
     records_ : one RoundRecord a round
     """
 
@@ -203,7 +205,7 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         self.records_: list[RoundRecord] = progress.records
         self._model: TrainedModel = model_of_run(parts, progress)
         self.n_iter_ = max(len(self.records_) - 1, 0)
-        if progress.status == "collapsed":
+        if progress.status in BROUGHT_BACK:
             warnings.warn(self.records_[-1].notes[0], EmbasisWarning, stacklevel=4)
         words = {"finished": "max_iter"} if len(problem.unlabelled) else {"finished": "no_unlabelled"}
         self.termination_condition_ = words.get(progress.status, progress.status)

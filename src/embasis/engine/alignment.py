@@ -22,7 +22,7 @@ from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, CorruptError, require
 from embasis.functional.sites import to_sites
 from embasis.methods.alignment.parts import rows_read_by
-from embasis.networks.network import Network
+from embasis.networks.network import has_fixed_features
 from embasis.randomness import seeded
 from embasis.types import LABELLED, UNLABELLED, Aligner, Method, Output, Passes, Plan, Problem, Samples, Sizes
 
@@ -193,9 +193,8 @@ def refuse_unalignable(aligner: Aligner, network: nn.Module, sizes: Sizes, plan:
     words = {"rows": "rows with one label each", "maps": "label maps"}
     rule = f"{name} aligns {' and '.join(words[each] for each in aligner.takes)}, and these data have {words[kind]}"
     require(kind in aligner.takes, f"{rule}; `embasis list methods` says what takes them", ConfigError)
-    frozen = isinstance(network, Network) and not any(w.requires_grad for w in network.extractor.parameters())
     rule = f"{name} needs features that can be trained, and no layer before this network's classifier can be"
-    require(not (frozen and aligner.trains_features), rule, ConfigError)
+    require(not (has_fixed_features(network) and aligner.trains_features), rule, ConfigError)
     rule = f"{name} plays against itself: plan.optimiser must be adam or sgd, got lbfgs"
     require(plan.optimiser != "lbfgs" or not aligner.is_game, rule, ConfigError)
     in_parts = plan.accumulate_steps > 1 and any(phase.whole for phase in aligner.phases(0.0))

@@ -15,10 +15,11 @@ from embasis.engine.calibration import calibrate
 from embasis.engine.domain_norm import match_domains
 from embasis.engine.evaluate import evaluate
 from embasis.engine.features import sample_features
+from embasis.engine.harm import harm_notes, keep_source_labels, keep_source_model
 from embasis.engine.holdout import RoundFeatures, weigh_holdout
 from embasis.engine.labels import RoundLabels, label_and_select, labelled_parts
 from embasis.engine.learner import judge_basis
-from embasis.engine.round_checks import RoundStatus, RoundWarnings, check_collapse, contradiction_notes
+from embasis.engine.round_checks import RoundStatus, RoundWarnings, check_round, contradiction_notes
 from embasis.engine.scores import (
     BasisSummary,
     LabelSummary,
@@ -63,13 +64,14 @@ def finish_round(setup: TrainSetup, state: TrainState) -> RoundResult:
     learned = fit_labeller(setup, state, features)
     labels = label_and_select(setup, learned, state.round, features.unlabelled)
     summary = summarise_round(setup, state, learned, labels, features)
-    status = check_collapse(setup, state, summary.labels, summary.scores)
-    if status.collapsed:
-        learned, labels, summary = roll_back(setup, state, summary)
+    status = check_round(setup, state, learned, labels, summary.labels, summary.scores)
+    if status.goes_back:
+        learned, labels, summary = roll_back(setup, state, summary, status)
     setup.store.keep({state.round - 1, state.round})  # the caller has not saved this round yet: it may go back
     learned = replace(learned, selector=labels.choice.state)
     record = make_record(setup, state, learned, labels, summary, status)
     is_kept = state.after_round(setup, learned, labels.training_targets(summary.labels.by_part), record)
+    keep_source_model(setup, state)
     return RoundResult(record, labels, summary.basis, is_kept)
 
 
@@ -88,7 +90,8 @@ def fit_labeller(setup: TrainSetup, state: TrainState, features: RoundFeatures) 
     start = labeller_start(state)
     fitted = setup.method.labeller.fit(features.stream, start, setup.plan.seed, state.round)
     fitted = judge_basis(setup, state.network, fitted, features.held_out)
-    return LearnedModel(state.network, calibrate(setup, state.network, fitted, start, features))
+    calibrated = calibrate(setup, state.network, fitted, start, features)
+    return LearnedModel(state.network, keep_source_labels(setup, state, calibrated, features))
 
 
 def labeller_start(state: TrainState) -> State:
@@ -114,6 +117,7 @@ def summarise_round(
         (
             *labeller.notes(learned.labeller, state.round),
             *contradiction_notes(setup, learned.labeller, labels),
+            *harm_notes(learned, labels),
             *warnings.notes(),
         ),
         summarise_basis(labeller, features.unlabelled.chunks, learned.labeller, labels.has_grids),
@@ -121,13 +125,21 @@ def summarise_round(
 
 
 def roll_back(
-    setup: TrainSetup, state: TrainState, summary: RoundSummary
+    setup: TrainSetup, state: TrainState, summary: RoundSummary, status: RoundStatus
 ) -> tuple[LearnedModel, RoundLabels, RoundSummary]:
-    """The model of the best round and its labels, in place of those of a round that has collapsed."""
-    learned = state.restore_best()
+    """The model of the best round, or the source model, and its labels: in place of those of a round that failed."""
+    learned = state.restore_best() if status.name == "collapsed" else restore_source_model(setup, state)
     labels = label_and_select(setup, learned, state.round, None)
     counts = summarise_labels(labels.parts(), setup.classes)
     return learned, labels, replace(summary, labels=counts, basis=None)
+
+
+def restore_source_model(setup: TrainSetup, state: TrainState) -> LearnedModel:
+    """The network of round 0, which labels alone, calibrated as such."""
+    source = state.restore_source()
+    alone = setup.method.labeller.without_basis(source.labeller) or source.labeller
+    features = extract_both(setup, state)
+    return LearnedModel(source.network, calibrate(setup, source.network, alone, source.labeller, features))
 
 
 def make_record(

@@ -1,11 +1,12 @@
-"""What the labels of a round are checked for before anybody relies on them: a collapse, and reasons for a warning.
+"""What the labels of a round are checked for before anybody relies on them: collapse, harm, and reasons for a warning.
 
-The collapse guard ends a run that has gone wrong, and the best round before is kept:
+Two guards end a run that has gone wrong, and bring back the best round before, or the source model:
 
 | status | when |
 | --- | --- |
 | collapsed | one class swallows the unlabelled side although it does not do so on the labelled side, and the
   label-free score has fallen; or that score has fallen below half of the best |
+| source_kept | evidence that self-training cannot change speaks against what it has changed (harm.py) |
 | no_change | nothing was trusted, so that another round would change nothing |
 | ok | otherwise |
 
@@ -28,9 +29,10 @@ from dataclasses import dataclass
 import torch
 
 from embasis.engine.calibration import read_confirmed
+from embasis.engine.harm import SOURCE_KEPT, find_harm
 from embasis.engine.labels import LabelBatch, MapLabels, RoundLabels
 from embasis.engine.scores import LabelSummary
-from embasis.engine.state import TrainSetup, TrainState
+from embasis.engine.state import BROUGHT_BACK, LearnedModel, TrainSetup, TrainState
 from embasis.errors import reveal
 from embasis.functional.losses import WEIGHT_RATIO
 from embasis.types import SELECTION_SCORE, Method, State
@@ -47,9 +49,26 @@ class RoundStatus:
     notes: tuple[str, ...] = ()
 
     @property
-    def collapsed(self) -> bool:
-        """Whether the best round before must be brought back."""
-        return self.name == "collapsed"
+    def goes_back(self) -> bool:
+        """Whether an earlier model must be brought back."""
+        return self.name in BROUGHT_BACK
+
+
+def check_round(
+    setup: TrainSetup,
+    state: TrainState,
+    model: LearnedModel,
+    labels: RoundLabels,
+    summary: LabelSummary,
+    scores: Mapping[str, float],
+) -> RoundStatus:
+    """The status of a round: collapsed, harmful, without anything trusted, or fine."""
+    status = check_collapse(setup, state, summary, scores)
+    limit = setup.plan.harm_limit
+    if status.name == "ok" and state.source and (reason := find_harm(model, labels, limit)):
+        kept = "adaptation does not help here, and the source model is kept"
+        return RoundStatus(SOURCE_KEPT, (f"stopped in round {state.round}: {reason}; {kept}",))
+    return status
 
 
 def check_collapse(

@@ -23,7 +23,7 @@ Algorithm (the paper's Algorithm 1 is steps 3 to 5; the other steps are its sect
               * θ    ← descend Loss_L on X_L, VAR(ŷ_n) on X_U             head
                 μ_k  ← Σ_n z_nk x_n / Σ_n z_nk                            M step
      5      label X_U: E(ŷ_n), VAR(ŷ_n); in each class trust the lowest variance         label_and_select
-     6      if the labels have collapsed: go back to the best round, and end             check_collapse, roll_back
+     6      if the labels have collapsed, or harm: go back to a better round, and end    check_round, roll_back
      7      if r < R: retrain φ on X_L, Y_L and the trusted part of X_U                  train_round, round r + 1
 
 * The code computes these two lines once, after the T iterations: μ does not depend on θ, so the minimum is the same.

@@ -17,6 +17,7 @@ generators.
 | pseudo/label, weight, target | what this round trains on |
 | pseudo/counts | the same where rows have grids: trusted sites by row and class; the labels are in the label store |
 | labels | the last round's labels, of rows with one site each |
+| source/network/…, source/labeller/… | the source model, while a guard may bring it back (harm.py) |
 | best/network/…, best/labeller/…, best/selector/…, best/extra/… | the best round by the label-free score: for the
   collapse guard, and for the end of a run that is to keep its best round |
 """
@@ -45,6 +46,8 @@ from embasis.types import (
 
 COUNTERS = ("round", "epoch", "step", "loss_sum", "loss_count", "status", "best_round")
 """Fields of a run's state that a checkpoint stores as they are."""
+BROUGHT_BACK = ("collapsed", "source_kept")
+"""What a round's status is where an earlier model stands in the place of its own."""
 PLAIN = ""
 """The name of the one group of weights of training without an aligner: the whole network."""
 
@@ -116,7 +119,7 @@ class TrainState:
     loss_sum: float = 0.0
     loss_count: int = 0
     status: str = "running"
-    """"running", "finished", "no_change", "collapsed"."""
+    """"running", "finished", "no_change", "source_kept", "collapsed"."""
     best_round: int = 0
     best_score: float = float("-inf")
     kept_round: int | None = None
@@ -128,6 +131,8 @@ class TrainState:
     counts: Tensor | None = None
     """Restored with a run whose labels are in a label store, until they are taken from there."""
     best: dict[str, Tensor] = field(default_factory=dict)
+    source: dict[str, Tensor] = field(default_factory=dict)
+    """The source model's network and labeller, as long as they may be brought back."""
     optimisers: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
     """One for each group of weights, by name; without an aligner one for the network, PLAIN."""
     restored_optimisers: dict[str, dict[int, Any]] = field(default_factory=dict)
@@ -159,8 +164,8 @@ class TrainState:
         named = add_prefix("network", self.network.state_dict())
         extra = self.restored_extra if self.extra is None else self.extra.state_dict()
         for prefix, values in (
-            ("labeller", self.labeller), ("selector", self.selector), ("best", self.best), ("extra", extra),
-            ("restyle", self.restyle),
+            ("labeller", self.labeller), ("selector", self.selector), ("best", self.best), ("source", self.source),
+            ("extra", extra), ("restyle", self.restyle),
         ):  # fmt: skip
             named.update(add_prefix(prefix, values))
         if self.pseudo is not None:
@@ -219,6 +224,7 @@ class TrainState:
                 counts=pseudo.get("counts"),
                 labels=tensors.get("labels"),
                 best=strip_prefix("best", tensors),
+                source=strip_prefix("source", tensors),
                 restored_optimisers=group_optimisers(unflatten(leaves)),
                 restored_extra=strip_prefix("extra", tensors),
                 restyle=strip_prefix("restyle", tensors),
@@ -240,14 +246,14 @@ class TrainState:
         plan = setup.plan
         self.labeller, self.selector = learned.labeller, learned.selector
         self.pseudo, self.labels = targets
-        if record.status != "collapsed":
+        if record.status not in BROUGHT_BACK:
             self.remember_best(record.scores[plan.score_to_keep], later=plan.keeps_best)
         self.records.append(record)
         if record.status != "ok":
             self.status = record.status
         elif self.round >= setup.last_round:
             self.status = "finished"
-        is_kept = not plan.keeps_best or record.status == "collapsed" or self.best_round == self.round
+        is_kept = not plan.keeps_best or record.status in BROUGHT_BACK or self.best_round == self.round
         if self.status in ("finished", "no_change") and not is_kept:
             self.keep_best()
         self.round, self.epoch, self.step = self.round + 1, 0, 0
@@ -266,6 +272,17 @@ class TrainState:
                 for name, value in self.tensors().items()
                 if name.startswith(("network/", "labeller/", "selector/", "extra/"))
             }
+
+    def remember_source(self) -> None:
+        """Keep the network and the labeller of round 0, so that they can be brought back."""
+        named = add_prefix("network", self.network.state_dict()) | add_prefix("labeller", self.labeller)
+        self.source = {name: value.detach().clone() for name, value in named.items()}
+
+    def restore_source(self) -> LearnedModel:
+        """The source model; the network gets its weights back, in place."""
+        require(self.source, "there is no source model to go back to", CorruptError)
+        self.network.load_state_dict(strip_prefix("network", self.source))
+        return LearnedModel(self.network, strip_prefix("labeller", self.source))
 
     def keep_best(self) -> None:
         """The end of a run whose last round is not the best one."""

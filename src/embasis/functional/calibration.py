@@ -213,6 +213,14 @@ def confirmed_shares(label: Int64[Tensor, " n"], reference: Int64[Tensor, " n"],
     return torch.where(counts > 0, confirmed / counts.clamp_min(1), confirmed.sum() / counts.sum().clamp_min(1))
 
 
+def confirmed_changes(
+    before: Int64[Tensor, " n"], after: Int64[Tensor, " n"], reference: Int64[Tensor, " n"]
+) -> tuple[int, int]:
+    """Of the sites whose label differs before and after: how many have their reference label now, and how many had."""
+    changed = before != after
+    return int((changed & (after == reference)).sum()), int((changed & (before == reference)).sum())
+
+
 @torch.no_grad()
 def fit_inverse_temperature(
     mean: Float[Tensor, "n c"], reference: Int64[Tensor, " n"], weight: Float[Tensor, " n"] | None = None

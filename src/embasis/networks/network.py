@@ -120,6 +120,11 @@ class Network(nn.Module):
         return self.basis
 
 
+def has_fixed_features(network: nn.Module) -> bool:
+    """Whether training changes the classifier alone: no layer before it can be trained."""
+    return isinstance(network, Network) and not any(weight.requires_grad for weight in network.extractor.parameters())
+
+
 def linear(shape: tuple[int, ...], classes: int) -> Network:
     """A linear classifier on the features as they are; starts at zero, so no draw decides anything."""
     network = Network(nn.Flatten(), prod(shape), classes)

@@ -38,6 +38,8 @@ def headline_sentence(view: RunView) -> str:
     quality = describe_quality(view)
     if view.status == "collapsed":
         return f"{model} could not be adapted to {target}: it collapsed, and of what is kept {quality}"
+    if view.status == "source_kept":
+        return f"{model} was left as it is for {target}, because adaptation does not help here: {quality}"
     if _method_name(view) == NO_ADAPTATION:
         return f"{model} was tried on {target} as it is: {quality}"
     return f"{model} was adapted to {target}: {quality}"

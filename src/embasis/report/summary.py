@@ -235,7 +235,11 @@ def _test_cards(test: Evaluation, view: RunView) -> list[Card]:
 def run_warnings(view: RunView) -> list[str]:
     """Notes on the data, collapse, rounds without trust, classes that vanished, and the notes of every round."""
     warnings: list[str] = list(dict.fromkeys(view.notes))
-    says = {"collapsed": "collapsed: nearly all labels are of one class", "no_change": "nothing was trusted"}
+    says = {
+        "collapsed": "collapsed: nearly all labels are of one class",
+        "no_change": "nothing was trusted",
+        "source_kept": "adaptation does not help here, and the source model is kept",
+    }
     found = list[tuple[int, str]]()
     for record in view.rounds:
         if record.status != "ok":

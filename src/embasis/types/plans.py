@@ -43,6 +43,8 @@ class Plan:
     weight_decay : weight of half the squared norm of all weights in the loss
     augment : training sees pictures in arrays turned, scaled, sheared and shifted by so much (functional/augment.py)
     collapse_share : a class with a larger share of the labels than this may be a collapse (engine/round_checks.py)
+    harm_limit : by how many standard errors the nearest labelled rows must speak against what self-training has changed
+        for the source model to be kept, where features are fixed (engine/harm.py); 0 = it never is
     holdout : share of the labelled rows that no training sees, so that their labels can be checked (engine/holdout.py)
     keep_round : which round's model is kept at the end: the "last" one, or the best one by a score (engine/scores.py)
     max_sites : the most sites of a side that are held in memory at once, for the basis to be fitted on; 0 = all
@@ -67,6 +69,7 @@ class Plan:
     weight_decay: float = 1e-4
     augment: float = 0.0
     collapse_share: float = 0.95
+    harm_limit: float = 0.0
     holdout: float = 0.0
     keep_round: str = "last"
     max_sites: int = 131_072
@@ -93,6 +96,7 @@ class Plan:
         check("momentum", 0 <= self.momentum < 1, "in [0, 1)")
         check_not_negative(self, "weight_decay", prefix="plan.")
         check("collapse_share", 0 < self.collapse_share <= 1, "in (0, 1]")
+        check_not_negative(self, "harm_limit", prefix="plan.")
         check("holdout", 0 <= self.holdout <= 0.5, "in [0, 0.5]")
         check_choice(self, "keep_round", CHOICES, "plan.")
         rule = f"plan.keep_round = {self.keep_round} needs plan.holdout > 0 (labelled rows to check by)"

@@ -69,7 +69,7 @@ class RoundRecord:
     Parameters
     ----------
     round : its number; 0 is the source model
-    status : "ok", "no_change" (nothing trusted) or "collapsed"
+    status : "ok", "no_change" (nothing trusted), "source_kept" (adaptation would harm) or "collapsed"
     loss : mean loss of the round's training steps
     unlabelled : sites of the unlabelled side
     trusted : how many of their labels the next round trains on

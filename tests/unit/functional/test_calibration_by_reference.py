@@ -12,6 +12,7 @@ from embasis.functional.calibration import (
     HIGHEST,
     LOWEST,
     apply_inverse_temperature,
+    confirmed_changes,
     confirmed_shares,
     fit_inverse_temperature,
     least_confidence,
@@ -37,6 +38,12 @@ def test_the_confirmed_shares_equal_their_slow_twin(seed: int, n: int, classes: 
     label, other = torch.randint(classes, (2, n), generator=torch.Generator().manual_seed(seed))
     found = confirmed_shares(label, other, classes)
     assert found.tolist() == pytest.approx(reference.confirmed_shares(label, other, classes))
+
+
+@given(seed=seeds, n=st.integers(0, 30), classes=st.integers(1, 4))
+def test_confirmed_changes_equal_their_slow_twin(seed: int, n: int, classes: int) -> None:
+    before, after, other = torch.randint(classes, (3, n), generator=torch.Generator().manual_seed(seed))
+    assert confirmed_changes(before, after, other) == reference.confirmed_changes(before, after, other)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -26,8 +26,8 @@ from training_runs import little_digits, toy
 
 TOP_KEYS = "align, data, images, maps, method, network, plan, save_seconds, seed, standardise"
 PLAN_KEYS = (
-    "accumulate_steps, augment, batch_size, collapse_share, device, epochs, holdout, keep_round, lr, lr_power, "
-    "max_sites, momentum, optimiser, precision, rounds, schedule, source_epochs, source_lr, weight_decay"
+    "accumulate_steps, augment, batch_size, collapse_share, device, epochs, harm_limit, holdout, keep_round, lr, "
+    "lr_power, max_sites, momentum, optimiser, precision, rounds, schedule, source_epochs, source_lr, weight_decay"
 )
 IMAGE_KEYS = "augment, cache, depth, head, stages, workers"
 MAP_KEYS = "blur, colour, crop_height, crop_width, flip, least_scale, most_scale, rare, size, window, workers"

@@ -59,6 +59,11 @@ def test_the_page_is_called_by_the_data_and_its_first_words_answer() -> None:
             "about 50% of its labels are believed to be right",
         ),
         (
+            dataclasses.replace(expecting(of_data(False, **FOLDERS), 0.5), status="source_kept"),
+            "A model of photos was left as it is for paintings, because adaptation does not help here: "
+            "about 50% of its labels are believed to be right",
+        ),
+        (
             of_data(dataset="office31", source="amazon", target="dslr"),
             "A model of amazon was adapted to dslr: 75.0% of its labels are right",
         ),
