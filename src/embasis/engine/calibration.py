@@ -2,7 +2,9 @@
 
 In round 0 some unlabelled sites get reference labels: the class of the nearest labelled site, by the features before
 self-training. Each round fits one inverse temperature, which makes the labels' probabilities true of these reference
-labels. They are computed once: later features have learned the labels that are to be checked.
+labels. They are kept: later features have learned the labels that are to be checked, and believe them. But where
+self-training helps, the first features are too modest. So where features are learned, a later round asks both: the
+reference labels of round 0, and those by its own features (decision 0036).
 
 | name here | stored as | shape | meaning |
 | --- | --- | --- | --- |
@@ -43,6 +45,7 @@ from embasis.functional.calibration import (
 from embasis.functional.validation import effective_weights
 from embasis.methods.em_basis.features import domain_statistics, prepare
 from embasis.methods.em_basis.state import INVERSE_TEMPERATURE
+from embasis.networks.network import has_fixed_features
 from embasis.randomness import permutation, uniforms
 from embasis.types import Features, Labeller, Method, Plan, Problem, State
 
@@ -111,6 +114,8 @@ def calibrate(setup: TrainSetup, network: nn.Module, fitted: State, before: Stat
     if len(truth) < LEAST_REFERENCE:
         return state
     mean = torch.cat([label_chunk(labeller, part, state).mean for part in sites])
+    if (renewed := renewed_labels(setup, network, before, features, sites)) is not None:
+        mean, truth = torch.cat([mean, mean]), torch.cat([truth, renewed])
     fitted_temperature = temperature_state(fit_inverse_temperature(mean, truth))
     inverse_temperature = float(fitted_temperature[INVERSE_TEMPERATURE])
     confidence, label = apply_inverse_temperature(mean, mean, mean, inverse_temperature)[0].max(1)
@@ -131,6 +136,15 @@ def reference_labels(
     sites, places = sample_sites(chunks_of(setup, network, features.unlabelled, rows), setup.plan)
     labels = query_reference(sites, setup, features)
     return {REFERENCE_ROWS: rows, REFERENCE_PLACES: places, REFERENCE_LABELS: labels}, sites
+
+
+def renewed_labels(
+    setup: TrainSetup, network: nn.Module, before: State, features: RoundFeatures, sites: list[Features]
+) -> Tensor | None:
+    """(w) reference labels by this round's features, beside those of round 0; None where they are the same."""
+    if REFERENCE_LABELS not in before or has_fixed_features(network):
+        return None
+    return query_reference(sites, setup, features)
 
 
 def temperature_state(inverse_temperature: float) -> State:

@@ -16,6 +16,7 @@ from embasis.engine.round_checks import contradiction_notes
 from embasis.engine.self_train import train_rounds
 from embasis.engine.state import TrainSetup, TrainState
 from embasis.errors import ConfigError
+from embasis.functional.calibration import fit_inverse_temperature
 from embasis.runs.parts import RunParts, build
 from embasis.runs.precision import caveats, threshold_for_precision
 from embasis.types import Features, Problem, RoundRecord
@@ -58,6 +59,36 @@ def test_reference_labels_are_computed_once_before_self_training() -> None:
     ]
     assert len(seen) == 3
     assert all(torch.equal(seen[0], later) for later in seen[1:])
+
+
+@pytest.mark.parametrize(("network", "asked"), [("linear", 1), ("mlp", 2)])
+def test_where_features_are_learned_their_own_nearest_rows_are_asked_too(
+    network: str, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    references = list[torch.Tensor]()
+
+    def listen(mean: torch.Tensor, reference: torch.Tensor) -> float:
+        references.append(reference)
+        assert torch.equal(mean[: len(mean) // asked], mean[-len(mean) // asked :]) or len(references) == 1
+        return fit_inverse_temperature(mean, reference)
+
+    monkeypatch.setattr("embasis.engine.calibration.fit_inverse_temperature", listen)
+    settings = Config(method={"name": "em_basis"}, network={"name": network}, plan={"rounds": 1, "epochs": 1})
+    state = run(build(problem(), settings))[1]
+    first, second = references
+    assert torch.equal(first, state[REFERENCE_LABELS])
+    assert torch.equal(second[: len(first)], first)
+    assert len(second) == asked * len(first)
+
+
+def test_the_estimate_rises_where_self_training_helps_a_learned_network() -> None:
+    given = blobs(count=600, shift=2.0, separation=3.0)
+    records, _ = run(build(given, Config(method={"name": "em_basis"}, network={"name": "mlp"}, plan={"rounds": 3})))
+    first, last = (record.evaluation for record in (records[0], records[-1]))
+    assert first is not None
+    assert last is not None
+    assert last.accuracy > first.accuracy
+    assert records[-1].facts["expected_accuracy"] == pytest.approx(last.accuracy, abs=0.05)
 
 
 def test_hidden_labels_change_nothing() -> None:
