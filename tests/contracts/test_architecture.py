@@ -35,15 +35,23 @@ OTHER_TWINS = {
     "rank_bin": "threshold_of",
     "ranks": "threshold_of",
     "is_trusted": "threshold_of",
+    # Class by class instead of row by row.
+    "softmax_of": "softmax_rows",
     # The same sums, of a stream of parts.
     "sum_parts": "domain_sums",
-    # Found by bisection: its test asks `mean_perplexity`, the function it inverts.
+    # Found step by step: its test asks `mean_perplexity`, the function it inverts.
     "sharpness_for_perplexity": "mean_perplexity",
 }
 """Functions whose slow twin has another name."""
 NO_TWIN = {
     "class_means": "k-means from farthest points: tested by what it must find, not by a second k-means",
-    "solve_falling": "bisection: tested by the functions that it solves",
+    "solve_falling": "tested by functions whose zero is known, and by the functions that it solves",
+    "next_step": "a part of solve_falling",
+    "minimise_smooth": "tested by functions whose minimum is known",
+    "quasi_newton_direction": "a part of minimise_smooth: tested by a quadratic function, where it is Newton's",
+    "search_convex": "a part of minimise_smooth: tested by what a length must fulfil",
+    "search_line": "a part of minimise_smooth: tested by what a length must fulfil",
+    "next_length": "a part of search_line: tested by a cubic function",
     "times": "a matrix product, only written the other way round: its twin is @",
 }
 """Functions without a slow twin, and why."""

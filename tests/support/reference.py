@@ -330,6 +330,24 @@ def weighted_cross_entropy(logits, target, weight):
     return top / bottom if bottom else 0.0
 
 
+def linear_classifier_loss(x, target, weight, decay, matrix, bias):
+    """Σ_n weight_n · CE(target_n, softmax(matrix x_n + bias)) + decay / 2 · ‖matrix‖²."""
+    loss = decay / 2 * sum(float(value) ** 2 for row in matrix for value in row)
+    for row, wanted, w in zip(wide(x), wide(target), wide(weight), strict=True):
+        scores = [sum(a * b for a, b in zip(part, row, strict=True)) + c for part, c in zip(matrix, bias, strict=True)]
+        loss -= w * sum(t * log for t, log in zip(wanted, log_softmax(scores), strict=True))
+    return loss
+
+
+def basis_head_loss(z, y, weight, mu, decay, matrix, bias):
+    """−Σ_n weight_n · log Σ_k z_nk softmax(matrix mu_k + bias)_y(n) + decay / 2 · ‖matrix‖²."""
+    loss = decay / 2 * sum(float(value) ** 2 for row in matrix for value in row)
+    p = [softmax([float(part @ one + c) for part, c in zip(matrix, bias, strict=True)]) for one in wide(mu)]
+    for shares, label, w in zip(wide(z), whole(y), wide(weight), strict=True):
+        loss -= w * math.log(sum(share * each[label] for share, each in zip(shares, p, strict=True)))
+    return loss
+
+
 def inverse_variance(variance, floor=0.05, ratio=10.0):
     raw = [1 / (max(value, 0.0) + floor) for value in wide(variance)]
     mean = sum(raw) / len(raw)

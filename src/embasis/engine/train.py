@@ -27,6 +27,7 @@ from embasis.engine.alignment import (
 from embasis.engine.batch import TrainingBatch, device_of
 from embasis.engine.epoch import batches_of, rows_of_epoch, samples_of
 from embasis.engine.learner import fit_learner
+from embasis.engine.linear import is_linear_task, take_linear_step
 from embasis.engine.state import PLAIN, TrainState, find_last_round
 from embasis.engine.step_parts import StepParts, add_up_gradients, iter_steps, refuse_batch_norm
 from embasis.errors import CorruptError, NumericalError, require
@@ -188,6 +189,10 @@ def take_step(trainer: RoundTrainer, batch: TrainingBatch | StepParts) -> float:
     plan, cursor = trainer.plan, trainer.cursor
     losses, held = list[float](), list[PartOutputs]()
     with explain_memory_errors(f"{batch} in round {cursor[0]} epoch {cursor[1]} step {cursor[2]}", hint_for(plan)):
+        if isinstance(batch, TrainingBatch) and is_linear_task(trainer.state.network, trainer.method, plan):
+            loss, is_finite = take_linear_step(trainer.state.network, trainer.method, plan, batch)
+            require_finite_step(torch.tensor(loss), is_finite, cursor)
+            return loss
         for number, phase in enumerate(trainer.phases()):
             for repeat in range(phase.times):
                 key = cursor if number == repeat == 0 else (*cursor, number, repeat)
@@ -216,7 +221,7 @@ def take_phase(
         else:
             compute = backward_whole if phase.whole and plan.accumulate_steps > 1 else backward_parts
             loss, outputs[:] = compute(trainer, phase, batch, key, held)
-        require_finite_step(weights, loss, trainer.cursor)
+        require_finite_step(loss, gradient_is_finite(weights), trainer.cursor)
         return loss
 
     # L-BFGS asks for the loss with weights on trial; only those of a finished step may stay.
@@ -230,8 +235,8 @@ def take_phase(
                 optimiser.step()
     except NumericalError:
         with torch.no_grad():
-            for parameter, value in zip(trials, before, strict=True):
-                parameter.copy_(value)
+            for parameter, old in zip(trials, before, strict=True):
+                parameter.copy_(old)
         raise
     return loss, outputs
 
@@ -358,13 +363,13 @@ def sum_terms(terms: Sequence[Tensor]) -> Tensor:
     return total
 
 
-def require_finite_step(weights: Sequence[nn.Parameter], loss: Tensor, cursor: tuple[int, int, int]) -> None:
-    """A NumericalError for a loss, or a gradient of these weights, that is not finite."""
+def require_finite_step(loss: Tensor, finite_gradient: bool, cursor: tuple[int, int, int]) -> None:
+    """A NumericalError for a loss, or a gradient, that is not finite."""
     where = "in round {} epoch {} step {}; the last saved state is kept; ".format(*cursor)
     advice = "try a smaller plan.lr or check the scale of the features"
     finite = bool(torch.isfinite(loss))
     require(finite, f"the loss is {float(loss)} {where}{advice}", NumericalError)
-    require(gradient_is_finite(weights), f"a gradient is not finite {where}{advice}", NumericalError)
+    require(finite_gradient, f"a gradient is not finite {where}{advice}", NumericalError)
 
 
 def gradient_is_finite(weights: Sequence[nn.Parameter]) -> bool:

@@ -27,14 +27,13 @@ evenly over sites and classes, keeps b finite where a handful of rows all agree.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from embasis.functional.losses import average
+from embasis.functional.roots import solve_falling
 from embasis.functional.selection import order_key
 
 CONFIDENCE_BINS = 15
@@ -235,19 +234,12 @@ def fit_inverse_temperature(
     observed = count * float(average(scores.gather(1, reference.unsqueeze(1)).squeeze(1), weight))
     observed = (observed + float(average(scores.mean(1), weight))) / (count + 1)
 
-    def rises(inverse_temperature: float) -> bool:
+    def fall(inverse_temperature: float) -> float:
+        """How far the loss still falls with the inverse temperature: its slope, negated."""
         expected = average(((inverse_temperature * scores).softmax(1) * scores).sum(1), weight)
-        return float(expected) > observed
+        return observed - float(expected)
 
-    if rises(LOWEST):
-        return LOWEST
-    if not rises(HIGHEST):
-        return HIGHEST
-    low, high = math.log(LOWEST), math.log(HIGHEST)
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (low, middle) if rises(math.exp(middle)) else (middle, high)
-    return math.exp((low + high) / 2)
+    return solve_falling(fall, LOWEST, HIGHEST)
 
 
 def apply_inverse_temperature(

@@ -21,14 +21,13 @@ is the same, and so is the objective that rises.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from embasis.functional.roots import solve_falling
 from embasis.functional.sites import times
 from embasis.types import EMStats
 
@@ -141,15 +140,9 @@ def sharpness_for_perplexity(
 
     Beyond the bounds the bound is returned: identical components never separate."""
 
-    def is_above(sharpness: float) -> bool:
-        return float(mean_perplexity((sharpness * cosines.float()).softmax(1))) > perplexity
+    wide = cosines.float()
 
-    return solve_falling(is_above, lowest, highest)
+    def excess(sharpness: float) -> float:
+        return float(mean_perplexity((sharpness * wide).softmax(1))) - perplexity
 
-
-def solve_falling(is_above: Callable[[float], bool], low: float, high: float) -> float:
-    """The positive number at which a falling function is no more above its value: bisection of the logarithm."""
-    for _ in range(40):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if is_above(middle) else (low, middle)
-    return math.sqrt(low * high)
+    return solve_falling(excess, lowest, highest)

@@ -29,8 +29,8 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from embasis.functional.em import solve_falling
 from embasis.functional.losses import average
+from embasis.functional.roots import solve_falling
 from embasis.functional.sites import times
 
 Moments = tuple[Float[Tensor, "n c"], Float[Tensor, "n c"], Float[Tensor, "n c"]]
@@ -142,7 +142,7 @@ def inverse_temperature_for_entropy(
 
     if mean_entropy(1.0) >= entropy:
         return 1.0
-    return solve_falling(lambda power: mean_entropy(power) > entropy, lowest, 1.0)
+    return solve_falling(lambda power: mean_entropy(power) - entropy, lowest, 1.0)
 
 
 def estimate_priors(

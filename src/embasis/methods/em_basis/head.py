@@ -16,14 +16,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from embasis.errors import check_not_negative
 from embasis.functional import losses, moments
+from embasis.functional.linear_model import BasisHeadLoss
+from embasis.functional.minimise import PlainObjective, minimise_smooth
 from embasis.randomness import generator
 
 HEAD_STEPS = 30
+"""The most steps of L-BFGS."""
+HEAD_TOLERANCE = 1e-5
+"""The head is found where no entry of its gradient is above this."""
 
 FittedHead = tuple[Tensor, Tensor, Tensor]
 """weight (C, d), bias (C) and p (K, C)"""
@@ -120,6 +126,10 @@ class LinearHead:
         # Without noise the head sees directions of the basis only, so it is sought there: the same steps, K² for K·d.
         axes = torch.linalg.qr(mu.double().T)[0].float() if noise is None and len(mu) < mu.shape[1] else None
         seen = mu if axes is None else mu @ axes
+        if self.sigma == 0 and self.variance_weight == 0:
+            weight, bias = self._fit_labels(data, seen)
+            p = moments.component_probabilities(seen, weight, bias)
+            return weight if axes is None else weight @ axes.T, bias, p
         prior = losses.average(losses.one_hot(data.y, data.classes), data.weight)
 
         def objective(weight: Tensor, bias: Tensor) -> Tensor:
@@ -129,6 +139,16 @@ class LinearHead:
         weight, bias = minimise(objective, torch.zeros(data.classes, seen.shape[1]), torch.zeros(data.classes))
         p = moments.component_probabilities(seen, weight, bias, self.sigma, noise)
         return weight if axes is None else weight @ axes.T, bias, p
+
+    def _fit_labels(self, data: HeadData, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """Weight and bias where labels alone decide and components are points: their gradient is written out."""
+        each = torch.full((len(data.y),), 1.0) if data.weight is None else data.weight.float()
+        each = each / each.sum()
+        arrays = (data.z.numpy(), data.y.numpy(), each.numpy(), seen.numpy())
+        start = np.zeros(data.classes * (seen.shape[1] + 1))
+        objective = PlainObjective(BasisHeadLoss(*arrays, decay=2 * self.penalty))
+        found = torch.from_numpy(minimise_smooth(objective, start, HEAD_STEPS, HEAD_TOLERANCE)[0]).float()
+        return found[: -data.classes].view(data.classes, -1), found[-data.classes :]
 
     def _loss(self, data: HeadData, p: Tensor, prior: Tensor, weight: Tensor) -> Tensor:
         """Labelled NLL of the mixture's mean + v · (variance + balance) over unlabelled sites, all by their weights."""
