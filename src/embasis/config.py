@@ -7,6 +7,7 @@
 | [method] | name and the arguments of METHODS[name] |
 | [align] | name and the arguments of ALIGNMENT[name]: beside a method that labels; and ends, its last round |
 | [network] | name and the arguments of BACKBONES[name]; for label maps also backbone, weights, pretrained |
+| [learner] | another name of [network]: name and the arguments of LEARNERS[name] |
 | [plan], [images], [maps] | the fields of types.Plan, ImagePlan, MapPlan |
 
 A run folder's config.json may also have `parts`: changes of the method's parts (methods/parts.py), made in Python or by
@@ -30,6 +31,7 @@ from embasis.data import DATASETS
 from embasis.data.formats import read_text
 from embasis.data.segmentation.pairs import is_map_folder
 from embasis.errors import ConfigError, find_alike, join_names, lookup, quote, refuse_unknown, require
+from embasis.learners import LEARNERS
 from embasis.methods import ALIGNMENT, METHODS
 from embasis.methods.parts import upgrade_settings, where_it_went
 from embasis.networks import BACKBONES, PRETRAINED, SEGMENTERS
@@ -57,6 +59,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 TABLES = ("data", "method", "align", "network", "plan", "images", "maps")
+LEARNER = "learner"
+"""Another name of the table `network`, where a learner of tables is named."""
 TOP = ("seed", "standardise", "save_seconds")
 PRESETS = Path(__file__).parent / "presets"
 IMAGE_DATA = ("follow_links", "allow_empty_class", "allow_missing_class", "forbid_leakage", "budget")
@@ -92,12 +96,29 @@ def load(
         require(isinstance(raw.get(name, {}), dict), rule, ConfigError)
     for name, table in tables.items():
         raw[name] = {**raw.get(name, {}), **{key: value for key, value in (table or {}).items() if value is not None}}
+    raw = name_learner(raw)
     raw = raw if preset is None else lay_over(read_preset(preset), raw)
     for word in overrides:
         key, sign, text = word.partition("=")
         require(sign and key, f"settings are written key=value, got {quote(word)}", ConfigError)
         set_value(raw, key.strip(), parse_value(text))
     return make_config(raw)
+
+
+def name_learner(raw: Table) -> Table:
+    """The table [learner] as [network], which it is another name of; a ConfigError where both name something."""
+    learner = raw.get(LEARNER, {})
+    require(
+        isinstance(learner, dict), f"config: {LEARNER} must be a table of settings, got {quote(learner)}", ConfigError
+    )
+    if "name" in learner:
+        lookup(LEARNERS, str(learner["name"]), LEARNER)
+    network = raw.get("network", {})
+    both = "name" in learner and network.get("name", learner["name"]) != learner["name"]
+    clash = f"network {quote(network.get('name'))} and learner {quote(learner.get('name'))} are two for one model"
+    require(not both, f"{clash}: leave one out", ConfigError)
+    rest = {key: value for key, value in raw.items() if key != LEARNER}
+    return {**rest, "network": {**network, **learner}} if learner else rest
 
 
 def make_config(raw: Table) -> Config:
@@ -179,6 +200,10 @@ def set_value(raw: Table, name: str, value: Any) -> None:
         raw[key] = value
         return
     table = tables[0] if tables else find_table(raw, key)
+    if table == LEARNER:
+        table = "network"
+        if key == "name":
+            lookup(LEARNERS, str(value), LEARNER)
     if table not in TABLES:
         refuse_unknown(table, TABLES, "table")
     raw[table] = {**raw.get(table, {}), key: value}
@@ -234,7 +259,7 @@ def known_keys(raw: Table) -> dict[str, tuple[str, ...]]:
 
 def registry(table: str) -> Mapping[str, EntryFunction]:
     """The entries that a table's `name`, or `dataset`, can be."""
-    networks: Mapping[str, Any] = {**BACKBONES, **PRETRAINED, **SEGMENTERS}
+    networks: Mapping[str, Any] = {**BACKBONES, **PRETRAINED, **SEGMENTERS, **LEARNERS}
     tables: dict[str, Mapping[str, Any]] = {
         "method": METHODS, "align": ALIGNMENT, "network": networks, "data": DATASETS,
     }  # fmt: skip

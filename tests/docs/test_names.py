@@ -16,6 +16,7 @@ import pytest
 
 from embasis.config import DATA_KEYS, PLAN_KEYS
 from embasis.data import DATASETS
+from embasis.learners import LEARNERS
 from embasis.methods import METHODS
 from embasis.networks import BACKBONES, PRETRAINED, SEGMENTERS
 from paths import ROOT
@@ -30,7 +31,7 @@ FOLDERS = ("", "src", "src/embasis", "tests", "tests/support", "benchmarks")
 """Where a path of a document may begin."""
 ENDINGS = ("csv", "md", "parquet", "py", "sha256")
 """`maps.csv` is a file, not a setting."""
-NETWORKS = {**BACKBONES, **PRETRAINED, **SEGMENTERS}
+NETWORKS = {**BACKBONES, **PRETRAINED, **SEGMENTERS, **LEARNERS}
 
 pytestmark = pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="needs the docs of the repository")
 
@@ -54,6 +55,7 @@ def settings() -> dict[str, set[str]]:
         **plans,
         "method": {"name", *arguments_of(METHODS)},
         "network": {"name", "backbone", "weights", "pretrained", *arguments_of(NETWORKS)},
+        "learner": {"name", *arguments_of(LEARNERS)},
         "data": data,
     }
 

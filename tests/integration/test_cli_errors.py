@@ -24,7 +24,10 @@ KNOWN_SETS = (
     "office31, office_caltech10, office_caltech10_googlenet, office_caltech10_surf, pacs, scenes, spoken_digits, "
     "synthia_cityscapes, visda17, wisdm"
 )
-KNOWN_NETWORKS = "adapter, deeplab_v2, efficientnet_lite0, fast_segment, linear, mlp, small_cnn, small_fcn, timm"
+KNOWN_NETWORKS = (
+    "adapter, deeplab_v2, efficientnet_lite0, extra_trees, fast_segment, hist_gradient_boosting, linear, mlp, "
+    "random_forest, small_cnn, small_fcn, timm"
+)
 KNOWN_PRESETS = (
     "did you mean paper-office31? known: paper-gta5-cityscapes, paper-office31, paper-synthia-cityscapes, "
     "paper-visda17, street-cpu"

@@ -36,6 +36,8 @@ RUNS: dict[str, dict[str, Any]] = {
         "iterations": 2,
         "plan": SMALL,
     },
+    "boosting": {"network": "hist_gradient_boosting", "method": "em_basis", "plan": {"rounds": 3, "holdout": 0.3}},
+    "forest": {"network": "random_forest", "method": "lrent", "plan": {"rounds": 3}},
     "cnn": {"network": "small_cnn", "method": "cbst", "plan": {**SMALL, "rounds": 1, "batch_size": 100}},
 }
 

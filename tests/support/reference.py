@@ -15,6 +15,7 @@ from reference_alignment import *  # noqa: F403
 from reference_consistency import *  # noqa: F403
 from reference_map_alignment import *  # noqa: F403
 from reference_style import *  # noqa: F403
+from reference_trees import *  # noqa: F403
 
 
 def wide(x):

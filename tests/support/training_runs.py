@@ -26,6 +26,8 @@ NETWORKS: dict[str, dict[str, Any]] = {
         "network": {"hidden": 16},
         "plan": {"source_epochs": 4, "epochs": 2, "batch_size": 32, "source_lr": 1e-2, "lr": 1e-2},
     },
+    "hist_gradient_boosting": {"network": {"max_iter": 5, "min_samples_leaf": 5}, "plan": {}},
+    "random_forest": {"network": {"n_estimators": 5}, "plan": {}},
     "small_cnn": {"network": {"width": 4, "features": 16}, "plan": {"source_epochs": 2, "epochs": 1, "batch_size": 64}},
 }
 """Each network, small, with a plan that takes a fraction of a second."""

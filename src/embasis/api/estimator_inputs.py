@@ -12,8 +12,8 @@ from embasis.config import Config
 from embasis.errors import ConfigError, join_names, require
 from embasis.inputs import InputSettings
 from embasis.inputs.table_inputs import TableInputs, fill_for_learner
+from embasis.learners import LEARNER_PLAN
 from embasis.learners.estimator import EstimatorNetwork, refuse_estimator, warn_of_weights
-from embasis.runs.parts import LEARNER_PLAN
 from embasis.types import Problem
 
 

@@ -59,7 +59,10 @@ SIDES = {
 }  # fmt: skip
 """What a run reads and never writes to, in words."""
 NUMBERS = ("probability", "between", "within", "uncertainty")
-SHORT_NAMES = {"method": "method.name", "align": "align.name", "network": "network.name", "depth": "images.depth"}
+SHORT_NAMES = {
+    "method": "method.name", "align": "align.name", "network": "network.name", "learner": "learner.name",
+    "depth": "images.depth",
+}  # fmt: skip
 """Settings that Python calls otherwise than a config file."""
 MOST_NAMES, MOST_NAME = 4, 20
 """Classes that a model's `repr` names, and characters of a name."""

@@ -34,7 +34,7 @@ def ablate_parts(
 ) -> None:
     """Run em_basis whole and with one part changed at a time, print the table, and write it if a folder is named."""
     parts = select_parts(None if only is None else only.split(","))
-    config = load_comparison(dataset, "em_basis", overrides, backbone, preset)
+    config = load_comparison(dataset, "em_basis", overrides, {"network": {"name": backbone}}, preset)
     pairs = prepare_comparison(dataset, config, root, output)
     runs = run_ablation(dataset, parts, range(seeds), config, root)
     rows = collect_scores(runs, "em_basis, seed 0", (1 + len(parts)) * seeds * pairs)

@@ -20,6 +20,7 @@ FIVE_METHODS = "source_only,pseudo_label,cbst,mrkld_lrent,em_basis"
 @click.option("--root", metavar="DIR", help="Folder of data packs.  [default: $EMBASIS_DATA, else ../shared/data]")
 @click.option("-o", "--output", metavar="DIR", help="Write compare.csv, compare.md, runs.csv, report.html there.")
 @click.option("--backbone", metavar="NAME", help="See `embasis list backbones`.")
+@click.option("--learner", metavar="NAME", help="Tables: see `embasis list learners`.")
 @click.option("--preset", metavar="NAME", help="Settings that come with embasis, such as paper-office31.")
 def compare_command(**options: Any) -> None:
     """Run methods on one data set: mean ± std over seeds.

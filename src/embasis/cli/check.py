@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
+from embasis import config as settings
 from embasis.cli.console import echo, format_count
 from embasis.data.problem import Finding
-from embasis.inputs.load import find_problems
+from embasis.errors import EmbasisError
+from embasis.inputs.load import find_problems, load_problem
+from embasis.runs.suggest_learner import suggest_learner
 from embasis.storage import require_apart, write_output
 
 
@@ -45,12 +50,25 @@ def check_sides(
         echo(f"{finding.level}: {finding.text}")
     if output is not None:
         write_rejected(Path(output), findings)
+    if kind == "tables" and (sentence := find_learner(data, findings)) is not None:
+        echo(f"note: {sentence}")
     levels = [finding.level for finding in findings]
-    errors, warnings = levels.count("error"), levels.count("warning")
-    counts = f"{format_count(errors, 'error')}, {format_count(warnings, 'warning')}"
+    errors = levels.count("error")
+    counts = f"{format_count(errors, 'error')}, {format_count(levels.count('warning'), 'warning')}"
     echo(f"{counts}: embasis fit {'would refuse' if errors else 'can use'} these {kind}")
     if errors:
         raise click.exceptions.Exit(3)
+
+
+def find_learner(data: Mapping[str, Any], findings: Sequence[Finding]) -> str | None:
+    """A sentence where another learner suits the tables better; None where they cannot be used as they are."""
+    if any(finding.level == "error" for finding in findings):
+        return None
+    given = {key: value for key, value in data.items() if value is not None}
+    with warnings.catch_warnings(), suppress(EmbasisError):  # what is to be said of the data has been said
+        warnings.simplefilter("ignore")
+        return suggest_learner(load_problem(settings.make_config({"data": given}))[0])
+    return None
 
 
 def write_rejected(path: Path, findings: Sequence[Finding]) -> None:

@@ -41,13 +41,15 @@ def compare_methods(
     root: str | None,
     output: str | None,
     backbone: str | None,
+    learner: str | None,
     preset: str | None,
 ) -> None:
     """Run the methods on every pair and seed, print the table, and write it into a folder if one is named."""
     require(table is None or methods is None, "--table runs the methods of its rows: leave --methods out", ConfigError)
     published = None if table is None else find_table(dataset)
     candidates = expand_names(methods or FIVE_METHODS) if published is None else methods_of_table(published)
-    config = load_comparison(dataset, ",".join(candidates), overrides, backbone, preset)
+    network = {"network": {"name": backbone}, "learner": {"name": learner}}
+    config = load_comparison(dataset, ",".join(candidates), overrides, network, preset)
     alone = "--table runs every method by itself: leave align.name out"
     require(published is None or not config.align, alone, ConfigError)
     config = with_trained_head(config) if published is not None and not published.is_iou else config
@@ -95,10 +97,10 @@ def with_trained_head(config: Config) -> Config:
 
 
 def load_comparison(
-    dataset: str, method: str, overrides: tuple[str, ...], backbone: str | None, preset: str | None
+    dataset: str, method: str, overrides: tuple[str, ...], network: Mapping[str, Any], preset: str | None
 ) -> Config:
-    """The settings that hold for all runs of a comparison."""
-    tables: dict[str, Any] = {"data": {"dataset": dataset}, "method": {"name": method}, "network": {"name": backbone}}
+    """The settings that hold for all runs of a comparison; `network` are the tables that choose what is trained."""
+    tables: dict[str, Any] = {"data": {"dataset": dataset}, "method": {"name": method}, **network}
     return settings.load(None, overrides, preset=preset, **tables)
 
 

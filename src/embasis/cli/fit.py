@@ -69,6 +69,7 @@ def train_run(
     method: str | None,
     align: str | None,
     backbone: str | None,
+    learner: str | None,
     config_file: str | None,
     preset: str | None,
     seed: int | None,
@@ -92,6 +93,7 @@ def train_run(
         method={"name": method},
         align={"name": align},
         network={"name": backbone},
+        learner={"name": learner},
         data={key: None if value is False or value == () else value for key, value in data.items()},
     )
     require_free_places(config, output)

@@ -26,6 +26,7 @@ REGISTRIES = {
     "methods": ("embasis.methods", ("FAMILIES",)),
     "datasets": ("embasis.data", ("DATASETS",)),
     "backbones": ("embasis.networks", ("BACKBONES", "PRETRAINED", "SEGMENTERS")),
+    "learners": ("embasis.learners", ("LEARNERS",)),
     "metrics": ("embasis.functional.metrics", ("LABEL_METRICS", "CALIBRATION", "RANKING")),
 }
 """The module of each kind, and its dicts there; a dict of dicts is a dict of groups."""
@@ -34,6 +35,11 @@ NOTES = {
         "what deeplab_v2 and fast_segment are built on",
         "network.backbone=efficientnet_lite0 or timm:MODEL, and its network.weights='' and network.pretrained=true; "
         "small_fcn, deeplab_v2 and fast_segment are for label maps",
+    ),
+    "learners": (
+        "what they are for",
+        "tables: embasis fit a.csv b.csv -o run --learner NAME learner.SETTING=VALUE; in Python any classifier of "
+        "scikit-learn: EMBasisClassifier(estimator=…)",
     ),
     "metrics": ("columns of compare's table", LEGEND),
 }

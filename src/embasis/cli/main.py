@@ -103,6 +103,7 @@ def demo_command(**options: Any) -> None:
 @click.option("--method", metavar="NAME", help="See `embasis list methods`.  [default: em_basis]")
 @click.option("--align", metavar="NAME", help="Align both sides in the method's first round: dann, mcc, …")
 @click.option("--backbone", metavar="NAME", help="See `embasis list backbones`.  [default: by the data]")
+@click.option("--learner", metavar="NAME", help="Tables: see `embasis list learners`; settings: learner.max_iter=…")
 @click.option("--config", "config_file", metavar="FILE", help="Settings as .toml, or a run's config.json.")
 @click.option("--preset", metavar="NAME", help="Settings that come with embasis, such as paper-office31.")
 @click.option("--label", metavar="COLUMN", help="The column of classes.  [default: label]")
@@ -145,6 +146,7 @@ def fit_command(**options: Any) -> None:
       embasis fit labelled.csv unlabelled.csv -o run
       embasis fit labelled.npz unlabelled.npz -o run --method cbst rounds=3
       embasis fit a.csv b.csv -o run --test c.csv --backbone mlp hidden=64
+      embasis fit a.csv b.csv -o run --learner hist_gradient_boosting
       embasis fit photos paintings -o run
       embasis fit photos paintings -o run images.depth=full
       embasis fit rendered streets -o run --classes classes.toml
@@ -332,8 +334,8 @@ def report_command(**options: Any) -> None:
 @click.argument(
     "kind",
     required=False,
-    type=click.Choice(["methods", "datasets", "backbones", "metrics"]),
-    metavar="[methods|datasets|backbones|metrics]",
+    type=click.Choice(["methods", "datasets", "backbones", "learners", "metrics"]),
+    metavar="[methods|datasets|backbones|learners|metrics]",
 )
 def list_command(**options: Any) -> None:
     """Names, what they are, and their settings with defaults.

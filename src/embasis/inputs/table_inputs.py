@@ -31,10 +31,12 @@ from embasis.inputs import (
     SourceOptions,
     refuse_settings,
 )
+from embasis.learners import LEARNER_PLAN, LEARNERS
 from embasis.networks import BACKBONES, PRETRAINED
 from embasis.randomness import seeded
 from embasis.types import Plan, Problem, Samples
 
+FOR_ARRAYS: Mapping[str, Any] = {**BACKBONES, **LEARNERS}
 FOR_MAPS = "small_fcn"
 """The network among those for arrays that labels sites, not rows."""
 BATCH_ROWS = 2**13
@@ -55,6 +57,10 @@ class TableInputs(Inputs):
         """The shape of the first labelled row."""
         return first_shape(problem.labelled)
 
+    def fill_config(self, config: Config, problem: Problem) -> Config:
+        """With a learner some rows are held out, where there are enough."""
+        return fill_for_learner(config, len(problem.labelled)) if config.network.get("name") in LEARNERS else config
+
     def resolve(self, config: Config, shape: tuple[int, ...], same_domain: bool) -> InputSettings:
         """Vectors are standardised and get a linear network unless the config says otherwise."""
         refuse_settings("images", config.images, "images, the data are none")
@@ -63,7 +69,7 @@ class TableInputs(Inputs):
         name = self._network_name(config, shape)
         own = bind_array_network(name, config.network)
         tables = {"standardise": mode, "network": {"name": name, **own}, "images": {}, "maps": {}}
-        return InputSettings(name, mode, tables)
+        return InputSettings(LEARNER_PLAN if name in LEARNERS else name, mode, tables)
 
     def refuse_plan(self, plan: Plan, shape: tuple[int, ...]) -> None:
         """Only pictures can be warped."""
@@ -140,7 +146,7 @@ def standardise_mode(config: Config, shape: tuple[int, ...], same_domain: bool) 
 
 def bind_array_network(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a network for arrays, with its defaults."""
-    entry, plain = settings.find_entry("network", name), [other for other in BACKBONES if other != FOR_MAPS]
+    entry, plain = settings.find_entry("network", name), [other for other in FOR_ARRAYS if other != FOR_MAPS]
     purpose = "image files" if entry in PRETRAINED.values() else "pictures with label maps"
     rule = f"network {quote(name)} is for {purpose}; known for arrays: {join_names(plain)}"
     require(settings.network_family(name) in plain, rule, ConfigError)
@@ -153,7 +159,7 @@ def make_array_network(
     """A network for arrays, with first weights that the seed decides."""
     own = bind_array_network(name, given)
     with seeded(seed, "network"):
-        network: nn.Module = BACKBONES[name](shape, classes, **own)
+        network: nn.Module = FOR_ARRAYS[name](shape, classes, **own)
     return network
 
 

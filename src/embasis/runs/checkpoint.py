@@ -24,6 +24,7 @@ from embasis.config import Config
 from embasis.engine.state import TrainState
 from embasis.errors import ConfigError, CorruptError, InputDataError, require
 from embasis.inputs import FROZEN_WEIGHTS, Inputs, class_colours, count_pictures
+from embasis.networks.learner import LearnerNetwork
 from embasis.report import RunView
 from embasis.report.collect import view_generation
 from embasis.report.restyled import read_restyled
@@ -185,7 +186,11 @@ def refuse_sizes(shape: tuple[int, ...], tensors: Mapping[str, Tensor]) -> None:
 def refuse_other_network(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Refuse a network, made without memory, that the tensors are not the weights of."""
     wanted = {f"network/{name}": tuple(value.shape) for name, value in network.state_dict().items()}
-    wrong = [name for name, size in wanted.items() if name not in tensors or tuple(tensors[name].shape) != size]
+    any_size = isinstance(network, LearnerNetwork)  # which refuses what is none of it when it takes the tensors
+    wrong = [
+        name for name, size in wanted.items()
+        if name not in tensors or not (any_size or tuple(tensors[name].shape) == size)
+    ]  # fmt: skip
     rule = f"the run's facts describe another network than its tensors: {', '.join(wrong[:3])}"
     require(not wrong, rule, CorruptError)
 

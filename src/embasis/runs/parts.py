@@ -23,11 +23,11 @@ from embasis.errors import ConfigError, EmbasisWarning, join_names, require
 from embasis.inputs import Inputs
 from embasis.inputs.load import open_inputs
 from embasis.inputs.restyled_rows import keep_restyled_rows
+from embasis.learners import LEARNER_PLAN
 from embasis.methods.parts import part_of, replace_parts
 from embasis.resources import require_disk, require_memory
 from embasis.types import Method, Plan, Problem, fine_of
 
-LEARNER_PLAN = "learner"
 PLANS: Mapping[str, Mapping[str, Any]] = {
     "linear": {"optimiser": "lbfgs", "batch_size": 0, "source_epochs": 4, "epochs": 2, "weight_decay": 0.1},
     "mlp": {"optimiser": "adam", "batch_size": 64, "source_epochs": 30, "epochs": 6, "weight_decay": 1e-3},

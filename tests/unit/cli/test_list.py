@@ -13,6 +13,7 @@ import pytest
 from embasis.cli.list import REGISTRIES, WIDTH, format_entries, read_entries
 from embasis.data import DATASETS
 from embasis.functional.metrics import CALIBRATION, LABEL_METRICS, RANKING
+from embasis.learners import LEARNERS
 from embasis.methods import ALIGNMENT, FAMILIES, METHODS
 from embasis.networks import BACKBONES, PRETRAINED, SEGMENTERS
 
@@ -20,6 +21,7 @@ LIVE: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "methods": METHODS,
     "datasets": DATASETS,
     "backbones": {**BACKBONES, **PRETRAINED, **SEGMENTERS},
+    "learners": LEARNERS,
     "metrics": {**LABEL_METRICS, **CALIBRATION, **RANKING},
 }
 
