@@ -30,6 +30,7 @@ READ_BY = {
     "data/images/files.py": ("image", "map", "visda"),
     "data/images/scan.py": ("tar",),
     "data/images/header.py": ("image",),
+    "data/images/tar_members.py": ("tar_shard",),
     "data/segmentation/classes.py": ("classes",),
     "data/segmentation/cvat.py": ("cvat",),
     "data/formats.py": (
@@ -39,6 +40,7 @@ READ_BY = {
         "rows",
         "csv",
         "parquet",
+        "parquet_shard",
         "list",
         "corrections",
         "label_studio",
@@ -48,6 +50,7 @@ READ_BY = {
     "weights/torch_import.py": ("foreign",),
     "weights/sandbox.py": (),  # how much memory this process has
     "weights/files.py": ("weights",),
+    "data/shards.py": (),  # the bytes of a shard, for its hash
     "data/worker.py": (),  # the pipe to our own process: test_loading.py sends nonsense through it
     "storage": ("head", "manifest", "facts", "tensors", "lines", "labels"),
 }

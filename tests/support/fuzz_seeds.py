@@ -248,9 +248,37 @@ def cvat() -> dict[str, bytes]:
     return {"masks.zip": stream.getvalue(), "lzma.zip": packed.getvalue()}
 
 
+def tar_shards() -> dict[str, bytes]:
+    """Shards of images with a label, a long name and a link, as GNU and as POSIX write them."""
+    picture, made = saved(Image.fromarray(PIXELS), "PNG"), dict[str, bytes]()
+    files = {"b/0001.png": picture, "b/0001.cls": b"3", f"{'x' * 60}/{'ö' * 50}.png": picture}
+    for name, form in (("gnu.tar", tarfile.GNU_FORMAT), ("pax.tar", tarfile.PAX_FORMAT)):
+        with tarfile.open(fileobj=(stream := io.BytesIO()), mode="w", format=form) as tar:
+            for path, data in files.items():
+                (info := tarfile.TarInfo(path)).size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+            (link := tarfile.TarInfo("link.png")).type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            tar.addfile(link)
+        whole = stream.getvalue().rstrip(b"\0")
+        made[name] = whole + bytes(-len(whole) % 512 + 1024)
+    return made
+
+
+def parquet_shards() -> dict[str, bytes]:
+    """Shards in several groups of rows, one of numbers alone."""
+    rows = pa.table({
+        "a": [0.5 * row for row in range(20)], "t": ["ab"[row % 2] for row in range(20)],
+        "label": ["xy"[row % 2] for row in range(20)],
+    })  # fmt: skip
+    pq.write_table(rows, groups := io.BytesIO(), row_group_size=6, compression="zstd")
+    pq.write_table(rows.select(["a", "label"]), numbers := io.BytesIO())
+    return {"groups.parquet": groups.getvalue(), "numbers.parquet": numbers.getvalue()}
+
+
 def seeds() -> dict[str, dict[str, bytes]]:
     """Target → name → bytes."""
     found = {"image": images(), "map": maps(), "tar": {"two.tar": archive()}, "foreign": foreign(), "cvat": cvat()}
+    found |= {"tar_shard": tar_shards(), "parquet_shard": parquet_shards()}
     return found | arrays() | tables() | settings() | run_files()
 
 

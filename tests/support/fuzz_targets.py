@@ -6,6 +6,7 @@
 | npy, npz, csv, parquet | tables, and rows of a .npy file on disk |
 | pack, rows, mat | arrays of published sets |
 | list, tar, visda | images named by a table, in an archive, in VisDA's list |
+| tar_shard, parquet_shard | a shard of images, and a shard of a table that is read in batches |
 | corrections | the table of labels that a person has corrected |
 | cvat | an archive of label maps that CVAT has exported |
 | label_studio | the same as annotated tasks of Label Studio |
@@ -41,11 +42,14 @@ from embasis.data.encoding import learn_encoding
 from embasis.data.images import header
 from embasis.data.images import pixels as decode
 from embasis.data.images.scan import scan_list, scan_tar
+from embasis.data.images.tar_shards import open_tar_shards
 from embasis.data.segmentation.audit import count_values
 from embasis.data.segmentation.classes import read_class_file
 from embasis.data.segmentation.cvat import open_masks
 from embasis.data.segmentation.labels import BadMap, decode_map, read_map_header
-from embasis.data.tables import describe_table, encode_table, narrow_table, read_raw
+from embasis.data.shards import find_shards
+from embasis.data.table_shards import open_table_shards
+from embasis.data.tables import WantedColumns, describe_table, encode_table, narrow_table, read_raw
 from embasis.errors import CheckpointError, ConfigError, EmbasisWarning, InputDataError
 from embasis.inputs.correction_table import read_corrections
 from embasis.storage import read_jsonl, read_stored_table
@@ -116,6 +120,15 @@ def read_mixed(path: Path) -> object:
 
 def read_rows(path: Path) -> object:
     return read_array_set(ArraySet("few", path.name, (3,), ("0", "1"), ("a", "b")), path.parent)
+
+
+def read_tar_shard(path: Path) -> object:
+    return open_tar_shards(find_shards(path.parent)).scan()
+
+
+def read_parquet_shard(path: Path) -> object:
+    shards = open_table_shards(find_shards(path.parent), WantedColumns("label", None, ()))
+    return [len(table.x) for table in shards.batches(range(shards.manifest.total))]
 
 
 def read_mat(path: Path) -> object:
@@ -213,6 +226,14 @@ TARGETS = {
     "mat": Target(placed("x.mat", read_mat), (InputDataError,), (b"fts", b"labels", b"MATLAB", b"\x0e\x00\x00\x00")),
     "list": Target(placed("x.csv", read_list), (InputDataError,), (b"path,", b"\n", b"\\x", b"/", b"..", b"\x00")),
     "tar": Target(placed("x.tar", scan_tar), (InputDataError,), (b"ustar", b"\x00" * 512, b"../", b".png", b"7777777")),
+    "tar_shard": Target(
+        placed("x.tar", read_tar_shard),
+        (InputDataError,),
+        (b"ustar", b"\x00" * 512, b"../", b".png", b"7777777", b"path=", b"size=", b"././@LongLink"),
+    ),
+    "parquet_shard": Target(
+        placed("x.parquet", read_parquet_shard), (InputDataError,), (b"PAR1", b"label", b"ARROW:schema")
+    ),
     "visda": Target(lambda data, _: visda_names(data, "list"), (InputDataError,), (b"aeroplane/", b" 0\n", b"truck/")),
     "corrections": Target(
         placed("x.csv", read_marks),

@@ -46,6 +46,8 @@ LARGEST_TEXT = 2**20
 """Bytes of a small text: settings, names of classes."""
 LARGEST_TABLE = 4 * 2**30
 """Bytes that a table may take in memory."""
+PAGE_BYTES = 2**18
+"""Bytes of a column that are read at a time where a file is not read whole."""
 LONGEST_NPY_HEADER = 10_000
 SAVE_UTF8 = "save it as 'CSV UTF-8'"
 READABLE = "numbers and text are read"
@@ -254,8 +256,10 @@ class ParquetTable:
 
 
 @contextmanager
-def open_parquet(path: Path, largest: int = LARGEST_TABLE) -> Iterator[ParquetTable]:
-    """The file, whose size is known to be fitting; texts are read as dictionaries, and nothing is read by threads."""
+def open_parquet(path: Path, largest: int = LARGEST_TABLE, *, at_once: bool = True) -> Iterator[ParquetTable]:
+    """The file, whose size is known to be fitting; texts are read as dictionaries, and nothing is read by threads.
+
+    Without `at_once` it is to be read by groups of rows, of which the largest must fit; pages are read one by one."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -271,11 +275,15 @@ def open_parquet(path: Path, largest: int = LARGEST_TABLE) -> Iterator[ParquetTa
     try:
         with pq.ParquetFile(path, pre_buffer=False) as file:
             texts = [field.name for field in file.schema_arrow if is_text(field.type)]
-            packed = [file.metadata.row_group(group).total_byte_size for group in range(file.metadata.num_row_groups)]
-            size = max(int(file.metadata.num_rows) * len(file.schema_arrow.names) * 8, sum(packed))
+            groups = [file.metadata.row_group(group) for group in range(file.metadata.num_row_groups)]
+            most = [max(group.num_rows * len(file.schema_arrow.names) * 8, group.total_byte_size) for group in groups]
+            packed = sum(group.total_byte_size for group in groups)
+            size = max(int(file.metadata.num_rows) * len(file.schema_arrow.names) * 8, packed)
+            size = size if at_once else max(most, default=0)
         require(size <= largest, f"{path}: takes {size} bytes unpacked, at most {largest} are read")
         require_memory(size, str(path), "take fewer rows or columns")
-        with pq.ParquetFile(path, read_dictionary=texts, pre_buffer=False) as file:
+        buffered = {} if at_once else {"buffer_size": PAGE_BYTES}
+        with pq.ParquetFile(path, read_dictionary=texts, pre_buffer=False, **buffered) as file:
             stored = ((field.name, field.type) for field in file.schema_arrow)
             types = {name: kind.value_type if pa.types.is_dictionary(kind) else kind for name, kind in stored}
             flat = frozenset(name for name, kind in types.items() if not pa.types.is_nested(kind))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from embasis.errors import ConfigError, quote, require
 
-MOST_PARTS = 10**9
+LARGEST_COUNT = 10**9
 _WORDS = re.compile(r"([0-9]{1,10})/([0-9]{1,10})", re.ASCII)
 
 
@@ -33,8 +33,8 @@ class Part:
         """The part that `3/16` names; a ConfigError for what names none."""
         found = _WORDS.fullmatch(text)
         number, count = (int(found[1]), int(found[2])) if found else (0, 0)
-        rule = f"part must be I/N with 1 ≤ I ≤ N ≤ {MOST_PARTS:,}, such as 3/16, got {quote(text)}"
-        require(1 <= number <= count <= MOST_PARTS, rule, ConfigError)
+        rule = f"part must be I/N with 1 ≤ I ≤ N ≤ {LARGEST_COUNT:,}, such as 3/16, got {quote(text)}"
+        require(1 <= number <= count <= LARGEST_COUNT, rule, ConfigError)
         return cls(number, count)
 
     def __str__(self) -> str:

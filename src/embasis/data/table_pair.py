@@ -31,7 +31,9 @@ from embasis.data.problem import (
     to_findings,
     warn_of_leak,
 )
+from embasis.data.shards import describe_records
 from embasis.data.standardise import NOISE, NOISE_NARROW, all_columns, is_coarse, is_constant, measure_columns
+from embasis.data.table_shards import read_any_table
 from embasis.data.tables import (
     TableData,
     describe_table,
@@ -39,11 +41,10 @@ from embasis.data.tables import (
     find_columns,
     narrow_table,
     order_columns,
-    read_raw,
     require_label_column,
 )
 from embasis.errors import InputDataError, require
-from embasis.types import Fine, PathLike, Problem, TableEncoding
+from embasis.types import Fine, PathLike, Problem, ShardRecord, TableEncoding
 
 SCALES_APART = 100.0
 """`check_pair` warns when the size of a feature differs by more than this factor between the sides."""
@@ -59,6 +60,8 @@ class _Pair:
     raw: dict[str, TableData] = field(default_factory=dict)
     encoding: TableEncoding | None = None
     """How the columns of both became features, where they have names."""
+    shards: dict[str, tuple[ShardRecord, ...]] = field(default_factory=dict)
+    """Of each table, where it came in shards."""
     checked: dict[str, TableData] = field(default_factory=dict)
     sides: dict[str, Side] = field(default_factory=dict)
 
@@ -77,7 +80,7 @@ def _read_pair(labelled: PathLike, unlabelled: PathLike, named: TableColumns, lo
     pair = _Pair()
     for role, path in (("labelled", labelled), ("unlabelled", unlabelled)):
         with log.step(role):
-            pair.raw[role] = read_raw(path, named.label, named.id, dropped=named.dropped)
+            pair.raw[role], pair.shards[role] = _read_named(path, named)
         if role == "labelled" and role in pair.raw:
             with log.step("label"):
                 require_label_column(pair.raw[role], named.label)
@@ -95,6 +98,11 @@ def _read_pair(labelled: PathLike, unlabelled: PathLike, named: TableColumns, lo
             if len(pair.checked) == 2:
                 pair.sides = {role: _table_side(table, first) for role, table in pair.checked.items()}
     return pair
+
+
+def _read_named(path: PathLike, named: TableColumns) -> tuple[TableData, tuple[ShardRecord, ...]]:
+    """A table with the columns that a user names, and the shards it came in, if it did."""
+    return read_any_table(path, named.label, named.id, dropped=named.dropped)
 
 
 def _require_dropped(pair: _Pair, dropped: Sequence[str]) -> None:
@@ -140,8 +148,8 @@ def load_pair(
     encoded = () if pair.encoding is None else describe_encoding(pair.encoding)
     if test is None:
         problem = replace(join_sides(one, two), columns=first.columns, encoding=pair.encoding)
-        return _with_notes(problem, encoded)
-    table, unknown = read_raw(test, columns.label, columns.id, dropped=columns.dropped), tuple[str, ...]()
+        return _with_notes(_with_shards(problem, pair), encoded)
+    (table, pair.shards["test"]), unknown = _read_named(test, columns), tuple[str, ...]()
     require_label_column(table, columns.label)
     if pair.encoding is not None:
         table, unknown = encode_table(table, pair.encoding, 1, labelled)
@@ -153,7 +161,12 @@ def load_pair(
     warn_of_leak(leak, "rows", forbid_leakage)
     notes = filter(None, (leak, _describe_shared_rows(two, last)))
     problem = replace(problem, columns=first.columns, encoding=pair.encoding)
-    return _with_notes(problem, (*notes, *encoded, *unknown))
+    return _with_notes(_with_shards(problem, pair), (*notes, *encoded, *unknown))
+
+
+def _with_shards(problem: Problem, pair: _Pair) -> Problem:
+    """The problem, with the shards that its sides came in."""
+    return replace(problem, shards={role: shards for role, shards in pair.shards.items() if shards})
 
 
 def _with_notes(problem: Problem, notes: Sequence[str]) -> Problem:
@@ -169,6 +182,7 @@ def check_pair(labelled: PathLike, unlabelled: PathLike, *, columns: TableColumn
     findings = [
         finding for role, table in pair.raw.items() for finding in _report_table(table, pair.checked.get(role), own)
     ]
+    findings += to_findings("note", *(describe_records(pair.raw[role].path, pair.shards[role]) for role in pair.raw))
     if pair.encoding is not None:
         findings += to_findings("note", *describe_encoding(pair.encoding))
     first, second = (_labels_only(pair.raw.get(role)) for role in ("labelled", "unlabelled"))

@@ -132,21 +132,26 @@ def read_raw(
         require(stat.S_ISREG(mode), f"{path}: {other}; {EXPECTED_TABLE}")
         require(kind in readers, f"{path}: unknown kind of file {quote(kind)}; {EXPECTED_TABLE}")
         require(path.stat().st_size > 0, f"{path}: the file is empty")
-        table = readers[kind](path, _Wanted(label, id, tuple(dropped)), largest)
+        table = readers[kind](path, WantedColumns(label, id, tuple(dropped)), largest)
     require(table.x.ndim > 0, f"{path}: 2 or more dimensions (rows, features) are needed, got shape ()")
     rows = len(table.x)
     require(rows > 0, f"{path}: no rows")
     for name, column in (("labels", table.labels), ("ids", table.ids)):
         if column is not None:
             require(len(column) == rows, f"{path}: {rows} rows but {len(column)} {name}")
-    if table.ids is not None:
-        values, counts = np.unique(table.ids, return_counts=True)
-        twice = f"{values[counts.argmax()]} appears {counts.max()} times"
-        require(len(values) == rows, f"{path}: ids must be unique, {twice}")
+    require_unique(table)
     return table
 
 
-class _Wanted(NamedTuple):
+def require_unique(table: TableData) -> None:
+    """No two rows have one id."""
+    if table.ids is not None and len(table.ids):
+        values, counts = np.unique(table.ids, return_counts=True)
+        twice = f"{values[counts.argmax()]} appears {counts.max()} times"
+        require(len(values) == len(table.ids), f"{table.path}: ids must be unique, {twice}")
+
+
+class WantedColumns(NamedTuple):
     """The columns that a user names: of labels, of ids, and those that are not read."""
 
     label: str
@@ -154,12 +159,12 @@ class _Wanted(NamedTuple):
     dropped: tuple[str, ...]
 
 
-def _read_npy(path: Path, wanted: _Wanted, largest: int) -> TableData:
+def _read_npy(path: Path, wanted: WantedColumns, largest: int) -> TableData:
     with open_regular(path) as stream:
         return TableData(path, read_array(stream, os.fstat(stream.fileno()).st_size, str(path), largest))
 
 
-def _read_npz(path: Path, wanted: _Wanted, largest: int) -> TableData:
+def _read_npz(path: Path, wanted: WantedColumns, largest: int) -> TableData:
     label, id, _ = wanted
     with open_pack(path, largest) as pack:
         x = _read_one_of(pack, FEATURE_KEYS, "features", needed=True)
@@ -179,7 +184,7 @@ def _read_one_of(pack: ArrayPack, keys: Sequence[str], what: str, needed: bool) 
     return pack.read(names[0]) if names else None
 
 
-class _Roles(NamedTuple):
+class ColumnRoles(NamedTuple):
     """Which columns are features, which one holds labels and which one ids, if there are such."""
 
     features: list[str]
@@ -187,8 +192,14 @@ class _Roles(NamedTuple):
     id: str | None
     dropped: tuple[str, ...]
 
+    @property
+    def used(self) -> list[str]:
+        """The columns that are read."""
+        return [*self.features, *(name for name in (self.label, self.id) if name is not None)]
 
-def _column_roles(path: Path, names: list[str], wanted: _Wanted) -> _Roles:
+
+def find_roles(path: Path, names: list[str], wanted: WantedColumns) -> ColumnRoles:
+    """What each of these columns is for."""
     require_different(names, path)
     label, id = wanted.label, wanted.id
     dropped = tuple(name for name in names if name in wanted.dropped)
@@ -200,7 +211,7 @@ def _column_roles(path: Path, names: list[str], wanted: _Wanted) -> _Roles:
     id = "id" if id is None and "id" in names else id
     features = [name for name in names if name not in (label, id)]
     require(features, f"{path}: no feature columns; columns: {quote_names(names)}")
-    return _Roles(features, label if label in names else None, id, dropped)
+    return ColumnRoles(features, label if label in names else None, id, dropped)
 
 
 def require_different(names: Sequence[str], path: Path) -> None:
@@ -209,11 +220,11 @@ def require_different(names: Sequence[str], path: Path) -> None:
     require(not twice, f"{path}: columns must have different names, twice or more: {quote_names(twice)}")
 
 
-def _read_csv(path: Path, wanted: _Wanted, largest: int) -> TableData:
+def _read_csv(path: Path, wanted: WantedColumns, largest: int) -> TableData:
     size = path.stat().st_size
     require(size <= largest, f"{path}: has {size} bytes, at most {largest} are read")
     names, separator = read_csv_header(path), csv_separator(path)
-    roles = _column_roles(path, names, wanted)
+    roles = find_roles(path, names, wanted)
     order = {name: place for place, name in enumerate(names)}
     places = [order[name] for name in roles.features]
     decimal = "." if separator == COMMA else find_decimal_sign(_iter_body(path), places, str(path))
@@ -230,7 +241,7 @@ def _read_csv(path: Path, wanted: _Wanted, largest: int) -> TableData:
 
 
 def _convert_csv(
-    path: Path, names: list[str], roles: _Roles, signs: tuple[str, str], as_texts: bool
+    path: Path, names: list[str], roles: ColumnRoles, signs: tuple[str, str], as_texts: bool
 ) -> tuple[Any, Exception | None]:
     """The columns that have a role, features as numbers or as texts; None and the reason where that is not possible."""
     import pyarrow as pa
@@ -261,7 +272,7 @@ def _iter_body(path: Path) -> Iterator[Cells]:
     return itertools.islice(read_csv_rows(path), 1, None)
 
 
-def _raise_bad_record(path: Path, names: list[str], roles: _Roles) -> None:
+def _raise_bad_record(path: Path, names: list[str], roles: ColumnRoles) -> None:
     """Raise for the first record that does not fit, with its line."""
     require(len([*itertools.islice(read_csv_rows(path), 2)]) == 2, f"{path}: no rows")
     for line, cells in _iter_body(path):
@@ -274,24 +285,33 @@ def _raise_bad_record(path: Path, names: list[str], roles: _Roles) -> None:
             raise InputDataError(rule) from error
 
 
-def _read_parquet(path: Path, wanted: _Wanted, largest: int) -> TableData:
+def _read_parquet(path: Path, wanted: WantedColumns, largest: int) -> TableData:
     with open_parquet(path, largest) as file:
-        roles = _column_roles(path, file.names, wanted)
-        for name in roles.features:
-            kinds = "numbers, text, true and false, or dates"
-            known = name in file.numeric | file.texts | file.dates
-            require(known, f"{path}: column {quote(name)} must be {kinds}, got {file.types[name]}")
-        if roles.label is not None:
-            require(roles.label in file.flat, f"{path}: labels must be text or integers, got {file.types[roles.label]}")
-        if roles.id is not None:
-            rule = f"{path}: ids must be one column of int64 values without gaps"
-            require(roles.id in file.whole, f"{rule}, got {file.types[roles.id]}")
-        used = [*roles.features, *(name for name in (roles.label, roles.id) if name is not None)]
-        table = file.read(used if wanted.dropped else None)
-        if file.numeric.issuperset(roles.features):
-            return _from_arrow(path, table, roles)
-        cells = {name: _read_parquet_cells(file, table.column(name), name, path) for name in roles.features}
-        return _from_cells(path, table, roles, cells)
+        roles = find_parquet_roles(path, file, wanted)
+        return convert_parquet(path, file, file.read(roles.used if wanted.dropped else None), roles)
+
+
+def find_parquet_roles(path: Path, file: ParquetTable, wanted: WantedColumns) -> ColumnRoles:
+    """What each column of a .parquet file is for, all of types that can be read."""
+    roles = find_roles(path, file.names, wanted)
+    for name in roles.features:
+        kinds = "numbers, text, true and false, or dates"
+        known = name in file.numeric | file.texts | file.dates
+        require(known, f"{path}: column {quote(name)} must be {kinds}, got {file.types[name]}")
+    if roles.label is not None:
+        require(roles.label in file.flat, f"{path}: labels must be text or integers, got {file.types[roles.label]}")
+    if roles.id is not None:
+        rule = f"{path}: ids must be one column of int64 values without gaps"
+        require(roles.id in file.whole, f"{rule}, got {file.types[roles.id]}")
+    return roles
+
+
+def convert_parquet(path: Path, file: ParquetTable, rows: Any, roles: ColumnRoles) -> TableData:
+    """Some rows of a .parquet file, which Arrow has read, as a table."""
+    if file.numeric.issuperset(roles.features):
+        return _from_arrow(path, rows, roles)
+    cells = {name: _read_parquet_cells(file, rows.column(name), name, path) for name in roles.features}
+    return _from_cells(path, rows, roles, cells)
 
 
 def _read_parquet_cells(file: ParquetTable, column: Any, name: str, path: Path) -> RawColumn:
@@ -309,7 +329,7 @@ def _read_parquet_cells(file: ParquetTable, column: Any, name: str, path: Path) 
     ])  # fmt: skip
 
 
-def _from_arrow(path: Path, table: Any, roles: _Roles) -> TableData:
+def _from_arrow(path: Path, table: Any, roles: ColumnRoles) -> TableData:
     x = np.empty((table.num_rows, len(roles.features)), dtype=np.float64)
     for number, name in enumerate(roles.features):
         x[:, number] = table.column(name).to_numpy()
@@ -319,7 +339,7 @@ def _from_arrow(path: Path, table: Any, roles: _Roles) -> TableData:
     return replace(_from_cells(path, table, roles, cells), x=x)
 
 
-def _from_cells(path: Path, table: Any, roles: _Roles, cells: dict[str, RawColumn] | None) -> TableData:
+def _from_cells(path: Path, table: Any, roles: ColumnRoles, cells: dict[str, RawColumn] | None) -> TableData:
     """A table whose numbers are still to be made of its cells."""
     x = np.broadcast_to(np.array(np.nan), (table.num_rows, len(roles.features)))
     labels = None if roles.label is None else label_names(list_values(table.column(roles.label), path), str(path))

@@ -46,6 +46,7 @@ from embasis.inputs import (
     RowSource,
     SourceOptions,
     Watch,
+    image_rows,
     refuse_settings,
     sides_of,
     watch_nothing,
@@ -154,6 +155,8 @@ class ImageInputs(Inputs):
 
     def open_rows(self, source: Any, options: SourceOptions) -> RowSource:
         """The images of a folder or list, one file, a sequence of files, or pictures in memory."""
+        if image_rows.has_tar_shards(source):
+            return image_rows.open_shard_rows(source, options, self.iter_rows)
         given = find_images(source, options.follow_links)
         if given.pictures:
             return RowSource(self.iter_picture_rows(given.pictures), len(given.pictures), unit="images")

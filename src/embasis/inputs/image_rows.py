@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -20,13 +21,17 @@ from embasis.data.images.files import ImageFile, Scan, escape_name
 from embasis.data.images.header import UnreadableImage
 from embasis.data.images.pixels import decode
 from embasis.data.images.scan import is_list, scan_file, scan_folder, scan_list
+from embasis.data.images.tar_shards import open_tar_shards
 from embasis.data.parts import WHOLE, Part
+from embasis.data.shards import PARQUET, TAR, find_shards, shard_kind
 from embasis.data.worker_process import read_checked, request_for
-from embasis.errors import InputDataError, ResourceError, require
+from embasis.engine.features import CHUNK_ROWS
+from embasis.errors import EmbasisWarning, InputDataError, ResourceError, require
+from embasis.inputs import RowBatch, RowSource, SourceOptions
 from embasis.networks.backbone import Backbone
 from embasis.report.collect import PixelReader
 from embasis.storage.feature_cache import CACHE_ADVICE, FeatureCache, cache_folder, require_cache_usable
-from embasis.types import Arrays, Problem, RowSamples
+from embasis.types import Arrays, PathLike, Problem, RowSamples
 
 STEM_BATCH = 16
 """Images that go through the frozen part together."""
@@ -35,8 +40,8 @@ PIXELS_VERSION = 1
 
 
 def is_image_side(path: str) -> bool:
-    """A folder, or a table with a column of paths."""
-    return os.path.isdir(path) or (os.path.isfile(path) and is_list(path))
+    """A folder, or a table with a column of paths; not if these are the shards of a table."""
+    return (os.path.isdir(path) or (os.path.isfile(path) and is_list(path))) and shard_kind(path) != PARQUET
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +86,35 @@ def find_images(source: Any, follow_links: bool = False) -> GivenImages:
     return GivenImages(files, rejected, order=[escape_name(os.fsencode(item)) for item in items])
 
 
+def has_tar_shards(source: Any) -> bool:
+    """Whether images are named by a folder or list of tar shards."""
+    return isinstance(source, str | os.PathLike) and shard_kind(source) == TAR
+
+
+def open_shard_rows(
+    source: PathLike, options: SourceOptions, read: Callable[[Sequence[ImageFile]], Iterator[RowBatch]]
+) -> RowSource:
+    """The images of tar shards, one chunk of one shard after the other, in the order of their names; `read` makes rows
+    of files."""
+    shards = open_tar_shards(find_shards(source, options.follow_links))
+    rows = options.part.rows(shards.manifest.total)
+    for note in shards.notes:
+        warnings.warn(EmbasisWarning(note), stacklevel=4)  # the caller of predict
+
+    def batches() -> Iterator[RowBatch]:
+        for chunk in shards.chunks(rows, CHUNK_ROWS):
+            refused = {item.name: item.reason for item in chunk.rejected}
+            read_rows = read(chunk.files) if chunk.files else iter([RowBatch([], torch.empty(0), None)])
+            for batch in read_rows:  # one, since a chunk is no larger
+                yield replace(batch, rejected={**refused, **batch.rejected})
+
+    return RowSource(batches(), len(rows), unit="images")
+
+
 def scan_path(path: str, follow_links: bool) -> Scan:
     """The images of a folder, of a list, or the one that is named."""
+    if shard_kind(path) == TAR:
+        return open_tar_shards(find_shards(path, follow_links)).scan()
     if os.path.isdir(path):
         return scan_folder(path, follow_links=follow_links)
     if is_image_side(path):

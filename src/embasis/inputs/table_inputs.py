@@ -17,8 +17,18 @@ from embasis.config import Config
 from embasis.data.encoding import RawTable, encode_columns
 from embasis.data.problem import check_numbers
 from embasis.data.raw_columns import is_frame, read_frame
+from embasis.data.shards import PARQUET, find_shards, shard_kind
 from embasis.data.standardise import MODES
-from embasis.data.tables import encode_table, narrow_table, order_columns, read_raw, widen_table
+from embasis.data.table_shards import BATCH_ROWS, TableShards, open_table_shards
+from embasis.data.tables import (
+    TableData,
+    WantedColumns,
+    encode_table,
+    narrow_table,
+    order_columns,
+    read_raw,
+    widen_table,
+)
 from embasis.errors import ConfigError, EmbasisWarning, join_names, quote, require
 from embasis.inputs import (
     NO_MAPS,
@@ -39,8 +49,6 @@ from embasis.types import Plan, Problem, Samples
 FOR_ARRAYS: Mapping[str, Any] = {**BACKBONES, **LEARNERS}
 FOR_MAPS = "small_fcn"
 """The network among those for arrays that labels sites, not rows."""
-BATCH_ROWS = 2**13
-"""Rows of a table that are labelled together."""
 
 
 LEAST_FOR_HOLDOUT, LEARNER_HOLDOUT = 200, 0.1
@@ -85,20 +93,47 @@ class TableInputs(Inputs):
         """The rows of a table, with features in the order of the model's columns; or those of an array."""
         if not isinstance(source, str | os.PathLike):
             return open_array(source, options)
-        dropped = () if options.encoding is None else options.encoding.dropped
-        table = read_raw(os.fspath(source), options.label or "label", options.id, dropped=dropped)
-        if options.encoding is not None:
-            table, notes = encode_table(table, options.encoding, 1, options.run)
-            warn_of_unknown(notes)
-        table = (widen_table if options.float64 else narrow_table)(table)
-        rows = options.part.rows(len(table.x))
-        x = torch.from_numpy(order_columns(table, options.columns, options.run)[rows.start : rows.stop])
-        ids = torch.arange(len(table.x)) if table.ids is None else torch.from_numpy(table.ids)
-        return RowSource(iter_batches(x, ids[rows.start : rows.stop]), len(x))
+        wanted = WantedColumns(options.label or "label", options.id, dropped_columns(options))
+        if shard_kind(source) == PARQUET:
+            shards = open_table_shards(find_shards(source), wanted)
+            rows = options.part.rows(shards.manifest.total)
+            return RowSource(iter_shards(shards, rows, options), len(rows))
+        table = read_raw(os.fspath(source), wanted.label, wanted.id, dropped=wanted.dropped)
+        x, notes = make_features(table, options)
+        warn_of_unknown(notes)
+        rows = options.part.rows(len(x))
+        ids = torch.arange(len(x)) if table.ids is None else torch.from_numpy(table.ids)
+        return RowSource(iter_batches(x[rows.start : rows.stop], ids[rows.start : rows.stop]), len(rows))
 
     @staticmethod
     def _network_name(config: Config, shape: tuple[int, ...]) -> str:
         return str(config.network.get("name", "linear" if len(shape) == 1 else "small_cnn"))
+
+
+def dropped_columns(options: SourceOptions) -> tuple[str, ...]:
+    """The columns that the run did not read."""
+    return () if options.encoding is None else tuple(options.encoding.dropped)
+
+
+def make_features(table: TableData, options: SourceOptions) -> tuple[Tensor, tuple[str, ...]]:
+    """(N, f) the features of a table in the model's order, and what the model does not know of it."""
+    notes = tuple[str, ...]()
+    if options.encoding is not None:
+        table, notes = encode_table(table, options.encoding, 1, options.run)
+    table = (widen_table if options.float64 else narrow_table)(table)
+    return torch.from_numpy(order_columns(table, options.columns, options.run)), notes
+
+
+def iter_shards(shards: TableShards, rows: range, options: SourceOptions) -> Iterator[RowBatch]:
+    """These rows of a table in shards; what the model does not know of a column is said of the first of them alone."""
+    warned = False
+    for table in shards.batches(rows):
+        x, notes = make_features(table, options)
+        if notes and not warned:
+            warn_of_unknown(f"{note}; later rows are not counted" for note in notes)
+            warned = True
+        ids = torch.from_numpy(table.ids)
+        yield RowBatch(ids.tolist(), x, ids)
 
 
 def iter_batches(x: Tensor, ids: Tensor) -> Iterator[RowBatch]:

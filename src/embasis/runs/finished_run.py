@@ -15,6 +15,7 @@ from embasis.data.class_labels import quote_names
 from embasis.data.images.files import describe_os_error, printable_path, unescape_name
 from embasis.data.images.scan import is_list, resolve_list
 from embasis.data.segmentation.labels import BadMap, read_png_numbers
+from embasis.data.shards import TAR, shard_kind
 from embasis.errors import CorruptError, InputDataError, UntrustedError, quote, require
 from embasis.inputs import InputKind, count_pictures, kind_of_run
 from embasis.report.collect import kept_round, labels_name
@@ -87,6 +88,9 @@ def require_columns(columns: Mapping[str, list[Any]], wanted: tuple[str, ...], p
 def locate_images(names: Sequence[str], images: str) -> dict[str, str]:
     """The file of each image of a run, below the folder `images` or in that list; an InputDataError if one is lost."""
     require(is_there(images), f"{printable_path(images)}: no such folder or list", InputDataError)
+    cure = "unpack each into a folder of its name, and name the folder around them"
+    rule = f"{printable_path(images)}: images in tar shards are no files of their own; {cure}"
+    require(shard_kind(images) != TAR, rule, InputDataError)
     folder = os.path.isdir(images)
     require(folder or is_list(images), f"{printable_path(images)}: is no folder and no list of images", InputDataError)
     open_ = not folder or os.access(images, os.R_OK | os.X_OK)

@@ -16,6 +16,7 @@ precision is to be kept: both look at all rows at once.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -27,6 +28,7 @@ from torch import Tensor
 
 from embasis.data.parts import WHOLE, Part
 from embasis.data.segmentation.samples import MapArrays, MapFiles
+from embasis.data.shards import find_shards, shard_kind
 from embasis.engine.labels import LabelBatch
 from embasis.errors import ConfigError, InputDataError, quote, require
 from embasis.inputs import InputKind, PictureSource, RowSource, SourceOptions
@@ -36,7 +38,7 @@ from embasis.runs.label_maps import LabelMap, check_scales, draw_label_map, labe
 from embasis.runs.model import TrainedModel, label_columns
 from embasis.runs.precision import PrecisionTarget, check_precision, threshold_for_precision
 from embasis.runs.row_labels import LABEL_COLUMNS, LABEL_TYPES, Show, add_unread, iter_columns, iter_labels, take_rows
-from embasis.storage import encode_table, write_output
+from embasis.storage import encode_table, is_same, write_output
 from embasis.storage.label_map_folder import LabelMapFolder
 from embasis.storage.table_writer import TableWriter
 
@@ -147,6 +149,7 @@ def predict_into(
 ) -> PredictionSummary:
     """Write the labels of a table or of images to a .csv or .parquet file, those of pictures with maps to a folder."""
     source_options = replace(source_options, part=options.rows)
+    refuse_shard(source, output)
     if model.inputs.kind.has_maps:
         return write_label_maps(model, source, output, options, source_options, show)
     if options.sort is None and options.precision is None:
@@ -175,6 +178,15 @@ def write_rows(
         known = labelled or part != WHOLE
         require(known, f"{none}: {first_reasons(rows.rejected)}", InputDataError)
     return PredictionSummary(written, trusted, rows.rejected)
+
+
+def refuse_shard(source: str, output: str) -> None:
+    """A ConfigError for an output that is one of the shards which a list names; those of a folder lie in the input."""
+    if os.path.isdir(source) or not shard_kind(source):
+        return
+    for shard in find_shards(source, follow_links=True).files:
+        rule = f"output {output} is a shard of the input {source}; name another place"
+        require(not is_same(output, shard.path), rule, ConfigError)
 
 
 def is_table_path(output: str) -> bool:

@@ -283,6 +283,9 @@ class TrainingRun:
         self.folder.write_jsonl("quarantine.jsonl", [asdict(item) for item in self.rejected()])
         accounts = {name: asdict(account) for name, account in self.accounts(trusted).items()}
         self.folder.write_json("ledger.json", accounts)
+        shards = [{"side": side, **asdict(shard)} for side, all_ in self.problem.shards.items() for shard in all_]
+        if shards:
+            self.folder.write_jsonl("shards.jsonl", shards)
 
     def accounts(self, trusted: int) -> dict[str, Account]:
         """What became of every file that was met; pictures with label maps are used whole, by their trusted sites."""

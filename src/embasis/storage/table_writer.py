@@ -14,6 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
+
 from embasis.errors import ConfigError, quote, require
 from embasis.storage import atomic
 
@@ -77,9 +80,6 @@ class TableWriter:
         if self.path.suffix == ".csv":
             self.write(atomic.encode_csv_rows({name: [name] for name in self.types}))
             return
-        import pyarrow
-        import pyarrow.parquet
-
         schema = pyarrow.schema(list(self.types.items()))
         self._parquet = pyarrow.parquet.ParquetWriter(pyarrow.PythonFile(self, "w"), schema, compression="zstd")
 
@@ -87,8 +87,6 @@ class TableWriter:
         if self._parquet is None:
             self.write(atomic.encode_csv_rows(group))
             return
-        import pyarrow
-
         self._parquet.write_table(pyarrow.table(atomic.clean_texts(group), self._parquet.schema), GROUP_ROWS)
 
     def _finish(self) -> None:

@@ -18,6 +18,7 @@ from embasis.types.problem import (
     RejectedFile,
     RowSamples,
     Samples,
+    ShardRecord,
     View,
     fine_of,
 )
@@ -42,6 +43,6 @@ __all__ = [
     "Fine", "GroundTruth", "Group", "ImagePlan", "LabelDistribution", "LabelSchema", "LabelStore", "Labeller",
     "MapPlan", "MapPreparation", "Method", "Output", "PackedLabels", "Passes", "PathLike", "Phase", "Plan",
     "Preparation", "Problem", "PseudoLabels", "Recipe", "RejectedFile", "RestyledStore", "Restyler", "RoundLoss",
-    "RoundRecord", "RowChange", "RowSamples", "Samples", "Seen", "Selector", "Sizes", "State", "Stream",
-    "TableEncoding", "TrainingTargets", "View", "fine_of", "record_from_json", "record_to_json", "trainable",
+    "RoundRecord", "RowChange", "RowSamples", "Samples", "Seen", "Selector", "ShardRecord", "Sizes", "State",
+    "Stream", "TableEncoding", "TrainingTargets", "View", "fine_of", "record_from_json", "record_to_json", "trainable",
 ]  # fmt: skip

@@ -278,6 +278,17 @@ def fine_of(samples: Samples) -> Fine | None:
     return fine if isinstance(fine, Fine) else None
 
 
+@dataclass(frozen=True)
+class ShardRecord:
+    """One of the files that a side came in: its bytes and rows, the number of its first row, and its sha256."""
+
+    name: str
+    bytes: int
+    rows: int
+    first: int
+    sha256: str
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """Labelled rows here, unlabelled rows there, the classes, and what only `evaluate` may see.
@@ -299,6 +310,7 @@ class Problem:
     notes : what was done for the user that the user should know of
     corrected : rows of the labelled side that a person has labelled on the unlabelled one
     read_seconds : how long it took to read the data
+    shards : the shards of each side that came in shards
     restyled : keeps labelled rows in their new style; None = they are restyled in memory, or whenever they are read
     """
 
@@ -317,6 +329,7 @@ class Problem:
     notes: tuple[str, ...] = ()
     corrected: int = 0
     read_seconds: float = 0.0
+    shards: Mapping[str, tuple[ShardRecord, ...]] = field(default_factory=dict)
     restyled: RestyledStore | None = None
 
     def __post_init__(self) -> None:

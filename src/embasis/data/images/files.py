@@ -23,7 +23,7 @@ from embasis.data.class_labels import quote_names
 from embasis.data.images.header import SUFFIXES, UnreadableImage, read_header
 from embasis.data.images.pixels import oriented_size, read_orientation
 from embasis.errors import InputDataError
-from embasis.types import PathLike, RejectedFile
+from embasis.types import PathLike, RejectedFile, ShardRecord
 
 LARGEST_IMAGE_FILE = 256 * 2**20
 """Bytes of one image; larger files are rejected by their size."""
@@ -109,6 +109,8 @@ class Scan:
     """Names of images with a short side under SMALL_SIDE."""
     seen: int = -1
     """Items that were met, whatever became of them; −1 where nobody counted."""
+    shards: tuple[ShardRecord, ...] = ()
+    """The archives that the images lie in, where they came in shards."""
 
 
 def hash_content(data: bytes) -> bytes:
@@ -220,11 +222,12 @@ class Collector:
             refused = f"; {len(self.rejected):,} refused, first: {describe_first(self.rejected, 1)}"
             text = f"{where}: no images; read are {', '.join(sorted(SUFFIXES))}{kinds}"
             raise InputDataError(text + (refused if self.rejected else ""))
-        notes, folders, small = (f"{where}: {note}" for note in self._notes()), sorted(self.folders), sorted(self.small)
+        notes, folders, small = (f"{where}: {note}" for note in self.notes()), sorted(self.folders), sorted(self.small)
         files, rejected = tuple(self.files), tuple(self.rejected)
         return Scan(self.root, files, rejected, tuple(notes), tuple(folders), tuple(small), self.seen)
 
-    def _notes(self) -> list[str]:
+    def notes(self) -> list[str]:
+        """What was left out, in sentences."""
         notes = []
         if count := self.hidden.total():
             entries = "1 hidden or system entry is" if count == 1 else f"{count:,} hidden or system entries are"

@@ -16,6 +16,7 @@ from embasis.data.class_labels import NO_LABEL, describe_alike, group_alike, quo
 from embasis.data.images.files import SMALL_SIDE, ImageFile, describe_first, printable_path
 from embasis.data.images.samples import ImageSide, build_image_problem
 from embasis.data.images.scan import scan_folder, scan_list
+from embasis.data.images.tar_shards import LABELS_IGNORED, open_tar_shards
 from embasis.data.problem import (
     LABELLED,
     SIDE_NAMES,
@@ -32,6 +33,7 @@ from embasis.data.problem import (
     warn_of_leak,
 )
 from embasis.data.reader import Reader
+from embasis.data.shards import TAR, describe_records, find_shards, shard_kind
 from embasis.errors import ConfigError, quote, require
 from embasis.types import PathLike, Preparation, Problem, RejectedFile
 
@@ -148,15 +150,27 @@ def _inspect(
 
 
 def _scan_side(path: PathLike, label: str, options: ImageOptions) -> ImageSide:
-    """The images of a folder or of a list file, with the labels that a list has."""
+    """The images of a folder, of a list file or of shards, with the labels that a list has."""
+    if shard_kind(path) == TAR:
+        return _scan_shards(path, options)
     if os.path.splitext(os.fspath(path))[1].lower() in (".csv", ".parquet") and not os.path.isdir(path):
         scan, labels = scan_list(path, label=label, follow_links=options.follow_links)
         return ImageSide(scan, None if labels is None else tuple(labels), is_folder=False)
     return ImageSide(scan_folder(path, follow_links=options.follow_links))
 
 
+def _scan_shards(path: PathLike, options: ImageOptions) -> ImageSide:
+    """The images of tar shards, with a record of each shard."""
+    shards = open_tar_shards(find_shards(path, options.follow_links))
+    records = tuple(shard.record() for shard in shards.manifest.shards)
+    notes = (describe_records(path, records), *shards.notes)
+    return ImageSide(replace(shards.scan(), shards=records, notes=notes))
+
+
 def _scan_labelled(path: PathLike, label: str, options: ImageOptions) -> ImageSide:
     """A side that must be labelled, by class folders or by a list's column of labels."""
+    rule = f"{printable_path(path)}: {LABELS_IGNORED}; unpack them to a folder for each class, or name a list of images"
+    require(shard_kind(path) != TAR, rule)
     side = _scan_side(path, label, options)
     if not side.is_folder:
         text = f"{side.name}: no label column {quote(label)}; a list of labelled images needs one"

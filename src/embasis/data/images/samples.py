@@ -156,6 +156,7 @@ def build_image_problem(
         row_names=tuple(images.names),
         rejected=tuple(replace(item, side=name) for name, side in sides.items() for item in side.scan.rejected),
         files_seen={name: side.seen for name, side in sides.items()},
+        shards={name: side.scan.shards for name, side in sides.items() if side.scan.shards},
         notes=(*(note for side in sides.values() for note in side.scan.notes), *notes),
     )
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import tarfile
 from collections.abc import Iterator
@@ -42,11 +43,13 @@ from embasis.data.images.files import (
     unescape_name,
 )
 from embasis.data.tables import require_different
-from embasis.errors import InputDataError, require
+from embasis.errors import InputDataError, quote, require
 from embasis.types import PathLike
 
 NO_SUCH_FILE = "no such file"
 PATH_COLUMN = "path"
+ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+"""How https://…, s3://… and the like begin."""
 ListRow = tuple[str, str | None, object]
 """Where it stands ("line 3"), the path as written, the label as written."""
 
@@ -231,6 +234,11 @@ def scan_list(path: PathLike, *, label: str = "label", follow_links: bool = Fals
     return scan, label_names([labels[file.name] for file in scan.files], str(path))
 
 
+def iter_listed(path: PathLike) -> Iterator[tuple[str, str | None]]:
+    """Where each path of a list stands ("line 3"), and the path as written; nothing is opened."""
+    return ((where, written) for where, written, _ in _list_rows(Path(path), ""))
+
+
 def resolve_list(path: PathLike) -> dict[str, str]:
     """Where each path of a list leads, by the path as written; nothing is opened."""
     path = Path(path)
@@ -240,6 +248,12 @@ def resolve_list(path: PathLike) -> dict[str, str]:
         return {written: _resolve_path(path, written) for _, written, _ in _list_rows(path, "") if written}
     except OSError as error:
         raise InputDataError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def require_no_address(written: str, where: str) -> None:
+    """A path of a list, and no address of something elsewhere; `where` begins the sentence."""
+    rule = f"{where}: {quote(written)} is an address; embasis opens no connection"
+    require(not ADDRESS.match(written), f"{rule}: download the files, and name their paths")
 
 
 def _resolve_path(path: Path, written: str) -> str:
@@ -254,6 +268,7 @@ def _collect_listed(path: Path, label: str, follow_links: bool) -> tuple[Collect
         if not written:
             collector.reject(where, "has no path", "refused")
             continue
+        require_no_address(written, f"{printable_path(path)}: {where}")
         target = targets[written] if written in targets else targets.setdefault(written, _resolve_path(path, written))
         if target in met:
             collector.reject(written, f"is listed twice, again in {where}", "refused")

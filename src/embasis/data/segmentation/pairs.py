@@ -35,7 +35,9 @@ from embasis.data.images.header import SUFFIXES, UnreadableImage, read_header
 from embasis.data.images.pixels import is_swapped
 from embasis.data.images.samples import ImageSide
 from embasis.data.images.scan import scan_folder
+from embasis.data.images.tar_shards import open_tar_shards
 from embasis.data.segmentation.labels import BadMap, WrongKind, iter_numbers, read_map_header
+from embasis.data.shards import TAR, find_shards, shard_kind
 from embasis.errors import InputDataError, require
 from embasis.types import PathLike, RejectedFile
 
@@ -168,7 +170,11 @@ def gather_maps(root: PathLike, options: ImageOptions, *, labelled: bool) -> Map
         text = f"no folder {' and '.join(lacking)}; expected are images/ and labels/"
         require(not lacking, f"{printable_path(top)}: {text}")
     is_split = os.path.isdir(images)
-    pictures = scan_folder(images if is_split else top, follow_links=options.follow_links)
+    place = images if is_split else top
+    if not labelled and shard_kind(place) == TAR:
+        pictures = open_tar_shards(find_shards(place, options.follow_links)).scan()
+    else:
+        pictures = scan_folder(place, follow_links=options.follow_links)
     if labelled or (is_split and any(True for _ in _iter_images(labels))):
         maps = scan_folder(labels, follow_links=options.follow_links)
         return _pair_scans(top, pictures, maps, labelled)

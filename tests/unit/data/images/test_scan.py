@@ -481,3 +481,12 @@ def test_files_of_the_same_bytes_share_one_digest(tmp_path: Path, monkeypatch: p
     assert found == {name: hashlib.blake2b(content, digest_size=16).digest() for name, content in data.items()}
     shared = [found["a.png"] is found["c.png"], found["b.png"] is found["d.png"]]
     assert sum(shared) == 1, "of the content that was met first; the memory for more is limited"
+
+
+@pytest.mark.parametrize("address", ["https://example.org/a.png", "S3://bucket/a.png", "file:///etc/a.png"])
+def test_addresses_in_a_list_are_refused_with_the_cure(tmp_path, address):
+    plant(tmp_path, {"a.png": picture()})
+    path = tmp_path / "list.csv"
+    path.write_text(f"path\na.png\n{address}\n")
+    cure = "embasis opens no connection: download the files, and name their paths"
+    assert refusal(lambda: scan_list(path)) == f"{path}: line 3: {address!r} is an address; {cure}"

@@ -1,0 +1,186 @@
+"""A table in `.parquet` shards: one by one where all rows are needed, and batch by batch where they are not.
+
+| | rows in memory | ids are unique |
+| --- | --- | --- |
+| `read_any_table`, for fit and check | all | among all rows |
+| `TableShards.batches`, for predict | BATCH_ROWS | within each batch |
+
+Columns are matched by name with those of the first shard, which has a column of labels or ids if and only if all have.
+Rows without a column of ids have their number among the rows of all shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from embasis.data.formats import LARGEST_TABLE, ParquetTable, open_parquet, refuse_unreadable
+from embasis.data.raw_columns import RawColumn
+from embasis.data.shards import PARQUET, ShardFolder, ShardManifest, find_shards, shard_kind
+from embasis.data.tables import (
+    ColumnRoles,
+    TableData,
+    WantedColumns,
+    convert_parquet,
+    describe_table,
+    find_columns,
+    find_parquet_roles,
+    read_raw,
+    require_unique,
+)
+from embasis.errors import quote, require
+from embasis.resources import require_memory
+from embasis.types import PathLike, ShardRecord
+
+BATCH_ROWS = 2**13
+"""Rows that are read together."""
+
+
+@dataclass(frozen=True, eq=False)
+class TableShards:
+    """The shards of a table, opened once to count their rows and compare their columns."""
+
+    manifest: ShardManifest
+    wanted: WantedColumns
+    columns: tuple[str, ...]
+    """The features, as the first shard has them."""
+
+    def batches(self, rows: range) -> Iterator[TableData]:
+        """These rows, at most BATCH_ROWS at a time; each table has the numbers of its rows, or their ids, as ids."""
+        for shard, part in self.manifest.cut(rows):
+            path, at = Path(shard.path), part.start
+            with refuse_unreadable(path), open_parquet(path, at_once=False) as file:
+                roles = find_parquet_roles(path, file, self.wanted)
+                _require_rows(path, file, shard.rows)
+                for piece in _iter_pieces(file, roles, part):
+                    name = path if at == 0 else Path(f"{path} (counted from row {at} on)")
+                    table = convert_parquet(name, file, piece, roles)
+                    require_unique(table)
+                    first = shard.first + at
+                    ids = np.arange(first, first + len(table.x)) if table.ids is None else table.ids
+                    at += len(table.x)
+                    yield replace(table, ids=ids)
+            short = f"{path}: has {at} of the {part.stop} rows that it says"
+            require(at == part.stop, f"{short}; it is damaged, or was changed while it was read")
+
+    def read(self) -> TableData:
+        """All rows as one table."""
+        count, size = self.manifest.total, 8 * self.manifest.total * len(self.columns)
+        rule = f"{self.manifest.root}: takes {size} bytes unpacked, at most {LARGEST_TABLE} are read"
+        require(size <= LARGEST_TABLE, f"{rule} to train on; train on some of the shards, predict labels all of them")
+        require_memory(2 * size, self.manifest.root, "train on some of the shards; predict labels all of them")
+        x, tables = np.empty((count, len(self.columns))), list[TableData]()
+        for shard in (shard for shard in self.manifest.shards if shard.rows):
+            table = read_raw(shard.path, *self.wanted[:2], dropped=self.wanted.dropped)
+            require(len(table.x) == shard.rows, f"{shard.path}: was changed while it was read")
+            rows = slice(shard.first, shard.first + shard.rows)
+            places = find_columns(table, self.columns, self.manifest.shards[0].path)
+            x[rows] = table.x if places is None else table.x[:, places]
+            tables.append(replace(table, x=x[rows]))
+        return self._join(x, tables)
+
+    def _join(self, x: Any, tables: Sequence[TableData]) -> TableData:
+        """The tables of all shards as one; x are their numbers."""
+        labels = [table.labels for table in tables if table.labels is not None]
+        ids = [table.ids for table in tables if table.ids is not None]
+        cells = None
+        if any(table.cells is not None for table in tables):
+            raw = [describe_table(table).columns for table in tables]
+            cells = {name: join_columns([columns[name] for columns in raw]) for name in self.columns}
+        joined = TableData(
+            Path(self.manifest.root),
+            x,
+            self.columns,
+            [label for part in labels for label in part] if labels else None,
+            np.concatenate(ids) if ids else None,
+            cells=cells,
+            dropped=tables[0].dropped,
+        )
+        require_unique(joined)
+        return joined
+
+
+def join_columns(parts: Sequence[RawColumn]) -> RawColumn:
+    """A column of all shards; its cells are of one kind in all of them."""
+    if parts[0].texts is not None:
+        return RawColumn([text for part in parts for text in part.texts or ()])
+    if parts[0].days is not None:
+        return RawColumn(days=np.concatenate([part.days for part in parts if part.days is not None]))
+    return RawColumn(numbers=np.concatenate([part.numbers for part in parts if part.numbers is not None]))
+
+
+def open_table_shards(folder: ShardFolder, wanted: WantedColumns) -> TableShards:
+    """Count the rows of all shards, of which each has the columns of the first."""
+    counts, first = list[int](), None
+    for shard in folder.files:
+        path = Path(shard.path)
+        with refuse_unreadable(path):
+            require(path.stat().st_size > 0, f"{path}: the file is empty")
+            with open_parquet(path, at_once=False) as file:
+                roles, kinds = find_parquet_roles(path, file, wanted), _kinds_of(file)
+                first = first or (path, roles, kinds)
+                _require_alike(path, roles, kinds, first)
+                counts.append(int(file.file.metadata.num_rows))
+    assert first is not None
+    manifest = ShardManifest.of(folder.root, folder.files, counts)
+    require(manifest.total > 0, f"{folder.root}: no rows")
+    return TableShards(manifest, wanted, tuple(first[1].features))
+
+
+def _kinds_of(file: ParquetTable) -> dict[str, str]:
+    """What the cells of each column are, in words."""
+    kinds = {"numbers": file.numeric, "text": file.texts, "dates": file.dates}
+    return {name: kind for kind, names in kinds.items() for name in names}
+
+
+def _require_alike(
+    path: Path, roles: ColumnRoles, kinds: dict[str, str], first: tuple[Path, ColumnRoles, dict[str, str]]
+) -> None:
+    """A shard has the columns of the first one, and their cells are of the same kinds."""
+    other, known, known_kinds = first
+    find_columns(TableData(path, np.empty(0), tuple(roles.features)), known.features, other)
+    for what, here, there in (("labels", roles.label, known.label), ("ids", roles.id, known.id)):
+        lacking, having = (path, other) if here is None else (other, path)
+        rule = f"{lacking}: no column of {what}, and {having} has one; write all shards with it or without"
+        require((here is None) == (there is None), rule)
+    for name in known.features:
+        here, there = kinds[name], known_kinds[name]
+        require(here == there, f"{path}: column {quote(name)} is {here}, in {other} it is {there}")
+
+
+def _require_rows(path: Path, file: ParquetTable, rows: int) -> None:
+    require(int(file.file.metadata.num_rows) == rows, f"{path}: was changed while it was read")
+
+
+def _iter_pieces(file: ParquetTable, roles: ColumnRoles, rows: range) -> Iterator[Any]:
+    """Arrow tables of these rows of a file."""
+    import pyarrow as pa
+
+    groups, first = list[int](), -1
+    at = 0
+    for group in range(file.file.metadata.num_row_groups):
+        count = file.file.metadata.row_group(group).num_rows
+        if at < rows.stop and at + count > rows.start:
+            groups.append(group)
+            first = at if first < 0 else first
+        at += count
+    at = first
+    for batch in file.file.iter_batches(BATCH_ROWS, row_groups=groups, columns=roles.used, use_threads=False):
+        start, stop = max(rows.start - at, 0), min(rows.stop - at, batch.num_rows)
+        at += batch.num_rows
+        if start < stop:
+            yield pa.Table.from_batches([batch.slice(start, stop - start)])
+
+
+def read_any_table(
+    path: PathLike, label: str = "label", id: str | None = None, *, dropped: Collection[str] = ()
+) -> tuple[TableData, tuple[ShardRecord, ...]]:
+    """A table, and the shards that it came in, if it did; all of its rows are read."""
+    if shard_kind(path) != PARQUET:
+        return read_raw(path, label, id, dropped=dropped), ()
+    shards = open_table_shards(find_shards(path), WantedColumns(label, id, tuple(dropped)))
+    return shards.read(), tuple(shard.record() for shard in shards.manifest.shards)
