@@ -192,6 +192,19 @@ def test_predict_of_the_training_rows_is_what_the_last_round_said(folder: Path, 
     assert read_stored_table(tmp_path / "l.parquet") == last
 
 
+@pytest.mark.parametrize("more", [(), ("--sort", "uncertainty")])
+def test_predict_says_how_many_of_the_trusted_labels_are_believed_to_be_right(
+    folder: Path, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    result = embasis("predict", folder / "run", folder / "judged.csv", "-o", tmp_path / "l.parquet", *more)
+    table = read_stored_table(tmp_path / "l.parquet")
+    pairs = zip(table["probability"], table["trusted"], strict=True)
+    sure = [probability for probability, trusted in pairs if trusted]
+    assert len(sure) > 10
+    believed = f"about {sum(sure) / len(sure):.0%} of the trusted labels are believed to be right"
+    assert result.stdout.splitlines()[1:] == [believed]
+
+
 def test_predict_can_put_the_least_sure_first(folder: Path, tmp_path: Path) -> None:
     embasis("predict", folder / "run", folder / "judged.csv", "-o", tmp_path / "l.parquet", "--sort", "uncertainty")
     uncertainty = read_stored_table(tmp_path / "l.parquet")["uncertainty"]

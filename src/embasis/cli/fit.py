@@ -123,6 +123,8 @@ def print_summary(run: TrainingRun, progress: TrainState) -> None:
         echo(f"{kept}: the best one by {run.prepare().plan.keep_round}")
     rounds = format_count(progress.records[-1].round, "round")
     echo(f"done: {rounds}, {last.trusted:,} of {last.unlabelled:,} {kind.label_unit} trusted")
+    if (right := last.facts.get("expected_precision")) is not None:
+        echo(f"about {right:.0%} of the trusted {kind.label_unit} are believed to be right")
     echo(f"wrote {path / 'report.html'} and {path / 'labels' / f'round-{last.round:03d}{kind.labels_suffix}'}")
     echo(f"label other {kind.row_unit} with: embasis predict {console.quote_path(path)} {kind.predict_arguments}")
 

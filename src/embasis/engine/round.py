@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from embasis.engine.calibration import calibrate
+from embasis.engine.calibration import calibrate, read_calibration
 from embasis.engine.domain_norm import match_domains
 from embasis.engine.evaluate import evaluate
 from embasis.engine.features import sample_features
@@ -19,7 +19,13 @@ from embasis.engine.harm import harm_notes, keep_source_labels, keep_source_mode
 from embasis.engine.holdout import RoundFeatures, weigh_holdout
 from embasis.engine.labels import RoundLabels, label_and_select, labelled_parts
 from embasis.engine.learner import judge_basis
-from embasis.engine.round_checks import RoundStatus, RoundWarnings, check_round, contradiction_notes
+from embasis.engine.round_checks import (
+    RoundStatus,
+    RoundWarnings,
+    check_round,
+    contradiction_notes,
+    falling_notes,
+)
 from embasis.engine.scores import (
     BasisSummary,
     LabelSummary,
@@ -31,6 +37,9 @@ from embasis.engine.scores import (
 from embasis.engine.state import LearnedModel, TrainSetup, TrainState
 from embasis.methods.em_basis.state import start_of_round
 from embasis.types import Evaluation, RoundRecord, State
+
+EXPECTED_PRECISION = "expected_precision"
+"""The name of that fact in a round's record."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +127,7 @@ def summarise_round(
             *labeller.notes(learned.labeller, state.round),
             *contradiction_notes(setup, learned.labeller, labels),
             *harm_notes(learned, labels),
+            *falling_notes(setup, state, learned.labeller, scores),
             *warnings.notes(),
         ),
         summarise_basis(labeller, features.unlabelled.chunks, learned.labeller, labels.has_grids),
@@ -165,11 +175,18 @@ def make_record(
         facts={
             **{name: float(value) for name, value in learned.labeller.items() if value.ndim == 0},
             **{name: total / count for name, (total, count) in sorted(state.alignment_sums.items())},
+            **precision_fact(learned.labeller, counted),
         },
         evaluation=evaluate_hidden(setup, labels),
         test=evaluate_test(setup, learned, state.round),
         notes=status.notes + (summary.warnings if status.name == "ok" else ()),
     )
+
+
+def precision_fact(labeller: State, summary: LabelSummary) -> dict[str, float]:
+    """How many of the trusted labels are expected to be right, where probabilities were recalibrated."""
+    expected = summary.expected_precision() if read_calibration(labeller) is not None else None
+    return {} if expected is None else {EXPECTED_PRECISION: expected}
 
 
 def evaluate_hidden(setup: TrainSetup, labels: RoundLabels) -> Evaluation | None:

@@ -62,6 +62,8 @@ class LabelSummary:
     mean: Tensor = field(init=False)
     """(C) Σ p"""
     entropy: float = 0.0
+    trusted_probability: float = 0.0
+    """Σ probability of the trusted labels"""
     agreeing: int = 0
     by_part: list[Tensor] = field(default_factory=list)
     """for each part (C) trusted labels of each class"""
@@ -83,6 +85,7 @@ class LabelSummary:
         self.trusted += self.by_part[-1]
         self.mean += wide.sum(0)
         self.entropy += float(torch.special.entr(wide).sum())
+        self.trusted_probability += float(wide.amax(1)[part.pseudo.label >= 0].sum())
         self.agreeing += int((label == part.network).sum())
         self._draw(part)
 
@@ -102,6 +105,11 @@ class LabelSummary:
     def sites(self) -> int:
         """How many there are."""
         return int(self.counts.sum())
+
+    def expected_precision(self) -> float | None:
+        """How many of the trusted labels are right by their own probabilities; None without any."""
+        trusted = int(self.trusted.sum())
+        return self.trusted_probability / trusted if trusted else None
 
     def information(self) -> float:
         """H(E p) − E H(p), divided by log C; in [0, 1]."""

@@ -196,10 +196,12 @@ def run_cards(view: RunView) -> list[Card]:
             hint = was("accuracy") or f"{now.rows:,} {truth_unit(view)}"
             cards.append(Card(name, format_decimals(now.accuracy), hint))
         share = format_share(record.trusted, record.unlabelled)
-        cards.append(Card("Trusted labels", share, f"{record.trusted:,} of {record.unlabelled:,}"))
+        right = record.facts.get("expected_precision")
+        believed = "" if right is None else f"; about {right:.0%} of them believed to be right"
+        cards.append(Card("Trusted labels", share, f"{record.trusted:,} of {record.unlabelled:,}{believed}"))
         if now is not None:
-            right = format_decimals(now.trusted_precision)
-            cards.append(Card("Right among the trusted", right, f"{format_decimals(now.accuracy)} among all"))
+            known = format_decimals(now.trusted_precision)
+            cards.append(Card("Right among the trusted", known, f"{format_decimals(now.accuracy)} among all"))
             cards.append(Card("Calibration error", format_decimals(now.ece), was("ece") or "0 is best"))
         cards += _expected_cards(record)
         if record.test is not None:

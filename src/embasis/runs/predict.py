@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -29,6 +29,7 @@ from torch import Tensor
 from embasis.data.parts import WHOLE, Part
 from embasis.data.segmentation.samples import MapArrays, MapFiles
 from embasis.data.shards import find_shards, shard_kind
+from embasis.engine.calibration import read_calibration
 from embasis.engine.labels import LabelBatch
 from embasis.errors import ConfigError, InputDataError, quote, require
 from embasis.inputs import InputKind, PictureSource, RowSource, SourceOptions
@@ -104,6 +105,8 @@ class PredictionSummary:
     """How many of the rows are trusted; of pictures: the mean share of their pixels."""
     rejected: dict[str, str] = field(default_factory=dict)
     target: PrecisionTarget | None = None
+    expected: float | None = None
+    """How many of the trusted labels are expected to be right; None where probabilities were not recalibrated."""
     stale: int = 0
     """Maps of earlier pictures that are still in the folder."""
     label_words: ClassVar[str] = "label"
@@ -117,7 +120,10 @@ class PredictionSummary:
         if not rows:
             return [f"wrote {output}: no rows, this part of the input has none"]
         unit = "row" if rows == 1 else "rows"
-        return [f"wrote {output}: {rows:,} {unit}, {trusted:,} of them trusted ({trusted / rows:.0%})"]
+        wrote = f"wrote {output}: {rows:,} {unit}, {trusted:,} of them trusted ({trusted / rows:.0%})"
+        if self.expected is None:
+            return [wrote]
+        return [wrote, f"about {self.expected:.0%} of the trusted labels are believed to be right"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +162,21 @@ def predict_into(
         return write_rows(model, source, output, source_options, show)
     rows = predict_rows(model, source, options, source_options, show)
     write_output(output, encode_table(rows.columns, Path(output).suffix))
-    return PredictionSummary(len(rows.columns["id"]), sum(rows.columns["trusted"]), rows.rejected, rows.target)
+    trusted, right = sum_trusted(rows.columns)
+    expected = expect_precision(model, trusted, right)
+    return PredictionSummary(len(rows.columns["id"]), trusted, rows.rejected, rows.target, expected)
+
+
+def sum_trusted(columns: Mapping[str, list[Any]]) -> tuple[int, float]:
+    """How many labels are trusted, and the sum of their probabilities."""
+    pairs = zip(columns["probability"], columns["trusted"], strict=True)
+    probabilities = [probability for probability, trusted in pairs if trusted]
+    return len(probabilities), math.fsum(probabilities)
+
+
+def expect_precision(model: TrainedModel, trusted: int, right: float) -> float | None:
+    """How many of the trusted labels are right by their own probabilities, where these were recalibrated."""
+    return right / trusted if trusted and read_calibration(model.progress.labeller) is not None else None
 
 
 def write_rows(
@@ -168,16 +188,17 @@ def write_rows(
     reasons = "; ".join(rows.rejected.values()) or "there is none"
     require(rows.total or part != WHOLE, f"{none}: {reasons}", InputDataError)
     types = LABEL_TYPES if rows.unit == "images" else LABEL_TYPES | {"id": "int64"}
-    written = labelled = trusted = 0
+    written, labelled, trusted, right = 0, 0, 0, 0.0
     with TableWriter(output, types) as table:
         for columns in iter_columns(model, rows, show):
             table.add(columns)
             written += len(columns["id"])
             labelled += sum(label is not None for label in columns["label"])
-            trusted += sum(columns["trusted"])
+            here, probability = sum_trusted(columns)
+            trusted, right = trusted + here, right + probability
         known = labelled or part != WHOLE
         require(known, f"{none}: {first_reasons(rows.rejected)}", InputDataError)
-    return PredictionSummary(written, trusted, rows.rejected)
+    return PredictionSummary(written, trusted, rows.rejected, expected=expect_precision(model, trusted, right))
 
 
 def refuse_shard(source: str, output: str) -> None:
@@ -300,7 +321,7 @@ def write_label_maps(
         for line in write_maps(folder, parts, samples.sizes, model.schema, files):
             written, trusted = written + 1, trusted + line["trusted"]
             show("labelling pictures", written, pictures.total)
-    return MapPredictionSummary(written, trusted / max(written, 1), pictures.rejected, target, folder.stale)
+    return MapPredictionSummary(written, trusted / max(written, 1), pictures.rejected, target, stale=folder.stale)
 
 
 def predict_label_maps(

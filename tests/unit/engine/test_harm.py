@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from embasis.engine.harm import SOURCE_LABELS, count_confirmed_changes
-from embasis.engine.labels import RowLabels
+from embasis.engine.labels import MemoryLabelStore, RowLabels
+from embasis.engine.round_checks import falling_notes
 from embasis.engine.self_train import TrainingEvent, train_rounds
-from embasis.engine.state import TrainState
+from embasis.engine.state import TrainSetup, TrainState
 from embasis.runs.parts import RunParts
 from embasis.types import Arrays, LabelSchema, Problem
 from training_runs import built_for, same, toy
@@ -62,7 +63,7 @@ def test_without_a_limit_self_training_harms_here_and_a_note_says_so() -> None:
     record = ends[-1].record
     assert record is not None
     assert record.status == "ok"
-    assert record.notes[-1] == (
+    assert record.notes[-2] == (
         "of the labels that self-training has changed, the nearest labelled rows confirm 19 now and confirmed 155 "
         "before: compare with --method source_only; plan.harm_limit=4 keeps the source model in such a case"
     )
@@ -133,3 +134,38 @@ def test_changes_are_counted_on_rows_with_reference_labels_alone() -> None:
     pairs = list(zip(before.tolist(), after.tolist(), state["witness"].tolist(), strict=True))
     assert won == sum(old != new == told for old, new, told in pairs)
     assert lost == sum(told == old != new for old, new, told in pairs)
+
+
+# --- what a record says of quality
+
+
+def test_the_expected_precision_is_the_mean_probability_of_the_trusted_labels() -> None:
+    for event in ends_of_rounds(build_guarded(0.0)):
+        assert event.record is not None
+        assert isinstance(event.labels, RowLabels)
+        trusted = event.labels.pseudo.label >= 0
+        mean = float(event.labels.distribution.mean.double().amax(1)[trusted].mean())
+        assert event.record.facts["expected_precision"] == pytest.approx(mean)
+
+
+def test_labels_that_were_not_recalibrated_promise_no_precision() -> None:
+    ends = ends_of_rounds(built_for(toy(), "linear", "cbst", plan={"rounds": 1}))
+    assert all("expected_precision" not in end.record.facts for end in ends if end.record)
+
+
+def test_both_estimates_that_fell_since_round_0_are_worth_a_note() -> None:
+    built = build_guarded(0.0)
+    *_, last = train_rounds(*parts_of(built))
+    setup = TrainSetup(built.problem, None, built.method, built.plan, MemoryLabelStore())
+    first, labeller = last.state.records[0], last.state.labeller
+    state = replace(last.state, round=4)
+    scores = {"information": first.scores["information"] - 0.1}
+    labeller = {**labeller, "expected_accuracy": torch.tensor(first.facts["expected_accuracy"] - 0.1)}
+    expected, score = first.facts["expected_accuracy"], first.scores["information"]
+    assert falling_notes(setup, state, labeller, scores) == [
+        f"since round 0 the expected accuracy fell from {expected:.2f} to {expected - 0.1:.2f} and the label-free "
+        f"score from {score:.2f} to {score - 0.1:.2f}: labels may have become worse; try fewer rounds, or "
+        "--method source_only"
+    ]
+    assert falling_notes(setup, replace(state, round=3), labeller, scores) == []
+    assert falling_notes(setup, state, labeller, {"information": score}) == []

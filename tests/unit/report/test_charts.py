@@ -62,7 +62,11 @@ def test_cards_are_of_the_kept_round(page: Page, rounds: list[dict[str, Any]], t
     total = sum(row["seconds"] for row in timings)
     expected = {
         "Accuracy of the labels": (three(now["accuracy"]), f"{three(then['accuracy'])} in round 0"),
-        "Trusted labels": (f"{kept['trusted'] / kept['unlabelled']:.1%}", f"{kept['trusted']} of {kept['unlabelled']}"),
+        "Trusted labels": (
+            f"{kept['trusted'] / kept['unlabelled']:.1%}",
+            f"{kept['trusted']} of {kept['unlabelled']}; "
+            f"about {kept['facts']['expected_precision']:.0%} of them believed to be right",
+        ),
         "Right among the trusted": (three(now["trusted_precision"]), f"{three(now['accuracy'])} among all"),
         "Calibration error": (three(now["ece"]), f"{three(then['ece'])} in round 0"),
         "Round kept": (str(KEPT), f"of {KEPT}; chosen without true labels"),
