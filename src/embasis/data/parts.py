@@ -31,8 +31,8 @@ class Part:
     @classmethod
     def parse(cls, text: str) -> Part:
         """The part that `3/16` names; a ConfigError for what names none."""
-        found = _WORDS.fullmatch(text)
-        number, count = (int(found[1]), int(found[2])) if found else (0, 0)
+        match = _WORDS.fullmatch(text)
+        number, count = (int(match[1]), int(match[2])) if match else (0, 0)
         rule = f"part must be I/N with 1 ≤ I ≤ N ≤ {LARGEST_COUNT:,}, such as 3/16, got {quote(text)}"
         require(1 <= number <= count <= LARGEST_COUNT, rule, ConfigError)
         return cls(number, count)

@@ -71,7 +71,7 @@ def solve_linear(network: Network, loss: LinearClassifierLoss) -> tuple[float, b
     weight, bias = network.classifier.weight, network.classifier.bias
     start = torch.cat([weight.flatten(), bias]).double().numpy()
     minimum, (before, gradient) = minimise_smooth(loss, start, LINEAR_STEPS, LINEAR_TOLERANCE)
-    found = torch.from_numpy(minimum).float()
-    weight.copy_(found[: weight.numel()].view_as(weight))
-    bias.copy_(found[weight.numel() :])
+    solution = torch.from_numpy(minimum).float()
+    weight.copy_(solution[: weight.numel()].view_as(weight))
+    bias.copy_(solution[weight.numel() :])
     return before, bool(np.isfinite(gradient).all())

@@ -89,8 +89,8 @@ class LinearClassifierLoss(Objective):
 
     def _scores(self, x: Vector) -> Float32Array:
         flat = torch.from_numpy(self._weights(x).astype(np.float32).reshape(self.shape))
-        found = [flat @ block.T for block in self.blocks]
-        scores: Float32Array = (found[0] if len(found) == 1 else torch.cat(found, 1)).numpy()
+        products = [flat @ block.T for block in self.blocks]
+        scores: Float32Array = (products[0] if len(products) == 1 else torch.cat(products, 1)).numpy()
         scores += x[self.shape[0] * self.shape[1] :, None].astype(np.float32)
         return scores
 

@@ -175,10 +175,10 @@ def _iter_records(content: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Key and value of each pax record: its length in decimal, a space, key=value and a line end."""
     rest = content
     while rest.strip(b"\0"):
-        found = re.match(rb"([0-9]{1,9}) ", rest)
-        length = int(found[1]) if found else 0
-        record = rest[found.end() : length] if found else b""
-        if found is None or length <= found.end() or length > len(rest) or not record.endswith(b"\n"):
+        prefix = re.match(rb"([0-9]{1,9}) ", rest)
+        length = int(prefix[1]) if prefix else 0
+        record = rest[prefix.end() : length] if prefix else b""
+        if prefix is None or length <= prefix.end() or length > len(rest) or not record.endswith(b"\n"):
             raise BadTar("is damaged: a record of an extended header cannot be read")
         key, _, value = record[:-1].partition(b"=")
         yield key, value

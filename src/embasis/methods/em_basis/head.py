@@ -147,8 +147,8 @@ class LinearHead:
         arrays = (data.z.numpy(), data.y.numpy(), each.numpy(), seen.numpy())
         start = np.zeros(data.classes * (seen.shape[1] + 1))
         objective = PlainObjective(BasisHeadLoss(*arrays, decay=2 * self.penalty))
-        found = torch.from_numpy(minimise_smooth(objective, start, HEAD_STEPS, HEAD_TOLERANCE)[0]).float()
-        return found[: -data.classes].view(data.classes, -1), found[-data.classes :]
+        solution = torch.from_numpy(minimise_smooth(objective, start, HEAD_STEPS, HEAD_TOLERANCE)[0]).float()
+        return solution[: -data.classes].view(data.classes, -1), solution[-data.classes :]
 
     def _loss(self, data: HeadData, p: Tensor, prior: Tensor, weight: Tensor) -> Tensor:
         """Labelled NLL of the mixture's mean + v · (variance + balance) over unlabelled sites, all by their weights."""
