@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from cli_tables import copied, embasis, fit_tables, refused
+from embasis.data.parts import Part
+from embasis.inputs import table_inputs
+from embasis.inputs.map_inputs import MapInputs
 from embasis.storage import read_stored_table
 from image_runs import WORDS, picture
 from image_runs import sides as image_sides
@@ -187,3 +193,42 @@ def test_a_part_without_pictures_is_a_folder_of_none(
     assert table("none/maps.csv") == []
     header = "id,file,width,height,mean_confidence,mean_variance,trusted,sky,sky trusted,"
     assert Path("none/maps.csv").read_text().startswith(header)
+
+
+# --- what these tests would notice (mutation checks)
+
+
+def overlap(self: Part, total: int) -> range:
+    """Parts that begin a row too early."""
+    return range(max(total * (self.number - 1) // self.count - 1, 0), total * self.number // self.count)
+
+
+def test_parts_that_overlap_are_noticed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert embasis("predict", "run", "unlabelled.csv", "-o", "all.csv").exit_code == 0
+    monkeypatch.setattr(Part, "rows", overlap)
+    assert joined(predict_parts("unlabelled.csv", 3)) != Path("all.csv").read_bytes()
+
+
+def test_rows_that_are_numbered_within_their_part_are_noticed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save("rows.npy", np.random.default_rng(0).normal(size=(20, 8)))
+    assert embasis("predict", "run", "rows.npy", "-o", "all.csv").exit_code == 0
+    whole = table_inputs.iter_batches
+    monkeypatch.setattr(table_inputs, "iter_batches", lambda x, ids: whole(x, torch.arange(len(x))))
+    assert joined(predict_parts("rows.npy", 3)) != Path("all.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "forgotten", [{"names": ()}, {"short_side": 0}], ids=["names of other pictures", "sizes of other pictures"]
+)
+def test_a_part_of_pictures_that_knows_nothing_of_the_others_is_noticed(
+    made_maps: Path, forgotten: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied(made_maps, tmp_path / "here", monkeypatch)
+    words = ("--workers", 0, "--scales", "0.75,1")
+    assert embasis("predict", "run", "neu", "-o", "all", *words).exit_code == 0
+    whole = MapInputs.open_pictures
+    monkeypatch.setattr(MapInputs, "open_pictures", lambda *given: replace(whole(*given), **forgotten))
+    parts = predict_parts("neu", 4, "", *words)
+    expected = {path.relative_to("all").as_posix(): path.read_bytes() for path in Path("all").rglob("*.png")}
+    found = {path.relative_to(part).as_posix(): path.read_bytes() for part in parts for path in part.rglob("*.png")}
+    assert found != expected

@@ -121,8 +121,9 @@ def fit_command(**options: Any) -> None:
 
     Both are tables, or both are images: LABELLED a folder with a sub-folder for
     each class, UNLABELLED a folder of images at any depth; or .csv files with
-    columns path and label. Settings of images: images.depth=frozen, partial or
-    full, images.cache=DIR, network.weights=FILE, data.budget=SHARE.
+    columns path and label. UNLABELLED may be a folder or list of shards, .parquet
+    or .tar. Settings of images: images.depth=frozen, partial or full,
+    images.cache=DIR, network.weights=FILE, data.budget=SHARE.
 
     With label maps (semantic segmentation) LABELLED has images/ and labels/, a
     PNG of class numbers or colours for each image, and a classes.toml that names
@@ -181,7 +182,8 @@ def predict_command(**options: Any) -> None:
     """Label the rows of INPUT with the model of a run folder.
 
     INPUT is a table; for a run on images it is a folder, one image, or a .csv
-    with a column path. Writes id (for images the path), label, probability, its
+    with a column path; or a folder or list of shards, .parquet or .tar, which are
+    read batch by batch. Writes id (for images the path), label, probability, its
     variance in two parts (between, within), uncertainty, and whether the label
     is trusted. Columns of tables are matched by name; images come in the order
     of their names, and one that cannot be read has no label.
@@ -200,6 +202,7 @@ def predict_command(**options: Any) -> None:
       embasis predict run new.parquet -o labels.parquet --sort uncertainty
       embasis predict run photos -o labels.csv --sort uncertainty
       embasis predict run photos -o labels.csv --precision 0.95
+      embasis predict run pool -o labels-3.parquet --part 3/16
       embasis predict run streets -o maps --scales 0.75,1,1.25 --flip
     """
     run_command("embasis.cli.predict", "predict_labels", options)

@@ -31,6 +31,12 @@ MOST_SHARED_DIGESTS = 2**16
 """Contents that are remembered while files are collected, so that those of the same bytes share one digest."""
 SMALL_SIDE = 32
 """Images whose short side has fewer pixels are noted."""
+CURES = {
+    ".arrow": "a data set of Hugging Face can be read once it is saved by its to_parquet",
+    **dict.fromkeys((".gz", ".tgz", ".bz2", ".xz", ".zst"), "compressed shards can be read once they are plain .tar"),
+    **dict.fromkeys((".heic", ".heif"), "HEIC images can be read once they are converted to JPEG or PNG"),
+}
+"""What to do with files that people have instead of images, by their ending."""
 SYSTEM_NAMES = frozenset({"__macosx", "@eadir", "thumbs.db", "desktop.ini"})
 NOT_REGULAR = "not a regular file"
 IS_LINK = "is a link; links are not followed"
@@ -221,7 +227,8 @@ class Collector:
             kinds = f"; {describe_other_kinds(self.others)}" if self.others else ""
             refused = f"; {len(self.rejected):,} refused, first: {describe_first(self.rejected, 1)}"
             text = f"{where}: no images; read are {', '.join(sorted(SUFFIXES))}{kinds}"
-            raise InputDataError(text + (refused if self.rejected else ""))
+            cures = dict.fromkeys(f"; {cure}" for kind, cure in CURES.items() if kind in self.others)
+            raise InputDataError(text + (refused if self.rejected else "") + "".join(cures))
         notes, folders, small = (f"{where}: {note}" for note in self.notes()), sorted(self.folders), sorted(self.small)
         files, rejected = tuple(self.files), tuple(self.rejected)
         return Scan(self.root, files, rejected, tuple(notes), tuple(folders), tuple(small), self.seen)

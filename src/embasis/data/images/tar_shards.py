@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from embasis.data.images.files import (
     Collector,
@@ -58,19 +58,19 @@ class ShardListing:
 
 def list_shard(shard: ShardFile | Shard) -> ShardListing:
     """The rows of a shard by its headers."""
-    found, keys, names = ShardListing(), dict[str, str](), Counter[str]()
+    listing, keys, names = ShardListing(), dict[str, str](), Counter[str]()
     try:
         for member in iter_tar(shard.path):
-            _enter(found, shard.name, member, keys, names)
+            _enter(listing, shard.name, member, keys, names)
     except BadTar as error:
-        found.rows.append(ShardRow(shard.name, None, str(error), "quarantined"))
+        listing.rows.append(ShardRow(shard.name, None, str(error), "quarantined"))
     except OSError as error:
-        found.rows.append(ShardRow(shard.name, None, describe_os_error(error), "quarantined"))
-    found.rows.sort(key=lambda row: row.name)
-    return found
+        listing.rows.append(ShardRow(shard.name, None, describe_os_error(error), "quarantined"))
+    listing.rows.sort(key=lambda row: row.name)
+    return listing
 
 
-def _enter(found: ShardListing, shard: str, member: TarMember, keys: dict[str, str], names: Counter[str]) -> None:
+def _enter(listing: ShardListing, shard: str, member: TarMember, keys: dict[str, str], names: Counter[str]) -> None:
     """Take one member by its name and kind."""
     text = escape_name(member.name)
     parts = [part for part in text.split("/") if part not in ("", ".")]
@@ -78,10 +78,10 @@ def _enter(found: ShardListing, shard: str, member: TarMember, keys: dict[str, s
     stem, _, ending = last.partition(".")
     leads_out = text.startswith("/") or ".." in parts
     if hidden := next((part for part in parts if is_hidden(part) and part != ".."), None):
-        found.hidden[hidden] += 1
+        listing.hidden[hidden] += 1
         return
     if f".{ending.lower()}" not in SUFFIXES:
-        found.others[f".{ending}" if ending else ""] += 1
+        listing.others[f".{ending}" if ending else ""] += 1
         return
     plain = "/".join(parts)
     key = "/".join([*parts[:-1], stem])
@@ -92,7 +92,7 @@ def _enter(found: ShardListing, shard: str, member: TarMember, keys: dict[str, s
         reason = "its name is in the shard before"
     if not reason and keys.setdefault(key, plain) != plain:
         reason = f"its sample has another image, {keys[key]}"
-    found.rows.append(ShardRow(name, None if reason else member, reason))
+    listing.rows.append(ShardRow(name, None if reason else member, reason))
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +118,7 @@ class TarShards:
             collector.files += chunk.files
             collector.rejected += chunk.rejected
             collector.small += chunk.small
-        found = collector.scan()
-        return Scan(found.root, found.files, found.rejected, self.notes, (), found.small, found.seen)
+        return replace(collector.scan(), notes=self.notes)
 
 
 def _examine(shard: Shard, rows: Sequence[ShardRow]) -> Scan:

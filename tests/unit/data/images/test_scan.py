@@ -490,3 +490,16 @@ def test_addresses_in_a_list_are_refused_with_the_cure(tmp_path, address):
     path.write_text(f"path\na.png\n{address}\n")
     cure = "embasis opens no connection: download the files, and name their paths"
     assert refusal(lambda: scan_list(path)) == f"{path}: line 3: {address!r} is an address; {cure}"
+
+
+@pytest.mark.parametrize(
+    ("name", "cure"),
+    [
+        ("data-00000-of-00001.arrow", "a data set of Hugging Face can be read once it is saved by its to_parquet"),
+        ("part-0.tar.gz", "compressed shards can be read once they are plain .tar"),
+        ("IMG_1.HEIC", "HEIC images can be read once they are converted to JPEG or PNG"),
+    ],
+)
+def test_what_people_have_instead_of_images_is_refused_with_the_cure(tmp_path, name, cure):
+    plant(tmp_path, {name: b"x"})
+    assert refusal(lambda: scan_folder(tmp_path)).endswith(f"; {cure}")
