@@ -37,6 +37,8 @@ OTHER_TWINS = {
     "is_trusted": "threshold_of",
     # Class by class instead of row by row.
     "softmax_of": "softmax_rows",
+    # The same of some sites, all at once.
+    "nearest_moments": "neighbour_moments",
     # The same sums, of a stream of parts.
     "sum_parts": "domain_sums",
     # Found step by step: its test asks `mean_perplexity`, the function it inverts.

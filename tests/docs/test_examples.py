@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import embasis
+from embasis.runs import load_model as plain_loader
 from paths import ROOT
 
 PAGES = ROOT / "docs"
 
 
-def run_blocks(page: Path, home: Path) -> list[str]:
+def run_blocks(page: Path, home: Path, **variables: str) -> list[str]:
     """What each block of Python or shell prints, run one after the other in one folder."""
     place = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    place |= variables
     said = []
     for kind, code in re.findall(r"^```(python|sh)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
         command = [sys.executable, "-c", code] if kind == "python" else ["sh", "-ec", code]
@@ -64,6 +68,60 @@ def test_the_page_on_tables_fits_one_with_texts_dates_and_gaps(tmp_path: Path) -
     assert [int(line.split()[0]) for line in rounds] == [0, 1, 2, 3]
     assert min(float(line.split()[-1]) for line in rounds) > 0.8
     assert labels == "['apple', 'pear']"
+
+
+@pytest.mark.skipif(not (PAGES / "export.md").is_file(), reason="needs the docs of the repository")
+def test_the_page_on_exports_runs_a_model_without_embasis(tmp_path: Path) -> None:
+    for name in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(name, reason=f'needs {name}: pip install "embasis[onnx]"')
+    _, onnx, torch = run_blocks(PAGES / "export.md", tmp_path)
+    assert onnx == "labels as predict has them: 1.0\nlargest difference: True\n"
+    assert torch == "labels as predict has them: 1.0\n"
+
+
+@pytest.mark.skipif(not (PAGES / "export.md").is_file(), reason="needs the docs of the repository")
+def test_the_page_on_exports_shows_the_loader_as_it_is_written() -> None:
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", (PAGES / "export.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert shown == Path(plain_loader.__file__).read_text()
+
+
+@pytest.mark.skipif(not (PAGES / "watch.md").is_file(), reason="needs the docs of the repository")
+def test_the_page_on_watching_fills_tensorboard_and_mlflow(tmp_path: Path) -> None:
+    for name, package in (("tensorboard", "tensorboard"), ("mlflow", "mlflow-skinny")):
+        if find_spec(name) is None:
+            pytest.skip(f"needs {name}: pip install {package}")
+    mlflow = {"MLFLOW_TRACKING_URI": "file:mlruns", "MLFLOW_ALLOW_FILE_STORE": "true"}
+    run_blocks(PAGES / "watch.md", tmp_path, **mlflow)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", READ_LOGS],
+        cwd=tmp_path,
+        env={**os.environ, **mlflow},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    rounds = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
+    assert found["run"] == [[row["round"], pytest.approx(row["evaluation"]["accuracy"])] for row in rounds]
+    assert [step for step, _ in found["first"]] == [0, 1, 2, 3]
+    assert found["mlflow"] == [[step, pytest.approx(value)] for step, value in found["first"]]  # the same run twice
+    assert found["params"] == {"method": "em_basis", "rounds": "3", "seed": "0"}
+
+
+READ_LOGS = """
+import json
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+import mlflow
+
+def read(folder):
+    return [[event.step, event.value] for event in EventAccumulator(folder).Reload().Scalars("accuracy")]
+
+(run,) = mlflow.search_runs(output_format="list")
+history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "accuracy")
+found = {"mlflow": [[entry.step, entry.value] for entry in history], "params": run.data.params}
+print(json.dumps({**found, "first": read("boards/first"), "run": read("boards/run")}))
+"""
 
 
 EXTEND = ("method", "alignment", "network", "dataset", "metric")

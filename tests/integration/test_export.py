@@ -150,7 +150,7 @@ def test_ids_and_labels_that_look_like_formulas_are_escaped(here: Path) -> None:
     assert read_stored_table("out.csv")["id"] == columns["id"]
 
 
-SUITED = "the run labelled a table: --as csv or parquet or label-studio"
+SUITED = "the run labelled a table: --as csv or parquet or label-studio or onnx or torch"
 WRONG: dict[str, tuple[str, tuple[str, ...]]] = {
     "folder of a table": (
         f"--as folder is for runs on images, {SUITED}",

@@ -147,7 +147,7 @@ def test_pycocotools_reads_the_file(here: Path) -> None:
 @pytest.mark.parametrize("form", ["csv", "parquet", "folder"])
 def test_other_forms_are_refused(here: Path, form: str) -> None:
     wanted = "images" if form == "folder" else "a table or images"
-    which = "the run labelled pictures with label maps: --as coco or cvat"
+    which = "the run labelled pictures with label maps: --as coco or cvat or onnx"
     refused(2, f"--as {form} is for runs on {wanted}, {which}", "export", "run", "-o", f"x.{form}", "--as", form)
     rule = "output must end in .json for --as coco, got 'x.coco'"
     refused(2, rule, "export", "run", "-o", "x.coco", "--as", "coco")

@@ -1,4 +1,4 @@
-"""`embasis export`: the labels of a finished run in the form that the next tool reads."""
+"""`embasis export`: the labels or the model of a finished run in the form that the next tool reads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from embasis.cli.console import echo, format_count
 from embasis.cli.predict import progress_bars
 from embasis.errors import quote
-from embasis.runs.export import ExportOptions, describe_choice, export_labels
+from embasis.runs.export import MODEL_FORMS, ExportOptions, describe_choice, export_labels
 
 
 def export_run(
@@ -17,7 +17,9 @@ def export_run(
     options, out = ExportOptions(form, everything, images, copy, table), Path(output)
     with progress_bars() as show:
         summary = export_labels(run, output, options, lambda done, total: show("reading maps", done, total))
-    if form == "coco":
+    if form in MODEL_FORMS:
+        echo(f"wrote {out}: the model of round {summary.round}, {describe_form(form)}")
+    elif form == "coco":
         what = f"{format_count(summary.labels, 'region')} in {format_count(summary.pictures, 'picture')}"
         echo(f"wrote {out}: {what}, {describe_choice(everything)}")
     elif form == "folder":
@@ -36,3 +38,10 @@ def export_run(
     else:
         what = f"{format_count(summary.labels, 'label')} of round {summary.round}, {describe_choice(everything)}"
         echo(f"wrote {out}: {what}")
+
+
+def describe_form(form: str) -> str:
+    """What a model file computes, in words."""
+    if form == "onnx":
+        return "from x to mean, between, within, uncertainty, label and scores"
+    return "with load_model.py, which needs torch and safetensors alone (for images timm)"

@@ -210,12 +210,12 @@ def predict_command(**options: Any) -> None:
 
 @main.command("export")
 @click.argument("run")
-@click.option("-o", "--output", required=True, metavar="OUT", help="A file .csv, .parquet or .json; a folder.")
+@click.option("-o", "--output", required=True, metavar="OUT", help="A file, or a folder.")
 @click.option(
     "--as",
     "form",
     required=True,
-    type=click.Choice(["csv", "parquet", "folder", "coco", "label-studio", "cvat"]),
+    type=click.Choice(["csv", "parquet", "folder", "coco", "label-studio", "cvat", "onnx", "torch"]),
     help="What to write.",
 )
 @click.option("--all", "everything", is_flag=True, help="Every label, trusted or not.")
@@ -223,7 +223,7 @@ def predict_command(**options: Any) -> None:
 @click.option("--table", metavar="FILE", help="--as label-studio: the run's UNLABELLED, if that is a table.")
 @click.option("--copy", is_flag=True, help="--as folder: copy the images instead of linking to them.")
 def export_command(**options: Any) -> None:
-    """Write a finished run's trusted labels for other tools.
+    """Write a finished run's trusted labels, or its model, for other tools.
 
     Labels are those of the round that the run has kept. As csv or parquet: id,
     label, probability, between, within, uncertainty and trusted, as predict
@@ -240,9 +240,14 @@ def export_command(**options: Any) -> None:
     with the label as a prediction and its probability as score. Its interface is
     printed. What Label Studio exports as JSON is what fit --corrections takes.
 
+    As onnx or torch: the model, not the labels, for programs without embasis.
+    onnx is one file that gives label distributions; torch is a folder with
+    weights and a short loader.
+
     \b
     Examples:
       embasis export run -o labels.csv --as csv
+      embasis export run -o model.onnx --as onnx
       embasis export run -o sorted --as folder --images paintings
       embasis export run -o labels.json --as coco --all
       embasis export run -o tasks.json --as label-studio

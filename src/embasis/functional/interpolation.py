@@ -139,7 +139,7 @@ def pack_moments(
     mean: Float[Tensor, "s c"], between: Float[Tensor, "s c"]
 ) -> tuple[Float16[Tensor, "s c"], UInt8[Tensor, "s c"]]:
     """mean in half precision, between in 256 steps up to ¼; site after site, for the order of a sum follows strides."""
-    steps = (between.clamp(0, LARGEST_VARIANCE) * (255 / LARGEST_VARIANCE)).round().to(torch.uint8)
+    steps = (between.clamp(0.0, LARGEST_VARIANCE) * (255 / LARGEST_VARIANCE)).round().to(torch.uint8)
     return mean.half().contiguous(), steps.contiguous()
 
 

@@ -26,17 +26,25 @@ PRODUCTS_AT_ONCE = 2**22
 """Products of x and bank that are held at once."""
 
 
-def neighbour_moments(
+def nearest_moments(
     x: Float[Tensor, "n d"], bank: Float[Tensor, "m d"], p: Float[Tensor, "m c"], count: int
 ) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
     """mean and second over the `count` kept sites that are nearest to each site by cosine; over all if there are fewer.
 
+    All products of x and bank are held at once."""
+    near = p[times(x, bank.T).contiguous().topk(min(count, len(bank)), 1).indices]
+    return near.mean(1), near.square().mean(1)
+
+
+def neighbour_moments(
+    x: Float[Tensor, "n d"], bank: Float[Tensor, "m d"], p: Float[Tensor, "m c"], count: int
+) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
+    """The same, part by part, so that many sites need no more memory than PRODUCTS_AT_ONCE products.
+
     A site that is kept itself is its own nearest neighbour."""
     found = [torch.empty(0, 2, p.shape[1])]
     for part in x.split(max(PRODUCTS_AT_ONCE // max(len(bank), 1), 1)):
-        nearest = times(part, bank.T).contiguous().topk(min(count, len(bank)), 1).indices
-        near = p[nearest]
-        found.append(torch.stack([near.mean(1), near.square().mean(1)], 1))
+        found.append(torch.stack(nearest_moments(part, bank, p, count), 1))
     mean, second = torch.cat(found).unbind(1)
     return mean, second
 

@@ -1,6 +1,6 @@
-"""The labels of a finished run for the next tool: a table, a folder of images by class, a COCO file, or tasks.
+"""A finished run for the next tool: its labels as a table, folder of images by class, COCO file or tasks; its model.
 
-What is exported are the labels of the round whose model is kept; unless all are asked for, the trusted ones.
+What is exported is of the round whose model is kept; of labels, unless all are asked for, the trusted ones.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from embasis.data.images.files import unescape_name
 from embasis.errors import ConfigError, InputDataError, quote, require
 from embasis.inputs import IMAGE_KIND, MAP_KIND, TABLE_KIND, InputKind
+from embasis.runs.checkpoint import read_run
 from embasis.runs.cvat import write_cvat
 from embasis.runs.finished_run import (
     NONE_TRUSTED,
@@ -27,9 +28,12 @@ from embasis.runs.finished_run import (
     open_run_table,
     read_finished_run,
 )
+from embasis.runs.model import load_model
+from embasis.runs.onnx_model import encode_onnx
+from embasis.runs.torch_model import encode_plain
 from embasis.storage import encode_table, require_apart, write_output
 from embasis.storage.annotation_tasks import PredictedTask, encode_tasks, labelling_interface
-from embasis.storage.class_folder import ExportedImage, write_class_folder
+from embasis.storage.class_folder import ExportedImage, write_class_folder, write_model_folder
 from embasis.storage.picture_formats import Picture, encode_coco, find_regions
 
 EXPORT_FORMATS = {
@@ -39,8 +43,12 @@ EXPORT_FORMATS = {
     "coco": (".json", (MAP_KIND,)),
     "cvat": (".zip", (MAP_KIND,)),
     "label-studio": (".json", (TABLE_KIND, IMAGE_KIND)),
+    "onnx": (".onnx", (TABLE_KIND, IMAGE_KIND, MAP_KIND)),
+    "torch": ("", (TABLE_KIND, IMAGE_KIND)),
 }
 """The ending of the output, and the kinds of runs that can be exported so."""
+FOLDER_FORMS, MODEL_FORMS = ("folder", "torch"), ("onnx", "torch")
+"""Those that are folders; those that are the model itself, and not its labels."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +70,17 @@ class ExportOptions:
 def export_labels(
     run: str, output: str, options: ExportOptions, show: Callable[[int, int], None] = lambda done, total: None
 ) -> ExportSummary:
-    """Write the labels of a finished run; `show` gets how many pictures have been read, and how many there are."""
+    """Write the labels, or the model, of a finished run; `show` gets how many pictures have been read, of how many."""
     images, form = options.images, options.form
     require(form in EXPORT_FORMATS, f"form must be one of {', '.join(EXPORT_FORMATS)}, got {quote(form)}", ConfigError)
     named = "the folder of images" if images is not None and os.path.isdir(images) else "the list of images"
     inputs = {"the run folder": run, named: images, "the table": options.table}
-    require_apart(output, inputs, folder=form == "folder")
+    require_apart(output, inputs, folder=form in FOLDER_FORMS)
     finished, out = read_finished_run(Path(run)), Path(output)
     refuse_form(finished.kind, output, options)
+    if form in MODEL_FORMS:
+        write_model(Path(run), out, form)
+        return ExportSummary(finished.round, 0)
     if form == "coco":
         return write_coco(finished, out, options.everything, show)
     if form == "cvat":
@@ -96,6 +107,8 @@ def refuse_form(kind: InputKind, output: str, options: ExportOptions) -> None:
     require(not suffix or Path(output).suffix == suffix, rule, ConfigError)
     for name, given in (("--images", options.images is not None), ("--copy", options.copy)):
         require(form == "folder" or not given, f"{name} is for --as folder, got --as {form}", ConfigError)
+    rule = f"--all is for labels, got --as {form}, which is the model"
+    require(form not in MODEL_FORMS or not options.everything, rule, ConfigError)
     needed = form == "label-studio" and kind is TABLE_KIND
     rule = f"--table is for --as label-studio of a run on a table, got --as {form} of {kind.words}"
     require(needed or options.table is None, rule, ConfigError)
@@ -104,6 +117,16 @@ def refuse_form(kind: InputKind, output: str, options: ExportOptions) -> None:
     hint = "a run keeps no paths of your machine"
     lacking = f"--as folder needs --images, the run's folder or list of images: {hint}"
     require(form != "folder" or options.images is not None, lacking, ConfigError)
+
+
+def write_model(run: Path, out: Path, form: str) -> None:
+    """The model of the round that is kept: an ONNX file, or a folder for torch."""
+    stored = read_run(run)
+    model = load_model(stored.facts, stored.tensors, run, sealed=stored.sealed)
+    if form == "onnx":
+        write_output(out, encode_onnx(model))
+    else:
+        write_model_folder(out, encode_plain(model))
 
 
 def write_coco(run: Finished, out: Path, everything: bool, show: Callable[[int, int], None]) -> ExportSummary:

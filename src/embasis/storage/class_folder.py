@@ -1,4 +1,4 @@
-"""A folder of images by class, OUT/<class>/<name>, of links to the files or of copies.
+"""A folder that an export writes: images by class, OUT/<class>/<name>, links or copies; or the files of a model.
 
 It is built beside its place and put there in one step, so that there is never a half of one. `.embasis-export.json`
 says which files we made: a folder with any other file in it, or with one of ours changed, is somebody's and is refused.
@@ -12,7 +12,7 @@ import re
 import stat
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,8 @@ from embasis.errors import CheckpointError, ConfigError, InputDataError, require
 from embasis.storage import atomic
 from embasis.storage.checkpoints import encode_sealed, installed_version, read_sealed
 
+ExportEntries = dict[str, dict[str, str]]
+"""What each file of an export is known by, by its path in the folder."""
 EXPORT_MARKER, EXPORT_KIND = ".embasis-export.json", "embasis export"
 LARGEST_EXPORT_MARKER = 1 << 30
 LONGEST_STEM = 100
@@ -47,18 +49,40 @@ def write_class_folder(
     """The folder of these items, all or nothing; the sub-folder of each class that has one."""
     folders = dict(zip(classes, make_safe_names(classes, classes), strict=True))
     places = _choose_places(items, folders)
+
+    def fill(temp: Path, entries: ExportEntries) -> None:
+        for folder in dict.fromkeys(folders[item.label] for item in items):
+            atomic.disk.mkdir(temp / folder)
+        for item, place in zip(items, places, strict=True):
+            entries[place] = {}  # it may be there from here on
+            entries[place] = {"id": item.id, **_link_or_copy(temp / place, item.path, copy)}
+
+    build_export(out, fill)
+    return {name: out / folders[name] for name in dict.fromkeys(item.label for item in items)}
+
+
+def write_model_folder(out: Path, files: Mapping[str, bytes]) -> None:
+    """A folder of these files, by their names, all or nothing."""
+
+    def fill(temp: Path, entries: ExportEntries) -> None:
+        for name, data in files.items():
+            entries[name] = {}
+            atomic.disk.create(temp / name, data)
+            entries[name] = {"sha256": hashlib.sha256(data).hexdigest()}
+
+    build_export(out, fill)
+
+
+def build_export(out: Path, fill: Callable[[Path, ExportEntries], None]) -> None:
+    """A folder whose files `fill` makes, and notes by their paths in it; built beside its place and put there whole."""
     require_replaceable(out)
     with atomic.explain_write_errors(out):
         atomic.disk.make(out.parent)
         temp = atomic.temp_path(out.parent)
-        entries: dict[str, dict[str, str]] = {}
+        entries: ExportEntries = {}
         try:
             atomic.disk.mkdir(temp)
-            for folder in dict.fromkeys(folders[item.label] for item in items):
-                atomic.disk.mkdir(temp / folder)
-            for item, place in zip(items, places, strict=True):
-                entries[place] = {}  # it may be there from here on
-                entries[place] = {"id": item.id, **_link_or_copy(temp / place, item.path, copy)}
+            fill(temp, entries)
             marker = {"what": EXPORT_KIND, "version": installed_version(), "files": entries}
             atomic.disk.create(temp / EXPORT_MARKER, encode_sealed(marker))
             os.sync()  # once: to wait for each of thousands of links takes minutes
@@ -67,7 +91,6 @@ def write_class_folder(
             with suppress(OSError):
                 _remove(temp, entries)
             raise
-    return {name: out / folders[name] for name in dict.fromkeys(item.label for item in items)}
 
 
 def _link_or_copy(path: Path, source: str, copy: bool) -> dict[str, str]:
@@ -139,7 +162,7 @@ def _read_marker(out: Path) -> dict[str, Mapping[str, Any]]:
     facts = read_sealed(out / EXPORT_MARKER, LARGEST_EXPORT_MARKER)
     entries: Any = facts.get("files")
     known = isinstance(entries, dict) and all(isinstance(entry, dict) for entry in entries.values())
-    safe = known and all(re.fullmatch(r"[^/]+/[^/]+", name) and ".." not in name.split("/") for name in entries)
+    safe = known and all(re.fullmatch(r"[^/]+(/[^/]+)?", name) and ".." not in name.split("/") for name in entries)
     require(safe and facts.get("what") == EXPORT_KIND, f"{out / EXPORT_MARKER} is malformed", CheckpointError)
     return dict(entries)
 

@@ -225,7 +225,7 @@ def test_a_run_on_a_list_is_exported_by_that_list(here: Path, monkeypatch: pytes
 
 def test_coco_of_images_is_refused(here: Path) -> None:
     result = embasis("export", "run", "-o", "x.json", "--as", "coco")
-    which = "the run labelled images: --as csv or parquet or folder or label-studio"
+    which = "the run labelled images: --as csv or parquet or folder or label-studio or onnx or torch"
     assert result.stderr == f"embasis: --as coco is for runs on pictures with label maps, {which}\n"
     assert result.exit_code == 2
 
