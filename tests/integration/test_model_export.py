@@ -18,6 +18,7 @@ import map_folder_runs
 from cli_tables import copied, embasis, fit_without_page, write_tables
 from embasis.data.images.pixels import centre_view, decode
 from embasis.data.segmentation.views import whole_shape
+from embasis.errors import ConfigError
 from embasis.runs import load_model as plain_loader
 from embasis.runs.checkpoint import read_run
 from embasis.runs.model import TrainedModel, load_model
@@ -237,8 +238,8 @@ for name in ("nms", "qnms"):  # as where torchvision is made for this torch; her
     if not hasattr(torch.ops.torchvision, name):
         kept.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         globals()[f"library of {name}"] = kept
-from load_model import load_model
-predict, facts = load_model(sys.argv[1])
+from load_model import load_exported
+predict, facts = load_exported(sys.argv[1])
 mean, scores = predict(torch.from_numpy(np.load(sys.argv[2])))
 np.savez(sys.argv[3], mean=mean.numpy(), scores=scores.numpy(), classes=np.array(facts["classes"]))
 try:
@@ -276,10 +277,19 @@ def test_files_for_torch_say_what_predict_says_where_embasis_cannot_be_imported(
 
 def test_the_loader_is_short_and_knows_nothing_of_embasis() -> None:
     text = Path(plain_loader.__file__).read_text()
-    code = text.partition("def load_model")[2].splitlines()
+    code = text.partition("def load_exported")[2].splitlines()
     assert len([line for line in code if line.strip()]) <= 32
     assert "import embasis" not in text
     assert "from embasis" not in text
+
+
+def test_a_network_that_is_no_graph_is_refused_with_the_way_out(made: Path) -> None:
+    model = model_of(made / "em_basis" / "run")
+    model.progress.network = torch.nn.Identity()
+    with pytest.raises(ConfigError) as caught:
+        build_graph(model)
+    rule = "a model leaves embasis as a file only if its network is embasis's own, and this one is a Identity"
+    assert str(caught.value) == f"{rule}; embasis predict labels new data with it"
 
 
 @pytest.fixture
@@ -335,8 +345,8 @@ def test_a_file_that_computes_something_else_is_not_written(here: Path, monkeypa
 
     whole = onnx_model.build_graph(model_of(Path("run")))
     whole.network.classifier.bias.add_(3.0 * torch.arange(3))
-    checked = onnx_model.check_file
-    monkeypatch.setattr(onnx_model, "check_file", lambda data, graph, rows: checked(data, whole, rows))
+    checked = onnx_model.check_onnx
+    monkeypatch.setattr(onnx_model, "check_onnx", lambda data, graph, rows: checked(data, whole, rows))
     result = embasis("export", "run", "-o", "m.onnx", "--as", "onnx")
     assert result.exit_code == 6
     assert result.stderr.startswith("embasis: the ONNX file does not compute what the model does: it differs by ")

@@ -19,7 +19,9 @@ class Page:
 
     def __post_init__(self) -> None:
         body = re.sub(r"<(style|script)>.*?</\1>", "", self.html, flags=re.DOTALL)
-        for name, content in re.findall(r'role="region" aria-label="([^"]*)">\s*<table>(.*?)</table>', body, re.DOTALL):
+        for name, content in re.findall(
+            r'role="region" aria-label="([^"]*)">\s*<table[^>]*>(.*?)</table>', body, re.DOTALL
+        ):
             rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall(r"<tr.*?</tr>", content)]
             assert unescape(name) not in self.tables, f"two tables are called {name}"
             self.tables[unescape(name)] = [[plain(cell) for cell in row] for row in rows]

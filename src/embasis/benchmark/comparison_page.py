@@ -48,7 +48,11 @@ def comparison_tables(summaries: Sequence[Summary]) -> list[PageTable]:
         heads = table_columns(group)
         rows = [[s.method, *(format_stat(metric, s.stats[metric]) for metric in heads)] for s in group]
         bold = frozenset(i for i, s in enumerate(group) if (dataset, s.method) in best)
-        note = f"{_begin_sentence(averaging_note(group))} Bold: highest {_headline_name(group)}."
+        note = _begin_sentence(averaging_note(group))
+        if len(bold) < len(group):
+            note += f" Bold: highest {_headline_name(group)}."
+        elif len(group) > 1:
+            bold, note = frozenset(), f"{note} All have the same {_headline_name(group)}."
         note += "" if tables else f" {column_legend(summaries)}"
         tables.append(PageTable(dataset, ("method", *heads.values()), rows, note, bold))
     return tables
@@ -61,10 +65,12 @@ def _headline_name(group: Sequence[Summary]) -> str:
 def runs_table(runs: Sequence[RunView]) -> PageTable:
     """One line per run."""
     maps, rows = any(view.on_maps for view in runs), []
+    many = len({view.config.get("seed") for view in runs}) > 1
     for i, view in enumerate(runs, 1):
         record = view.kept
         truth = record.evaluation if record else None
-        row = [f"{i}. {run_title(view)}", view.status, str(len(view.rounds) - 1), str(view.best_round)]
+        seed = f", seed {view.config.get('seed')}" if many else ""
+        row = [f"{i}. {run_title(view)}{seed}", view.status, str(len(view.rounds) - 1), str(view.best_round)]
         row.append(format_share(record.trusted, record.unlabelled) if record else DASH)
         row += [format_decimals(truth.mean_iou if truth else None)] if maps else []
         rows.append([*row, format_decimals(truth.accuracy if truth else None)])

@@ -240,9 +240,8 @@ def export_command(**options: Any) -> None:
     with the label as a prediction and its probability as score. Its interface is
     printed. What Label Studio exports as JSON is what fit --corrections takes.
 
-    As onnx or torch: the model, not the labels, for programs without embasis.
-    onnx is one file that gives label distributions; torch is a folder with
-    weights and a short loader.
+    As onnx (one file) or torch (a folder with a short loader): the model, not
+    the labels, for programs without embasis.
 
     \b
     Examples:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,13 @@ THUMBNAILS_EACH, MOST_COMPONENTS = 8, 60
 """Pictures of a class and kind that a page shows, and components of the basis, those of the largest share."""
 MOST_PICTURE_BYTES, MOST_BASIS_BYTES = 6_000_000, 1_500_000
 """Of all small pictures, and of those of the basis: base64 makes 8 MB of them, so a page stays below 10 MB."""
+
+
+FACT_WORDS = {
+    "agreement": "κ with the network", "alive": "components in use", "effective": "effective components",
+    "power": "inverse temperature", "sound": "basis accepted", "tempering": "power of the network",
+}  # fmt: skip
+"""What stored names of facts mean."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +156,16 @@ class RunView:
     def kept(self) -> RoundRecord | None:
         """The record of `best_round`; None when there is none."""
         return next((record for record in self.rounds if record.round == self.best_round), None)
+
+    @property
+    def how_kept(self) -> str:
+        """Why the round that is kept is that one, in words."""
+        plan = self.config.get("plan")
+        score = plan.get("keep_round", "last") if isinstance(plan, Mapping) else "last"
+        if score != "last":
+            return f"chosen by {score}, without true labels"
+        last = not self.rounds or self.best_round == self.rounds[-1].round
+        return "the last one" if last else "the best one before the collapse"
 
 
 def public(text: str) -> str:

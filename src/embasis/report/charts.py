@@ -103,7 +103,7 @@ def progress_panel(view: RunView, title: str = "Round by round") -> Panel:
     text = "Label-free scores: higher is better."
     if any("expected_accuracy" in record.facts for record in view.rounds):
         text += " Expected accuracy is an estimate, made without true labels: the mean probability of the labels."
-    text += " The dotted upright line is the round kept, chosen without true labels." if view.kept else ""
+    text += f" The dotted upright line is the round kept, {view.how_kept}." if view.kept else ""
     measures, them = ("Mean IoU and accuracy are", "them") if view.on_maps else ("Accuracy is", "it")
     truth = any(record.evaluation for record in view.rounds)
     text += f" {measures} for your eyes only: no choice is made with {them}." if truth else ""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from embasis.report import RunView
+from embasis.report import FACT_WORDS, RunView
 
 if TYPE_CHECKING:
     from embasis.types import Evaluation, RoundRecord
@@ -206,8 +206,7 @@ def run_cards(view: RunView) -> list[Card]:
         cards += _expected_cards(record)
         if record.test is not None:
             cards += _test_cards(record.test, view)
-        kept = "chosen without true labels" if view.kept else "the last one"
-        cards.append(Card("Round kept", str(record.round), f"of {view.rounds[-1].round}; {kept}"))
+        cards.append(Card("Round kept", str(record.round), f"of {view.rounds[-1].round}; {view.how_kept}"))
     if view.timings:
         total = sum(float(row["seconds"]) for row in view.timings)
         stages = ", ".join(dict.fromkeys(str(row["stage"]) for row in view.timings))
@@ -380,7 +379,8 @@ def labeller_table(view: RunView) -> PageTable:
     """One line per round: what the labeller chose for itself."""
     names = list(dict.fromkeys(key for record in view.rounds for key in record.facts))
     rows = [[str(record.round), *(format_number(record.facts.get(name)) for name in names)] for record in view.rounds]
-    return PageTable("What the labeller chose", ["round", *(n.replace("_", " ") for n in names)], rows if names else [])
+    heads = [FACT_WORDS.get(name, name.replace("_", " ")) for name in names]
+    return PageTable("What the labeller chose", ["round", *heads], rows if names else [])
 
 
 def rejected_table(view: RunView) -> PageTable:

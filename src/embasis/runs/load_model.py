@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,13 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 
-def load_model(folder: str) -> tuple[Callable[[Tensor], tuple[Tensor, Tensor]], dict[str, Any]]:
+def load_exported(folder: str) -> tuple[Callable[[Tensor], tuple[Tensor, Tensor]], dict[str, Any]]:
     """A function from inputs (n, …) to probabilities and scores (n, classes); and what model.json says."""
     facts = json.loads(Path(folder, "model.json").read_text(encoding="utf-8"))
     t, number = load_file(Path(folder, "model.safetensors")), facts["numbers"]
     layers = [getattr(nn, name)(**options) for name, options in facts["layers"]]
     if facts["backbone"]:
-        import timm
-
-        layers.insert(0, timm.create_model(facts["backbone"], num_classes=0))
+        layers.insert(0, import_module("timm").create_model(facts["backbone"], num_classes=0))
     body, cut = nn.Sequential(*layers).eval(), int(bool(facts["backbone"]))
     body.load_state_dict({name[5:]: tensor for name, tensor in t.items() if name.startswith("body.")})
 

@@ -27,7 +27,7 @@ from embasis.runs.model import TrainedModel
 from embasis.runs.model_facts import describe_input, describe_model
 from embasis.runs.model_graph import UNLABELLED_SIDE, GraphLabels, ModelGraph, build_graph
 
-PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 LARGEST_FILE = 2**31 - 2**20
 """Bytes of weights in one ONNX file; its format ends at 2 GiB."""
 CHECKED_ROWS, CLOSE = 7, 2e-3
@@ -60,18 +60,18 @@ def encode_onnx(model: TrainedModel) -> bytes:
     program.model.metadata_props.clear()
     program.model.metadata_props.update(facts)
     data: bytes = program.model_proto.SerializeToString(deterministic=True)
-    check_file(data, graph, make_rows(model, CHECKED_ROWS))
+    check_onnx(data, graph, make_rows(model, CHECKED_ROWS))
     return data
 
 
 def import_packages() -> None:
     """A ConfigError that says what to install."""
-    for name in PACKAGES:
+    for name in ONNX_PACKAGES:
         try:
             import_module(name)
         except ImportError as error:
-            rule = f'--as onnx needs {", ".join(PACKAGES)}, and {name} cannot be imported: pip install "embasis[onnx]"'
-            raise ConfigError(rule) from error
+            rule = f"--as onnx needs {', '.join(ONNX_PACKAGES)}, and {name} cannot be imported"
+            raise ConfigError(f'{rule}: pip install "embasis[onnx]"') from error
 
 
 def make_rows(model: TrainedModel, count: int) -> Tensor:
@@ -125,7 +125,7 @@ def clean_names(graph: Any, model: TrainedModel) -> None:
         value.shape = shape(["n", *([classes] if by_class else []), *sides])
 
 
-def check_file(data: bytes, graph: ModelGraph, rows: Tensor) -> None:
+def check_onnx(data: bytes, graph: ModelGraph, rows: Tensor) -> None:
     """A NumericalError for a file that says something else than the model: more than half of the rows differ.
 
     Not all must agree: where two neighbours are equally near, rounding decides which of them counts."""

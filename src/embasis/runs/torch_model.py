@@ -54,7 +54,7 @@ Pack = tuple[dict[str, Tensor], dict[str, Any]]
 def encode_plain(model: TrainedModel) -> dict[str, bytes]:
     """The files by name; a ConfigError for a network that a short loader cannot make."""
     graph = build_graph(model)
-    labels, numbers = pack_labels(graph.labels, graph.network.features, len(model.schema))
+    labels, numbers = pack_distribution(graph.labels, graph.network.features, len(model.schema))
     body, facts = (
         pack_images(model, graph.network) if isinstance(model.inputs, ImageInputs) else pack_table(model, graph.network)
     )
@@ -134,7 +134,7 @@ def name_body(extractor: nn.Module, first: int = 0) -> dict[str, Tensor]:
     return {f"body.{at}.{name}": value for at, layer in layers for name, value in layer.state_dict().items()}
 
 
-def pack_labels(labels: nn.Module, features: int, classes: int) -> Pack:
+def pack_distribution(labels: nn.Module, features: int, classes: int) -> Pack:
     """From features and scores to the mean of the label distribution."""
     if not isinstance(labels, BasisLabels):  # one component, and the network's own probability beside it
         tensors = {**no_scale("basis"), "basis.mean": torch.zeros(1, features), "basis.offset": torch.zeros(1)}

@@ -69,3 +69,17 @@ def test_the_headline_names_the_best_method_where_there_is_one() -> None:
     assert found == ["Methods on set: em_basis has the highest accuracy, 0.900"]
     tied = [score("cbst", accuracy=0.9), score("em_basis", accuracy=0.9)]
     assert "<h1><bdi>Methods on set</bdi></h1>" in comparison_page("Methods on set", summarise_runs(tied))
+
+
+def test_where_all_methods_tie_nothing_is_bold() -> None:
+    rows = [score("cbst", accuracy=0.75), score("em_basis", accuracy=0.75)]
+    html = comparison_page("Two methods on set", summarise_runs(rows))
+    assert 'class="best"' not in html
+    assert "All have the same accuracy." in html
+    assert "Bold:" not in html
+
+
+def test_runs_of_several_seeds_are_told_apart() -> None:
+    runs = [dataclasses.replace(run_of("cbst"), config={"method": {"name": "cbst"}, "seed": seed}) for seed in (0, 1)]
+    page = Page(comparison_page("One method", summarise_runs([score("cbst", 0), score("cbst", 1)]), runs))
+    assert [row["run"] for row in page.table("Runs")] == ["1. cbst, seed 0", "2. cbst, seed 1"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from itertools import pairwise
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import page_views
 from embasis.report.page import run_page
 from embasis.runs.checkpoint import read_run_view
 from embasis.storage import read_stored_table
@@ -69,7 +71,7 @@ def test_cards_are_of_the_kept_round(page: Page, rounds: list[dict[str, Any]], t
         ),
         "Right among the trusted": (three(now["trusted_precision"]), f"{three(now['accuracy'])} among all"),
         "Calibration error": (three(now["ece"]), f"{three(then['ece'])} in round 0"),
-        "Round kept": (str(KEPT), f"of {KEPT}; chosen without true labels"),
+        "Round kept": (str(KEPT), f"of {KEPT}; the last one"),
         "Time": (f"{total:.1f} s", "train, label"),
     }
     if "expected_accuracy" in kept["facts"]:
@@ -158,8 +160,29 @@ def test_times(page: Page, timings: list[dict[str, Any]]) -> None:
 
 def test_what_the_labeller_chose(page: Page, rounds: list[dict[str, Any]]) -> None:
     for row, record in zip(page.table("What the labeller chose"), rounds, strict=True):
-        facts = {name.replace("_", " "): short(value) for name, value in record["facts"].items()}
+        facts = {CHOSEN.get(name, name.replace("_", " ")): short(value) for name, value in record["facts"].items()}
         assert row == {"round": str(record["round"]), **facts}
+
+
+CHOSEN = {"agreement": "κ with the network", "alive": "components in use", "effective": "effective components",
+          "power": "inverse temperature", "sound": "basis accepted", "tempering": "power of the network"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("plan", "best", "words"),
+    [
+        ({}, 2, "the last one"),
+        ({"keep_round": "last"}, 2, "the last one"),
+        ({"keep_round": "last"}, 1, "the best one before the collapse"),
+        ({"keep_round": "information"}, 2, "chosen by information, without true labels"),
+    ],
+)
+def test_a_page_says_that_a_round_was_chosen_only_where_one_was(plan: dict[str, str], best: int, words: str) -> None:
+    rounds = tuple(page_views.record(number) for number in range(3))
+    run = dataclasses.replace(page_views.view(), config={"plan": plan}, rounds=rounds, best_round=best)
+    page = Page(run_page(run))
+    assert page.cards["Round kept"] == (str(best), f"of 2; {words}")
+    assert f"The dotted upright line is the round kept, {words}." in page.text
 
 
 def test_lines_over_the_rounds(page: Page, rounds: list[dict[str, Any]]) -> None:

@@ -216,7 +216,7 @@ def test_each_picture_is_shown_with_its_maps() -> None:
         "Trusted of a.png: white where the label is trusted, black elsewhere.",
         "True labels of a.png: each pixel in the colour of its true class.",
     ]
-    assert page().count('width="4" height="2" loading="lazy"') == 9
+    assert page().count('width="4" height="2">') == 9
     assert "least sure" in page()
 
 
