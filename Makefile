@@ -61,7 +61,7 @@ study: $(STAMP)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints-cpu.txt -e ".[bench]"
 	$(BIN)/python -m benchmarks.method --seeds 5 --jobs 2 -o study
 
-check: lint types layers test smoke
+check: lint types layers test smoke docs
 
 clean:
 	rm -rf .venv demo-run site .pytest_cache .mypy_cache .ruff_cache
