@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float, Float64, Int32, Int64
 from torch import Tensor
@@ -35,12 +36,16 @@ class TreeNodes(NamedTuple):
 def find_leaves(
     x: Float[Tensor, "n d"], nodes: TreeNodes, roots: Int32[Tensor, " t"], depth: int
 ) -> Int64[Tensor, "n t"]:
-    """The leaf of each row in each tree, level after level."""
-    x, at = x.double(), roots.long().expand(len(x), len(roots))
+    """The leaf of each row in each tree, level after level.
+
+    In numpy: these are many small steps, and torch's threads would wait for each other at every one of them."""
+    rows, feature, threshold = x.double().numpy(), nodes.feature.numpy(), nodes.threshold.numpy()
+    branches, row = nodes.branches.numpy().ravel(), np.arange(len(x))[:, None]
+    at = np.repeat(roots.numpy()[None], len(x), 0)
     for _ in range(depth):
-        right = x.gather(1, nodes.feature[at].long()) > nodes.threshold[at]
-        at = nodes.branches[at, right.long()].long()
-    return at.contiguous()
+        right = rows[row, feature[at]] > threshold[at]
+        at = branches[2 * at + right]
+    return torch.from_numpy(at.astype(np.int64))
 
 
 def forest_probability(leaf: Int64[Tensor, "n t"], value: Float64[Tensor, "m c"]) -> Float64[Tensor, "n c"]:
