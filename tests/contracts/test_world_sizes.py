@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+import image_runs
 from embasis import config
 from embasis.data import DATASETS
 from embasis.distributed import World, current_world
@@ -20,6 +21,7 @@ from embasis.engine import label_chunks, step_parts
 from embasis.engine import train as training
 from embasis.engine.self_train import train_rounds
 from embasis.errors import ConfigError, NumericalError
+from embasis.inputs.image_inputs import ImageInputs
 from embasis.runs.parts import build
 from embasis.storage.label_store import DiskLabelStore
 from embasis.types import record_to_json
@@ -71,6 +73,58 @@ def result_alone(name: str, known: dict[str, dict[str, Any]]) -> dict[str, Any]:
 def test_every_rank_ends_with_the_bits_of_one_process(name: str, size: int, alone: dict[str, dict[str, Any]]) -> None:
     for ended in run_world(size, work_for(name)):
         assert ended == result_alone(name, alone)
+
+
+@pytest.mark.parametrize("depth", ["frozen", "partial", "full"])
+def test_images_are_read_once_by_all_ranks_together_and_end_with_the_bits_of_one(
+    depth: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = image_runs.sides(tmp_path, each=8)
+    names = image_runs.counting(monkeypatch)
+
+    def work(world: World) -> dict[str, Any]:
+        chosen = image_runs.settings(tmp_path / f"cache {world.size}", depth, plan={"accumulate_steps": 3})
+        problem, front = image_runs.begun(root, chosen)
+        with front.reader:
+            ready = image_runs.read(problem, front)
+            read = len(names)
+            built = build(ready, chosen, front)
+            for event in train_rounds(built.problem, built.network, built.method, built.plan):
+                state = event.state
+        prints: dict[str, Any] = {key: hash_tensor(value) for key, value in state.tensors().items()}
+        return {**prints, "records": [record_to_json(record) for record in state.records], "read": read}
+
+    (alone,) = run_world(1, work)
+    names.clear()
+    both = run_world(2, work)
+    reads = [each.pop("read") for each in both]
+    assert both == [{key: value for key, value in alone.items() if key != "read"}] * 2
+    assert depth == "full" or reads == [alone["read"]] * 2  # at full depth training reads them again
+
+
+def test_an_image_that_one_rank_cannot_read_is_none_of_anybodys_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, whole = image_runs.sides(tmp_path, each=8), ImageInputs.iter_features
+
+    def work(world: World) -> tuple[int, list[str]]:
+        problem, front = image_runs.begun(root, image_runs.settings(tmp_path / "cache"))
+        with front.reader:
+            ready = image_runs.read(problem, front)
+        return len(ready.labelled) + len(ready.unlabelled), sorted(item.name for item in ready.rejected)
+
+    def iter_some(self: ImageInputs, files: Any) -> Iterator[Any]:
+        for good, rows, reasons in whole(self, files):
+            if current_world().rank == 1 and good:
+                yield good[1:], rows[1:], {**reasons, good[0]: "took over 10 s to decode"}
+            else:
+                yield good, rows, reasons
+
+    monkeypatch.setattr(ImageInputs, "iter_features", iter_some)
+    (rows, lost), other = run_world(2, work)
+    assert (rows, lost) == other
+    assert rows + len(lost) == 48
+    assert len(lost) >= 1
 
 
 def drop_sum(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from cli_tables import embasis
 from process_runs import Ended, fingerprint_of, run_ranks
 
 HOST = socket.gethostname()
-CURE = "start it without torchrun, or with --nproc-per-node=1; embasis fit and embasis predict work in many"
+CURE = "start it without torchrun, or with --nproc-per-node=1; embasis fit works in many, predict has --part I/N"
 SENTENCE = "this is one of {} processes (torchrun, or a group of torch.distributed), and this works in one; " + CURE
 SMALL = ("data.count=600", "rounds=1", "--backbone", "mlp", "source_epochs=2", "plan.epochs=1")
 FIT = ("fit", "--dataset", "blobs", *SMALL)

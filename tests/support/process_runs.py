@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,3 +89,25 @@ def fingerprint_of(run: Path) -> dict[str, str]:
 def hash_tensor(value: torch.Tensor) -> str:
     data = value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
     return hashlib.sha256(f"{value.dtype} {tuple(value.shape)}".encode() + data).hexdigest()
+
+
+def wait_for_log(run: Path, words: str, ranks: Sequence[subprocess.Popen[str]], times: int = 1) -> bool:
+    """Whether the log of a run comes to have these words so many times before its processes end."""
+    path = run / "log.txt"
+    while True:
+        ended = any(rank.poll() is not None for rank in ranks)
+        if path.exists() and path.read_text(errors="replace").count(words) >= times:
+            return True
+        if ended:
+            return False
+        time.sleep(0.05)
+
+
+def time_survivors(ranks: Sequence[subprocess.Popen[str]], lost: int, limit: float) -> tuple[list[Ended], float]:
+    """How the other ranks have ended, and the seconds until the last of them had; whoever has not by then is killed."""
+    began = time.monotonic()
+    survivors = [rank for number, rank in enumerate(ranks) if number != lost]
+    while any(rank.poll() is None for rank in survivors) and time.monotonic() - began < limit:
+        time.sleep(0.02)
+    seconds = time.monotonic() - began
+    return wait_for(survivors, 1.0 if seconds < limit else 0.1), seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 import traceback
@@ -102,6 +103,7 @@ def make_shareable(text: str, path: Path | None = None) -> str:
         text = text.replace(str(path), path.name)
     home = os.path.expanduser("~")
     text = text.replace(home, "~") if len(home) > 1 else text
+    text = re.sub(r" on host [^\s:;]+", "", text)
     return "\n".join(public(line) for line in text.split("\n"))
 
 

@@ -244,6 +244,7 @@ def run_to_end(run: TrainingRun, stop: Stop) -> TrainState:
     path, built = run.folder.path, run.prepare()
     progress, known = run.open(), len(run.resumed.facts.get("changes", ())) if run.resumed else 0
     echo(describe_start(run, progress))
+    note_position(run, progress)
     if processes := describe_processes(built.plan.accumulate_steps):
         echo(processes)
     for change in run.changes[known:]:
@@ -257,7 +258,8 @@ def run_to_end(run: TrainingRun, stop: Stop) -> TrainState:
                 show(epochs_before(built.plan, progress.round) + progress.epoch, activity)
                 if event.record is not None:
                     echo(format_round(event.record))
-                if code := tell_position(run, progress, stop.code):
+                note_position(run, progress)
+                if code := current_world().agree(stop.code):
                     if event.record is None:
                         run.save(progress)
                     where = f"round {progress.round} epoch {progress.epoch} step {progress.step} in {path}"
@@ -275,14 +277,13 @@ def run_to_end(run: TrainingRun, stop: Stop) -> TrainState:
     return progress
 
 
-def tell_position(run: TrainingRun, progress: TrainState, code: int) -> int:
-    """Let the other processes know of a signal, and what to write if one is lost now; the code of a signal to any."""
+def note_position(run: TrainingRun, progress: TrainState) -> None:
+    """Keep, for the case that another process is lost now, what is to be printed and written then."""
     world = current_world()
     if world.peers is not None:
-        kept = f"generation {run.saved} is kept" if world.is_first else "the last saved state is kept"
+        kept = f"generation {run.saved} is kept" if world.is_first and run.saved else "the last saved state is kept"
         world.peers.position = f"in round {progress.round} epoch {progress.epoch} step {progress.step}; {kept}"
-        world.peers.write_down = lambda error: write_error(run, error, progress)  # in the middle of a step
-    return world.agree(code)
+        world.peers.write_down = lambda error: write_error(run, error, progress)
 
 
 def print_news(run: TrainingRun) -> None:

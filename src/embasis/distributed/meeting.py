@@ -31,6 +31,8 @@ from embasis.errors import ConfigError, PeerFailure, require
 
 WORLD_SIZE, RANK, ADDRESS, PORT = "WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"
 """The variables in which torchrun says how many processes it has started, which one this is, and where they meet."""
+AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
+"""The variable in which torchrun says that the store is its own."""
 MEETING_SECONDS = 300.0
 """How long processes wait for each other in the beginning."""
 COLLECTIVE_SECONDS = 1800.0
@@ -51,7 +53,7 @@ def require_alone() -> None:
     """A ConfigError where this process is one of several, for what is not shared among processes."""
     size = launched_size()
     rule = f"this is one of {size} processes (torchrun, or a group of torch.distributed), and this works in one"
-    cure = "start it without torchrun, or with --nproc-per-node=1; embasis fit and embasis predict work in many"
+    cure = "start it without torchrun, or with --nproc-per-node=1; embasis fit works in many, predict has --part I/N"
     require(size <= 1, f"{rule}; {cure}", ConfigError)
 
 
@@ -79,7 +81,7 @@ def join() -> Iterator[World]:
 def connect(rank: int, size: int) -> World:
     """Meet the others, and connect with each of them."""
     address, port, limit = os.environ[ADDRESS], int(os.environ[PORT]), timedelta(seconds=MEETING_SECONDS)
-    hosts_store = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    hosts_store = rank == 0 and os.environ.get(AGENT_STORE) != "True"
     try:
         store = TCPStore(address, port, size, hosts_store, limit, wait_for_workers=False, multi_tenant=True)
         prefix = shake_hands(store, rank, size)
@@ -95,6 +97,7 @@ def connect(rank: int, size: int) -> World:
     beats, notes = (TCPStore(address, port, size, False, limit, wait_for_workers=False) for _ in range(2))
     peers = Peers(PrefixStore(prefix, beats), PrefixStore(prefix, notes), rank, hosts)
     peers.hosts_store = hosts_store
+    peers.has_launcher = os.environ.get(AGENT_STORE) == "True"
     peers.watch()
     return World(rank, size, GroupLink(peers), peers)
 

@@ -21,11 +21,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from embasis.errors import EmbasisError, Interrupted, PeerFailure, RelayedFailure
 
+T = TypeVar("T")
 BEAT_SECONDS, LIMIT_SECONDS = 2.0, 15.0
 """How often a process shows that it lives, and after which silence it counts as lost."""
 NAMING_SECONDS = BEAT_SECONDS + 1.0
@@ -35,6 +37,10 @@ GRACE_SECONDS = 2.0
 REPORT_SECONDS = 5.0
 """The longest that the last words of a process may take."""
 CHECK_SECONDS = 0.25
+STORE_SECONDS, STORE_ERRORS = 3.0, 2
+"""How long an answer of the store may take at the end of a process; calls that fail until it counts as gone."""
+LEAVING_SECONDS = 30.0
+"""The longest that the main thread may take to end its process after a failure."""
 SIGNAL_CODES = (130, 143)
 FAILURE, PRINTED = "failure", "failure/printed"
 """Keys of the first failure, and of whether somebody has printed it."""
@@ -67,6 +73,9 @@ class Peers:
 
     def __init__(self, beats: Store, notes: Store, rank: int, hosts: Sequence[str]) -> None:
         self._beats, self._notes, self.rank, self.hosts = beats, notes, rank, tuple(hosts)
+        self._store_gone = False
+        self.has_launcher = True
+        """Whether the store is that of a launcher, and outlives all processes of the run."""
         self.hosts_store = False
         """Whether the store ends with this process: where no launcher has one."""
         self.position = "before training"
@@ -77,6 +86,8 @@ class Peers:
         self._ended, self._leaving = threading.Event(), threading.Event()
         self._note: FailureNote | None = None
         self._noted = 0.0
+        self._store_errors = 0
+        """Calls of the store, one after the other, that have failed at once: nobody listens any more."""
         now = time.monotonic()
         self._reached = now
         self._counts = {number: (0, now) for number in range(len(self.hosts)) if number != rank}
@@ -109,9 +120,9 @@ class Peers:
                 self._beats.set(f"beat/{self.rank}", str(beat))
                 self._see()
                 self._note = self._note or read_note(self._beats)
-                self._reached = time.monotonic()
+                self._reached, self._store_errors = time.monotonic(), 0
             except (RuntimeError, ValueError):
-                continue  # the judge looks at the clock
+                self._store_errors += 1  # where it hangs instead, the judge looks at the clock
 
     def _see(self) -> None:
         keys = [f"beat/{number}" for number in self._counts]
@@ -126,7 +137,11 @@ class Peers:
         """End this process when the others cannot go on with it, and it does not do so by itself."""
         while not self._ended.wait(CHECK_SECONDS):
             error = self._find_reason()
-            if error is not None and not self._leaving.wait(GRACE_SECONDS) and not self._ended.is_set():
+            if error is None:
+                continue
+            if self._leaving.wait(GRACE_SECONDS):
+                self._ended.wait(LEAVING_SECONDS)  # the main thread is about to end this process
+            if not self._ended.is_set():
                 self._leave_now(error)
 
     def _find_reason(self) -> EmbasisError | None:
@@ -135,6 +150,8 @@ class Peers:
             return PeerFailure(f"the launcher of {self.name(self.rank)} is gone {self.position}; {GO_ON}")
         if self._note is not None:
             return self._note.as_error()
+        if self._store_errors >= STORE_ERRORS:
+            return self._blame([0]) if self.rank and not self.has_launcher else PeerFailure(self._lost_each_other())
         if now - self._reached > LIMIT_SECONDS:
             silence = f"{self.name(self.rank)} has been cut off from the others for {LIMIT_SECONDS:.0f} s"
             return PeerFailure(f"{silence} {self.position}; {GO_ON}")
@@ -150,30 +167,56 @@ class Peers:
     def leave_note(self, note: FailureNote) -> FailureNote:
         """The first note: this one, if nobody has left another before."""
         text = json.dumps([note.rank, note.sentence, note.code, list(note.lost)])
-        try:
-            self._note = parse_note(self._notes.compare_set(FAILURE, "", text)) or note
-        except RuntimeError:
-            self._note = note
+        first = self._call(lambda: parse_note(self._notes.compare_set(FAILURE, "", text)))
+        self._note = first or note
         return self._note
+
+    def _call(self, work: Callable[[], T]) -> T | None:
+        """What the store answers; None where it is gone, or does not answer: it is not asked again then."""
+        if self._store_gone:
+            return None
+        answers: list[T] = []
+
+        def ask() -> None:
+            with suppress(RuntimeError, ValueError):
+                answers.append(work())
+
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        thread.join(STORE_SECONDS)
+        self._store_gone = not answers
+        return answers[0] if answers else None
+
+    def _mark(self, key: str) -> bool:
+        self._notes.set(key, "1")
+        return True
+
+    def _lost_each_other(self) -> str:
+        return f"the processes have lost each other {self.position}; {GO_ON}"
 
     def explain_break(self) -> EmbasisError:
         """Why an exchange has failed: what another process has left a note of, or which one is lost."""
         began = time.monotonic()
         before: dict[int, int] = {}
         while time.monotonic() - began < LIMIT_SECONDS:
-            try:
-                if (note := read_note(self._notes)) is not None:
-                    self._note = note
-                    return note.as_error()
-                now = {number: int(self._notes.get(f"beat/{number}")) for number in self._counts}
-            except (RuntimeError, ValueError):
-                break  # the store is gone, and with it the launcher
+            answer = self._call(self._read_news)
+            if answer is None:  # the store is gone, and with it the launcher, or rank 0
+                return self._blame([0]) if self.rank and not self.has_launcher else PeerFailure(self._lost_each_other())
+            self._note, now = answer
+            if self._note is not None:
+                return self._note.as_error()
             before = before or now
             lost = [number for number in now if now[number] == before[number]]
             if time.monotonic() - began > NAMING_SECONDS and lost:
                 return self._blame(lost)
             time.sleep(CHECK_SECONDS)
-        return PeerFailure(f"the processes have lost each other {self.position}; {GO_ON}")
+        return PeerFailure(self._lost_each_other())
+
+    def _read_news(self) -> tuple[FailureNote | None, dict[int, int]]:
+        """The first failure; else the heartbeats of the others."""
+        if (note := read_note(self._notes)) is not None:
+            return note, {}
+        return None, {number: int(self._notes.get(f"beat/{number}")) for number in self._counts}
 
     def should_print(self, note: FailureNote) -> bool:
         """Whether this process prints it: rank 0, or the first one that is left."""
@@ -188,18 +231,16 @@ class Peers:
             own = sentence if self.rank == 0 else f"{self.name(self.rank)}: {sentence}"
             known = self.leave_note(FailureNote(self.rank, own, code))
         prints = self.should_print(known) or not self._is_printed()
-        with suppress(RuntimeError):
-            if prints:
-                self._notes.set(PRINTED, "1")
+        if prints:
+            self._call(lambda: self._mark(PRINTED))
         return known, prints
 
     def _wait_for_note(self) -> FailureNote | None:
         """The note of rank 0, which may be about to raise the same: an error that all have is nobody's own."""
         deadline = time.monotonic() + (GRACE_SECONDS if self.rank else 0.0)
         while time.monotonic() < deadline:
-            with suppress(RuntimeError):
-                if (note := read_note(self._notes)) is not None:
-                    return note
+            if note := (self._call(lambda: (read_note(self._notes),)) or (None,))[0]:
+                return note
             time.sleep(CHECK_SECONDS)
         return None
 
@@ -208,20 +249,20 @@ class Peers:
         deadline = time.monotonic() + GRACE_SECONDS + REPORT_SECONDS
         lost = () if self._note is None else self._note.lost
         keys = [f"left/{number}" for number in self._counts if number not in lost]
-        with suppress(RuntimeError):
-            self._notes.set(f"left/{self.rank}", "1")
-            while self.hosts_store and time.monotonic() < deadline and not self._notes.check(keys):
-                time.sleep(CHECK_SECONDS)
+        self._call(lambda: self._mark(f"left/{self.rank}"))
+        while (
+            self.hosts_store
+            and time.monotonic() < deadline
+            and self._call(lambda: (self._notes.check(keys),)) == (False,)
+        ):
+            time.sleep(CHECK_SECONDS)
 
     def _is_printed(self) -> bool:
         """Whether another process has printed the failure, or will have in a few seconds."""
         deadline = time.monotonic() + GRACE_SECONDS + REPORT_SECONDS
         while time.monotonic() < deadline:
-            try:
-                if self._notes.check([PRINTED]):
-                    return True
-            except RuntimeError:
-                return False
+            if (answer := self._call(lambda: (self._notes.check([PRINTED]),))) != (False,):
+                return answer is not None
             time.sleep(CHECK_SECONDS)
         return False
 

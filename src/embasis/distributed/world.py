@@ -120,8 +120,10 @@ class World:
 
     def collect_texts(self, text: str) -> list[str]:
         """A text of each process, by rank."""
-        data = torch.tensor(list(text.encode()), dtype=torch.uint8)
-        return [bytes((columns or [data])[0].tolist()).decode() for columns in self.collect([data])]
+        if self.link is None:
+            return [text]
+        data = torch.frombuffer(bytearray(text.encode() + b" "), dtype=torch.uint8)  # an empty one has no bytes
+        return [columns[0].numpy().tobytes()[:-1].decode() for columns in self.collect([data]) if columns is not None]
 
 
 def pack_header(columns: Sequence[Tensor] | None) -> Tensor:

@@ -13,6 +13,7 @@ in that one shape, so that neither the batch an image comes in nor an interrupti
 from __future__ import annotations
 
 import copy
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -32,8 +33,9 @@ from embasis.data.images.folders import require_budget
 from embasis.data.images.pixels import centre_view, convert_picture
 from embasis.data.images.samples import Images
 from embasis.data.reader import Reader
+from embasis.distributed import current_world
 from embasis.engine.features import CHUNK_ROWS, fill_up
-from embasis.errors import ConfigError, CorruptError, InputDataError, NumericalError, quote, require
+from embasis.errors import ConfigError, CorruptError, InputDataError, NumericalError, require
 from embasis.inputs import (
     FROZEN_WEIGHTS,
     IMAGE_KIND,
@@ -51,9 +53,9 @@ from embasis.inputs import (
     sides_of,
     watch_nothing,
 )
+from embasis.inputs.image_backbone import backbone_settings, make_backbone
 from embasis.inputs.image_rows import STEM_BATCH, CachedFeatures, cache_key, find_cache, find_images, open_cache
 from embasis.inputs.table_inputs import bind_array_network, first_shape, make_array_network, standardise_mode
-from embasis.networks import PRETRAINED
 from embasis.networks.backbone import Backbone
 from embasis.networks.network import Network
 from embasis.randomness import seeded
@@ -62,7 +64,6 @@ from embasis.storage import SealedFiles
 from embasis.storage.feature_cache import CACHE_ADVICE, FeatureCache
 from embasis.types import Arrays, ImagePlan, Plan, Problem, RejectedFile, Samples
 
-DEFAULT_BACKBONE = "efficientnet_lite0"
 OWN_MODULE = "own module"
 """The name of a backbone that is a module of the user's own."""
 SHARD_ROWS = 256
@@ -255,14 +256,35 @@ class ImageInputs(Inputs):
 
         What has been computed is on disk when this is closed, so that the next call goes on from there. With full depth
         nothing is kept: each image is read once to find those that cannot be, before hours of training.
+        Several processes read some of the images each; where they do not share a cache, each then reads the rest, too.
         """
         sides = [side.files for side in sides_of(problem).values() if isinstance(side, Images)]
         files = {file.digest: file for file in chain(*sides)}
-        todo = [file for digest, file in files.items() if self.cache is None or digest not in self.cache]
+        world = current_world()
+        own = [file for place, file in enumerate(files.values()) if world.owns(place // STEM_BATCH)]
+        yield from self._read_missing(own, len(files))
+        if world.size == 1:
+            return
+        self._share_failed()
+        if self.cache is not None:
+            self.cache.refresh()
+            yield from self._read_missing(list(files.values()), len(files))
+            self._share_failed()
+
+    def _share_failed(self) -> None:
+        """An image that one process cannot read is one that none can: all train on the same rows."""
+        own = json.dumps({digest.hex(): reason for digest, reason in self.failed.items()})
+        for text in current_world().collect_texts(own):
+            self.failed |= {bytes.fromhex(digest): reason for digest, reason in json.loads(text).items()}
+
+    def _read_missing(self, files: list[ImageFile], total: int) -> Iterator[tuple[int, int]]:
+        """Read those of the files that are neither in the cache nor known to be unreadable; (images done, `total`)."""
+        missing = [file for file in files if self.cache is None or file.digest not in self.cache]
+        todo = [file for file in missing if file.digest not in self.failed]
         if self.cache is not None and todo:
             self.cache.require_writable()
-        done, waiting = len(files) - len(todo), list[tuple[list[bytes], Tensor]]()
-        yield done, len(files)
+        done, waiting = total - len(todo), list[tuple[list[bytes], Tensor]]()
+        yield done, total
         try:
             for good, rows, reasons in self.iter_features(todo):
                 self.failed.update({file.digest: reason for file, reason in reasons.items()})
@@ -272,7 +294,7 @@ class ImageInputs(Inputs):
                 if sum(len(digests) for digests, _ in waiting) >= SHARD_ROWS:
                     self._keep(waiting)
                 done += len(good) + len(reasons)
-                yield done, len(files)
+                yield done, total
         finally:
             self._keep(waiting)
 
@@ -351,25 +373,6 @@ def open_image_inputs(config: Config, backbone: Backbone | None = None, kept: bo
     if stem is not None and torch.cuda.is_available():
         stem = stem.cuda()
     return ImageInputs(backbone, chosen, network, Reader(chosen.workers), stem, cache, known=known)
-
-
-def backbone_settings(config: Config) -> dict[str, Any]:
-    """Name and settings of the backbone, with no default left out."""
-    name = str(config.network.get("name", DEFAULT_BACKBONE))
-    settings.find_entry("network", name)
-    rule = f"network {quote(name)} is not for image files; known for them: {', '.join(PRETRAINED)} (timm as timm:MODEL)"
-    require(settings.network_family(name) in PRETRAINED, rule, ConfigError)
-    bound = settings.bind_entry("network", name, config.network)
-    if model := name.partition(":")[2]:
-        bound["model"] = model
-    return {"name": name, **bound}
-
-
-def make_backbone(network: Mapping[str, Any]) -> Backbone:
-    """The backbone of these settings."""
-    entry = settings.find_entry("network", str(network["name"]))
-    made: Backbone = entry(**{key: value for key, value in network.items() if key != "name"})
-    return made
 
 
 def stored_image_inputs(

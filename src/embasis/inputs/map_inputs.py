@@ -36,7 +36,7 @@ from embasis.inputs import (
     refuse_settings,
     sides_of,
 )
-from embasis.inputs.image_inputs import backbone_settings, make_backbone
+from embasis.inputs.image_backbone import backbone_settings, make_backbone
 from embasis.inputs.image_rows import find_images
 from embasis.networks import BACKBONES, SEGMENTERS
 from embasis.networks.network import Network
