@@ -7,7 +7,7 @@ What is timed, all in float32 on the same unit rows with the default number of t
 | name | what |
 | --- | --- |
 | two bare products | torch.mm(x, mu.T, out=scores), torch.mm(scores.T, x, out=sums); outputs allocated before |
-| embasis | em_statistics(x, mu, sharpness) and m_step(…, sphere=True): new basis, mass and objective |
+| embasis | sum_em_statistics(chunks of x, mu, sharpness, ones) and m_step(…, sphere=True): basis, mass and objective |
 | embasis, weighted | the same with a weight for each row |
 | three lines | z = softmax(sharpness · (x @ mu.T)); (z.T @ x) / z.sum(0): no objective, one z for all rows |
 | scikit-learn | GaussianMixture("spherical")._e_step(X) and ._m_step(X, log_resp): the body of the loop of `fit` |
@@ -34,7 +34,7 @@ import torch
 from sklearn.mixture import GaussianMixture
 from threadpoolctl import threadpool_limits
 
-from embasis.functional.em import em_statistics, m_step
+from embasis.functional.em import EM_CHUNK, m_step, sum_em_statistics
 from embasis.functional.sites import unit_rows
 
 SHARPNESS = 20.0
@@ -47,6 +47,8 @@ def bodies(rows: int, width: int, components: int) -> dict[str, Callable[[], obj
     near = torch.randint(components, (rows,), generator=draw)
     x = unit_rows(mu[near] + torch.randn(rows, width, generator=draw) / width**0.5)
     weight = torch.rand(rows, generator=draw) + 0.5
+    chunks, weights = x.split(EM_CHUNK), weight.split(EM_CHUNK)
+    ones = torch.ones(rows).split(EM_CHUNK)
     scores, sums = torch.empty(rows, components), torch.empty(components, width)
 
     def bare() -> None:
@@ -67,8 +69,8 @@ def bodies(rows: int, width: int, components: int) -> dict[str, Callable[[], obj
 
     return {
         "two bare products": bare,
-        "embasis": lambda: m_step(em_statistics(x, mu, SHARPNESS), mu, sphere=True),
-        "embasis, weighted": lambda: m_step(em_statistics(x, mu, SHARPNESS, weight), mu, sphere=True),
+        "embasis": lambda: m_step(sum_em_statistics(chunks, mu, SHARPNESS, ones), mu, sphere=True),
+        "embasis, weighted": lambda: m_step(sum_em_statistics(chunks, mu, SHARPNESS, weights), mu, sphere=True),
         "three lines": three_lines,
         "scikit-learn": scikit_learn,
     }

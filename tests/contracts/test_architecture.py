@@ -41,6 +41,9 @@ OTHER_TWINS = {
     "nearest_moments": "neighbour_moments",
     # The same sums, of a stream of parts.
     "sum_parts": "domain_sums",
+    "sum_em_statistics": "em_statistics",
+    # The rows that `neighbour_moments` is a mean over.
+    "find_nearest_kept": "neighbour_moments",
     # Found step by step: its test asks `mean_perplexity`, the function it inverts.
     "sharpness_for_perplexity": "mean_perplexity",
 }
@@ -54,6 +57,11 @@ NO_TWIN = {
     "search_convex": "a part of minimise_smooth: tested by what a length must fulfil",
     "search_line": "a part of minimise_smooth: tested by what a length must fulfil",
     "next_length": "a part of search_line: tested by a cubic function",
+    "remember_calls": "computes nothing itself: tested by the calls that it spares",
+    "forget_calls": "a part of remember_calls",
+    "copy_arguments": "a part of remember_calls",
+    "are_same": "a part of remember_calls",
+    "is_same_argument": "a part of remember_calls",
     "times": "a matrix product, only written the other way round: its twin is @",
 }
 """Functions without a slow twin, and why."""

@@ -55,6 +55,7 @@ from embasis.engine.round import finish_round
 from embasis.engine.scores import BasisSummary
 from embasis.engine.state import TrainSetup, TrainState
 from embasis.engine.train import train_round
+from embasis.functional.remembered import forget_calls
 from embasis.networks.learner import LearnerNetwork
 from embasis.networks.network import Network
 from embasis.networks.wrapped_module import PROBED_ROWS, WrappedModule, wrap_module
@@ -131,11 +132,14 @@ def train_rounds(
     if state.at_start():
         init_domain_norm(state.network, training, plan)
     take_stored_labels(setup, state)
-    while state.status == "running":
-        for _ in train_round(training, method, plan, state):
-            yield TrainingEvent(state)
-        done = finish_round(setup, state)
-        yield TrainingEvent(state, done.record, done.labels, done.basis, done.is_kept)
+    try:
+        while state.status == "running":
+            for _ in train_round(training, method, plan, state):
+                yield TrainingEvent(state)
+            done = finish_round(setup, state)
+            yield TrainingEvent(state, done.record, done.labels, done.basis, done.is_kept)
+    finally:
+        forget_calls()
 
 
 def wrap_for(problem: Problem, network: nn.Module) -> nn.Module:

@@ -16,6 +16,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from embasis.functional.remembered import remember_calls
+
 
 def orthogonality(w: Float[Tensor, "k d"]) -> Float[Tensor, ""]:
     """Eq. 3: ‖w wᵀ − I_k‖² / k². (For k < d the paper's μᵀμ = I is impossible; rows can be orthonormal.)"""
@@ -38,6 +40,7 @@ def affinity(x: Float[Tensor, "n d"], w: Float[Tensor, "k d"], y: Int64[Tensor, 
     return squares.clamp_min(0) / max(len(x), 1) ** 2
 
 
+@remember_calls
 @torch.no_grad()
 def class_means(
     x: Float[Tensor, "n d"], y: Int64[Tensor, " n"], classes: int, per_class: int, iterations: int = 5

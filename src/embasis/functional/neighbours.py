@@ -16,10 +16,11 @@ disagree about is *between*: (1 − s) E p² + s E p'² − mean²; *within* is 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from embasis.functional.moments import Moments
+from embasis.functional.remembered import remember_calls
 from embasis.functional.sites import times
 
 PRODUCTS_AT_ONCE = 2**22
@@ -44,9 +45,16 @@ def neighbour_moments(
     A site that is kept itself is its own nearest neighbour."""
     found = [torch.empty(0, 2, p.shape[1])]
     for part in x.split(max(PRODUCTS_AT_ONCE // max(len(bank), 1), 1)):
-        found.append(torch.stack(nearest_moments(part, bank, p, count), 1))
+        near = p[find_nearest_kept(part, bank, count)]
+        found.append(torch.stack([near.mean(1), near.square().mean(1)], 1))
     mean, second = torch.cat(found).unbind(1)
     return mean, second
+
+
+@remember_calls
+def find_nearest_kept(x: Float[Tensor, "n d"], bank: Float[Tensor, "m d"], count: int) -> Int64[Tensor, "n k"]:
+    """Numbers of the `count` kept sites of the largest cosine, the nearest first; of all if there are fewer."""
+    return times(x, bank.T).contiguous().topk(min(count, len(bank)), 1).indices
 
 
 def pool_moments(moments: Moments, mean: Float[Tensor, "n c"], second: Float[Tensor, "n c"], share: float) -> Moments:

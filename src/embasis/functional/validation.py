@@ -22,8 +22,8 @@ from torch.nn import functional as F  # noqa: N812 — its usual name
 
 DENSITY_TEMPERATURE = 0.05
 """Of the neighbourhood's softmax, as published."""
-HELD_SIMILARITIES = 2**21
-"""Similarities that are held at once."""
+HELD_SIMILARITIES = 2**18
+"""Similarities that are held at once: as many as stay in a processor's cache."""
 
 
 def neighbourhood_density(mean: Float[Tensor, "n c"], temperature: float = DENSITY_TEMPERATURE) -> float:
@@ -35,14 +35,15 @@ def neighbourhood_density(mean: Float[Tensor, "n c"], temperature: float = DENSI
     unit = F.normalize(mean.float(), dim=1)
     size, total = max(HELD_SIMILARITIES // len(unit), 1), 0.0
     for start in range(0, len(unit), size):
-        part = unit[start : start + size] @ unit.T / temperature
+        # Cosines are at most 1: less 1 / temperature no exponential overflows, and no row needs its largest first.
+        part = (unit[start : start + size] @ unit.T).sub_(1).div_(temperature)
         own = torch.arange(len(part))
         part[own, start + own] = -torch.inf
-        logs = part.log_softmax(1)
-        logs[own, start + own] = 0.0
-        chance = logs.exp()
-        chance[own, start + own] = 0.0
-        total -= float((chance * logs).sum(dtype=torch.float64))
+        chance = part.exp()
+        mass = chance.sum(1).clamp_min(torch.finfo(torch.float32).tiny)
+        part[own, start + own] = 0.0
+        # −Σ P log P with P = chance / mass is log mass − Σ chance · part / mass.
+        total += float((mass.log() - chance.mul_(part).sum(1) / mass).sum(dtype=torch.float64))
     return total / len(unit)
 
 

@@ -85,16 +85,9 @@ class Mixture:
         """The basis after T times E step and M step (eq. 12 to 14), the last statistics, which components have mass.
 
         `priors`: what is known of the classes of each chunk beside its features."""
-        each = [None] * len(data.rows) if priors is None else priors
         weights = em.domain_weights(torch.cat(data.labelled)).split([len(row) for row in data.rows])
         for _ in range(max(self.iterations, 1)):
-            parts = [
-                em.em_statistics(row, mu, sharpness, weight, self.kernel, prior)
-                for row, weight, prior in zip(data.rows, weights, each, strict=True)
-            ]
-            stats = parts[0]
-            for part in parts[1:]:
-                stats = stats + part
+            stats = em.sum_em_statistics(data.rows, mu, sharpness, weights, self.kernel, priors)
             moved, alive = em.m_step(stats, mu, sphere=self.kernel == "dot")
             mu = moved if self.iterations else mu
         return mu, stats, alive
