@@ -36,7 +36,8 @@ TABLES = "align, data, images, maps, method, network, plan"
 FOR_IMAGES = "allow_empty_class, allow_missing_class, budget, classes, corrections"
 PLAN_KEYS = (
     "accumulate_steps, augment, batch_size, collapse_share, device, epochs, harm_limit, holdout, keep_round, lr, "
-    "lr_power, max_sites, momentum, optimiser, precision, rounds, schedule, source_epochs, source_lr, weight_decay"
+    "lr_power, max_sites, momentum, optimiser, precision, rounds, schedule, source_epochs, source_lr, sum, "
+    "weight_decay"
 )
 MAP_KEYS = "blur, colour, crop_height, crop_width, flip, least_scale, most_scale, rare, size, window, workers"
 EXPECTED = "a table is expected: .csv, .npy, .npz or .parquet"

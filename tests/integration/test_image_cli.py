@@ -165,7 +165,8 @@ def test_settings_of_images_are_refused_for_tables_and_the_other_way_round(here:
     refused(2, "data settings for images, but the data are tables: follow_links", *tables, "--follow-links")
     refused(
         2,
-        "network 'timm:resnet50' is for image files; known for arrays: adapter, linear, mlp, small_cnn",
+        "network 'timm:resnet50' is for image files; known for arrays: adapter, extra_trees, "
+        "hist_gradient_boosting, linear, mlp, random_forest, small_cnn",
         *(*tables, "--backbone", "timm:resnet50"),
     )
     folders = ("fit", "photos", "paintings", "-o", "new")

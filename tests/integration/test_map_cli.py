@@ -213,7 +213,7 @@ def test_settings_of_another_kind_of_data_are_refused(here: Path) -> None:
     write_tables(here)
     tables = ("fit", "labelled.csv", "unlabelled.csv", "-o", "new")
     refused(2, "maps settings are for label maps, the data have none: size", *tables, "maps.size=32")
-    known = "known for arrays: adapter, linear, mlp, small_cnn"
+    known = "known for arrays: adapter, extra_trees, hist_gradient_boosting, linear, mlp, random_forest, small_cnn"
     for name in ("small_fcn", "fast_segment"):
         refused(2, f"network '{name}' is for pictures with label maps; {known}", *tables, "--backbone", name)
     folders = ("fit", "drawn", "streets", "-o", "new")

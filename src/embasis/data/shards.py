@@ -146,7 +146,9 @@ def find_shards(path: PathLike, follow_links: bool = False) -> ShardFolder:
 
 
 def _iter_files(top: str) -> Iterator[tuple[os.DirEntry[str], str]]:
-    """All that is no folder below a folder, with its name; without hidden entries, and links are not entered."""
+    """All that is no folder below a folder, with its name; without hidden entries.
+
+    Neither links nor run folders are entered: what lies in a run is no data."""
     stack = [(top, "")]
     while stack:
         folder, prefix = stack.pop()
@@ -155,9 +157,15 @@ def _iter_files(top: str) -> Iterator[tuple[os.DirEntry[str], str]]:
                 if is_hidden(entry.name):
                     continue
                 if entry.is_dir(follow_symlinks=False):
-                    stack.append((entry.path, f"{prefix}{entry.name}/"))
+                    if not is_run(entry.path):
+                        stack.append((entry.path, f"{prefix}{entry.name}/"))
                 else:
                     yield entry, prefix + entry.name
+
+
+def is_run(folder: str) -> bool:
+    """Whether a folder is one of a run, by what no other one is likely to have together."""
+    return all(os.path.exists(os.path.join(folder, name)) for name in ("HEAD", "generations"))
 
 
 def _folder_kind(top: str) -> str:

@@ -25,15 +25,25 @@ LINEAR_TOLERANCE = 1e-4
 """The weights are found where no entry of the gradient is above this: the tolerance of scikit-learn's too."""
 
 
-def is_linear_task(network: nn.Module, method: Method, plan: Plan) -> bool:
-    """Whether a step of training is a linear classifier on rows as they are, found by L-BFGS on the processor."""
-    if not isinstance(network, Network) or not isinstance(method.loss, PseudoLabelLoss):
+def is_linear_task(network: nn.Module, method: Method, plan: Plan, batch: TrainingBatch) -> bool:
+    """Whether a step of training is a linear classifier on rows as they are, found by L-BFGS on the processor.
+
+    A step without unlabelled rows, or in which they weigh nothing, is one whatever the method: so all methods have one
+    source model."""
+    if not isinstance(network, Network) or type(network.extractor) is not nn.Flatten:
         return False
-    plain = type(network.extractor) is nn.Flatten and network.head is None and network.basis is None
+    if network.head is not None or network.basis is not None or method.align is not None:
+        return False
     trained = all(weight.requires_grad for weight in network.parameters())
     ours = network.classifier.weight.device.type == "cpu" and network.classifier.weight.dtype == torch.float32
     wanted = plan.optimiser == "lbfgs" and plan.accumulate_steps == 1 and plan.precision != "bfloat16"
-    return plain and trained and ours and wanted and method.align is None and method.loss.regulariser == "none"
+    plain = isinstance(method.loss, PseudoLabelLoss) and method.loss.regulariser == "none"
+    return trained and ours and wanted and (plain or batch.others is None or not counts_unlabelled(method))
+
+
+def counts_unlabelled(method: Method) -> bool:
+    """Whether unlabelled rows have any weight in the loss."""
+    return float(getattr(method.loss, "unlabelled_weight", 1.0)) > 0
 
 
 def take_linear_step(network: nn.Module, method: Method, plan: Plan, batch: TrainingBatch) -> tuple[float, bool]:
@@ -46,7 +56,7 @@ def linear_loss(network: Network, method: Method, plan: Plan, part: BatchPart) -
     """What a step minimises: labelled rows with equal shares of 1, and trusted ones by their weights."""
     classes = len(network.classifier.bias)
     sides = [(part.inputs, losses.one_hot(part.y, classes), (part.y >= 0).float(), 1.0)]
-    if part.others is not None and part.pseudo is not None:
+    if part.others is not None and part.pseudo is not None and counts_unlabelled(method):
         loss, pseudo = method.loss, part.pseudo
         assert isinstance(loss, PseudoLabelLoss)
         target = losses.one_hot(pseudo.label, classes) if pseudo.target is None else pseudo.target

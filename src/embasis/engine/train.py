@@ -189,7 +189,7 @@ def take_step(trainer: RoundTrainer, batch: TrainingBatch | StepParts) -> float:
     plan, cursor = trainer.plan, trainer.cursor
     losses, held = list[float](), list[PartOutputs]()
     with explain_memory_errors(f"{batch} in round {cursor[0]} epoch {cursor[1]} step {cursor[2]}", hint_for(plan)):
-        if isinstance(batch, TrainingBatch) and is_linear_task(trainer.state.network, trainer.method, plan):
+        if isinstance(batch, TrainingBatch) and is_linear_task(trainer.state.network, trainer.method, plan, batch):
             loss, is_finite = take_linear_step(trainer.state.network, trainer.method, plan, batch)
             require_finite_step(torch.tensor(loss), is_finite, cursor)
             return loss

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 FREE = ("save_seconds", "data.")
 """How often a run saves may always change; the data have a hash of their own."""
-NEWER = {"plan.schedule": "poly", "plan.augment": 0.0, "plan.sum": "exact"}
+NEWER = {"plan.schedule": "poly", "plan.augment": 0.0, "plan.sum": "exact", "plan.harm_limit": 0.0}
 """Settings that runs of older versions do not have, and the values that do what those did."""
 MOST_ROWS_NAMED = 10
 """Rows that are named."""

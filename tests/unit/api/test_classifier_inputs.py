@@ -138,8 +138,8 @@ def test_rows_of_another_width_are_refused() -> None:
         ({"standardise": "both"}, "standardise must be one of domain, joint, none, got 'both'"),
         (
             {"network": "lstm"},
-            "unknown network 'lstm'; known: adapter, deeplab_v2, efficientnet_lite0, fast_segment, linear, mlp, "
-            "small_cnn, small_fcn, timm",
+            "unknown network 'lstm'; known: adapter, deeplab_v2, efficientnet_lite0, extra_trees, fast_segment, "
+            "hist_gradient_boosting, linear, mlp, random_forest, small_cnn, small_fcn, timm",
         ),
         ({"network": "small_cnn"}, "small_cnn needs images (channels, height, width), got shape (8,)"),
         ({"settings": {"plan.seed": 3}}, None),

@@ -13,6 +13,7 @@ from embasis import config
 from embasis.benchmark.compare import run_comparison
 from embasis.config import LEGACY_PLAN, Config, load
 from embasis.errors import ConfigError, IncompatibleError
+from embasis.learners import LEARNERS
 from embasis.methods import ALIGNMENT, METHODS, SELF_TRAINING
 from embasis.methods.em_basis import ClassMeans, EMBasisLabeller, Fusion, LinearHead, Mixture, StageOne
 from embasis.methods.losses import MinimumEntropy, PseudoLabelLoss
@@ -27,7 +28,8 @@ from training_runs import little_digits, toy
 TOP_KEYS = "align, data, images, maps, method, network, plan, save_seconds, seed, standardise"
 PLAN_KEYS = (
     "accumulate_steps, augment, batch_size, collapse_share, device, epochs, harm_limit, holdout, keep_round, lr, "
-    "lr_power, max_sites, momentum, optimiser, precision, rounds, schedule, source_epochs, source_lr, weight_decay"
+    "lr_power, max_sites, momentum, optimiser, precision, rounds, schedule, source_epochs, source_lr, sum, "
+    "weight_decay"
 )
 IMAGE_KEYS = "augment, cache, depth, head, stages, workers"
 MAP_KEYS = "blur, colour, crop_height, crop_width, flip, least_scale, most_scale, rare, size, window, workers"
@@ -158,7 +160,7 @@ def test_a_file_that_is_not_there_is_named() -> None:
         ),
         (
             {"network": {"name": "vgg"}},
-            f"unknown network 'vgg'; known: {', '.join(sorted({**BACKBONES, **PRETRAINED, **SEGMENTERS}))}",
+            f"unknown network 'vgg'; known: {', '.join(sorted({**BACKBONES, **PRETRAINED, **SEGMENTERS, **LEARNERS}))}",
         ),
         (
             {"method": {"name": "pseudo_label", "keep_first": 0.2}},
