@@ -223,7 +223,7 @@ def predict_command(**options: Any) -> None:
 @click.option("--table", metavar="FILE", help="--as label-studio: the run's UNLABELLED, if that is a table.")
 @click.option("--copy", is_flag=True, help="--as folder: copy the images instead of linking to them.")
 def export_command(**options: Any) -> None:
-    """Write a finished run's trusted labels, or its model, for other tools.
+    """Write a run's trusted labels, or its model, for other tools.
 
     Labels are those of the round that the run has kept. As csv or parquet: id,
     label, probability, between, within, uncertainty and trusted, as predict

@@ -220,7 +220,8 @@ def test_a_folder_without_images_is_refused_with_what_is_read_and_what_is_there(
     assert ".png" in text
     plant(tmp_path, {"a.heic": b"1", "b.png": b""})
     assert refusal(lambda: scan_folder(tmp_path)) == (
-        f"{text}; 1 file of another kind is ignored: .heic 1; 1 refused, first: b.png (the file is empty)"
+        f"{text}; 1 file of another kind is ignored: .heic 1; 1 refused, first: b.png (the file is empty); "
+        "HEIC images can be read once they are converted to JPEG or PNG"
     )
 
 
