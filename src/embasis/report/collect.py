@@ -324,6 +324,7 @@ def read_components(files: SealedFiles, number: int, pictures: Mapping[str, byte
 def parse_component(row: Mapping[str, Any], pictures: Mapping[str, bytes]) -> Component:
     """One component as the page shows it."""
     classes = tuple((str(name), float(p)) for name, p in row["classes"])
+    require(classes, "a component has no class", CorruptError)
     return Component(
         classes, float(row["share"]), tuple((str(name), pictures.get(str(name))) for name in row["nearest"])
     )

@@ -46,11 +46,19 @@ class Finished:
 
 def open_run_table(run: Finished, table: str, ids: Sequence[str]) -> TableCells:
     """The values of a run's rows, from the table that it has labelled."""
-    data = read_run(run.files.path).facts["config"]["data"]
+    data = read_data_settings(read_run(run.files.path).facts)
     id = None if data.get("id") is None else str(data["id"])
     cells = read_table_cells(Path(table), str(data.get("label", "label")), id)
     cells.require_rows(ids)
     return cells
+
+
+def read_data_settings(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a run's settings say of its data; a CorruptError where they say nothing that can be read."""
+    data = facts["config"].get("data") if isinstance(facts.get("config"), Mapping) else None
+    if not isinstance(data, Mapping):
+        raise CorruptError("the run's settings have no table data: they are not as a run writes them")
+    return data
 
 
 def read_finished_run(path: Path) -> Finished:

@@ -19,6 +19,7 @@ from embasis.runs.finished_run import (
     label_table,
     locate_images,
     open_run_table,
+    read_data_settings,
     read_finished_run,
     require_columns,
 )
@@ -49,7 +50,8 @@ class ReviewOptions:
 def open_review(run: str, options: ReviewOptions) -> Review:
     """The review of a finished run, as far as it has come."""
     finished, facts = read_finished_run(Path(run)), read_run(Path(run)).facts
-    own = "dataset" in facts["config"]["data"] and "labelled" not in facts["config"]["data"]
+    data = read_data_settings(facts)
+    own = "dataset" in data and "labelled" not in data
     rule = "corrections are for data of your own, LABELLED and UNLABELLED, not for a named data set"
     require(not own, f"{run}: the run is on a named data set; {rule}", ConfigError)
     folder = finished.kind.has_maps
