@@ -968,3 +968,77 @@ def warp(x, u, strength):
                     for c in range(channels):
                         found[n, c, i, j] += part * share * x[n, c, y, z]
     return found
+
+
+def weighted_auroc(score, positive, weight):
+    """Every pair of a positive and a negative row, one after the other; a tie is half a win."""
+    score, weight, won, pairs = wide(score), wide(weight), 0.0, 0.0
+    for i, j in itertools.product(range(len(score)), repeat=2):
+        if positive[i] and not positive[j]:
+            pairs += weight[i] * weight[j]
+            won += weight[i] * weight[j] * (1.0 if score[i] > score[j] else 0.5 if score[i] == score[j] else 0.0)
+    return won / pairs
+
+
+def match_shares(means, target, spread, prior):
+    """The best step of mass from one class to another, for all pairs of classes, until none gains anything."""
+    inverse, shares = np.linalg.inv(wide(spread)), wide(prior).copy()
+    means, target = wide(means), wide(target)
+    for _ in range(500):
+        before = shares.copy()
+        for a, b in itertools.permutations(range(len(shares)), 2):
+            way = means[b] - means[a]
+            steep = way @ inverse @ way
+            gain = -(way @ inverse @ (shares @ means - target)) / steep if steep > 0 else 0.0
+            moved = min(max(gain, 0.0), shares[a])
+            shares[a], shares[b] = shares[a] - moved, shares[b] + moved
+        if abs(shares - before).max() < 1e-9:
+            break
+    return shares
+
+
+def find_shares(x, y, u, classes):
+    """prior and shares class by class; those without a labelled row have none."""
+    x, u, y = wide(x), wide(u), [int(label) for label in y]
+    rows = [[row for row, label in zip(x, y, strict=True) if label == c] for c in range(classes)]
+    prior = np.array([len(each) / len(x) for each in rows])
+    known = [c for c in range(classes) if rows[c]]
+    means = {c: sum(rows[c]) / len(rows[c]) for c in known}
+    spread = np.eye(x.shape[1])
+    for row, label in zip(x, y, strict=True):
+        spread = spread + np.outer(row - means[label], row - means[label]) / len(x)
+    shares = np.zeros(classes)
+    found = match_shares(np.stack([means[c] for c in known]), sum(u) / len(u), spread, prior[known])
+    shares[known] = found
+    return prior, shares
+
+
+def neighbour_shares(v, others, weight, positive, count=10):
+    """The weights of the nearest others of each row, counted by hand."""
+    found = []
+    for row in wide(v):
+        order = sorted(range(len(others)), key=lambda n: -float(wide(others)[n] @ row))[:count]
+        total = sum(float(weight[n]) for n in order)
+        found.append(sum(float(weight[n]) for n in order if positive[n]) / total)
+    return np.array(found)
+
+
+def balance_sides(weight, positive):
+    """Each weight over the sum of its own side."""
+    sides = [sum(float(w) for w, own in zip(weight, positive, strict=True) if bool(own) == side) for side in (0, 1)]
+    return np.array([float(w) / sides[int(own)] for w, own in zip(weight, positive, strict=True)])
+
+
+def compare_domains(v, y, columns, classes, half):
+    """The auroc of the rows of each half by their neighbours in the other."""
+    count = len(y)
+    prior, shares = find_shares(columns[:count], y, columns[count:], classes)
+    weight = np.array([max(shares[label] / prior[label], 1e-12) for label in y] + [1.0] * (len(v) - count))
+    positive, found = np.arange(len(v)) >= count, []
+    for number in (0, 1):
+        own = [n for n in range(len(v)) if half[n] == number]
+        other = [n for n in range(len(v)) if half[n] != number]
+        near = balance_sides(weight[other], positive[other])
+        scores = neighbour_shares(wide(v)[own], wide(v)[other], near, positive[other])
+        found.append(weighted_auroc(scores, positive[own], weight[own]))
+    return sum(found) / 2

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from embasis.inputs.load import image_options, load_problem, open_inputs
 from embasis.resources import require_writable
 from embasis.runs.checkpoint import read_run
 from embasis.runs.parts import require_run_room, resolve_for_problem
-from embasis.runs.resume import refuse_changed_config
+from embasis.runs.resume import keep_standardise, refuse_changed_config
 from embasis.runs.run import TrainingRun
 from embasis.runs.shared_run import (
     compare_processes,
@@ -147,15 +148,20 @@ def train(
     with Stop() as stop, console.copy_output(log):
         inputs = open_inputs(problem, config)
         if inputs.must_read(problem):
-            refuse_other_settings(path, resolve_for_problem(problem, config, inputs).resolved, allow_change)
+            kept, same_domain = keep_standardise(config, path)
+            known = replace(problem, same_domain=problem.same_domain or same_domain)
+            refuse_other_settings(path, resolve_for_problem(known, kept, inputs).resolved, allow_change)
             require_writable(path, OTHER_FOLDER)
             stop.before_training()
             problem = read_images(problem, inputs, config, stop)
         print_notes(problem)
         stop.before_training()
         run = TrainingRun(problem, config, open_run_folder(path), inputs, allow_change, accept_data)
+        said = len(problem.notes)
         del problem  # its features are standardised in a copy
         require_run_room(run.prepare(), path)
+        for note in run.problem.notes[said:]:  # what was found when the sides were compared
+            echo(f"note: {note}")
         compare_processes(run)
         stop.before_training()
         with run.folder, blame_missing_folder(run.folder):

@@ -228,6 +228,7 @@ def pack_state(
         "data": data,
         "notes": [*problem.notes, *refused, *kept.get("changes", ())],
         "corrected": problem.corrected,
+        "same_domain": parts.problem.same_domain,
         "backbone": parts.inputs.identity,
         "maps": parts.inputs.metadata(problem),
         "progress": progress.facts(),

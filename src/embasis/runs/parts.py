@@ -14,6 +14,7 @@ from torch import nn
 from embasis import config as settings
 from embasis.config import Config
 from embasis.data.class_labels import quote_names
+from embasis.data.compare_sides import recognise_one_domain
 from embasis.data.standardise import Standardiser
 from embasis.distributed import current_world
 from embasis.engine.calibration import refuse_unheld
@@ -53,6 +54,8 @@ PLANS: Mapping[str, Mapping[str, Any]] = {
 "learner": a classifier that is fitted at once); a plan's own keys win."""
 CENTRING_PART = "labeller.mixture.centring"
 """The field of a part that hangs on the data."""
+ONE_DOMAIN_LIMIT = 2.0
+"""plan.harm_limit where both sides come from one place: there the nearest labelled rows can be believed."""
 SHARED_PARTS = 8
 """Parts of a training step, where several processes share it and the settings name no other number."""
 GENERATIONS = 3
@@ -94,6 +97,8 @@ def build(problem: Problem, config: Config, inputs: Inputs | None = None) -> Run
     """Resolve all settings, make the network and standardise; `inputs`: those that have read the problem's files."""
     inputs = inputs or open_inputs(problem, config)
     config, shape, classes = inputs.fill_config(config, problem), inputs.input_shape(problem), len(problem.schema)
+    if config.standardise == "auto" and len(shape) == 1:
+        problem = recognise_one_domain(problem)
     network = inputs.make_network(config, shape, classes)  # first, to refuse rows that it cannot take
     chosen = resolve_settings(config, inputs, shape, classes, problem.same_domain)
     refuse_fixed_features(chosen.method, network)
@@ -153,9 +158,9 @@ def make_method_and_plan(
     """The method and the plan, and the settings that they were made from."""
     name = str(config.method.get("name", "em_basis"))
     method_settings = settings.bind_entry("method", name, config.method)
-    plan_settings = settings.bind_settings(
-        "plan", Plan, {**PLANS[plan_name], **config.plan}, settings.PLAN_KEYS["plan"]
-    )
+    guard = {"harm_limit": ONE_DOMAIN_LIMIT} if same_domain else {}
+    given = {**PLANS[plan_name], **guard, **config.plan}
+    plan_settings = settings.bind_settings("plan", Plan, given, settings.PLAN_KEYS["plan"])
     plan = Plan(**plan_settings, seed=config.seed)
     recipe = settings.find_entry("method", name)(classes, **method_settings)
     parts = dict(config.parts)

@@ -23,11 +23,15 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import torch
 from torch import Tensor
 
+from embasis.config import Config
+from embasis.data.standardise import MODES
 from embasis.engine.calibration import drop_reference
 from embasis.engine.features import extract, sample_features
 from embasis.engine.label_chunks import label_maps
@@ -37,7 +41,7 @@ from embasis.engine.state import TrainState, strip_prefix
 from embasis.errors import CheckpointError, ConfigError, CorruptError, InputDataError, quote, require
 from embasis.inputs import FROZEN_WEIGHTS
 from embasis.report.collect import pack_basis
-from embasis.runs.checkpoint import rows_name
+from embasis.runs.checkpoint import read_run, rows_name
 from embasis.runs.model import label_columns
 from embasis.storage import SealedFiles
 from embasis.storage.atomic import encode_json, encode_table, read_bytes
@@ -57,6 +61,18 @@ LOST = (
     "and cannot be made again: the network of its round is gone; delete the file to go on without it, "
     "or train again in another folder"
 )
+
+
+def keep_standardise(config: Config, path: Path) -> tuple[Config, bool]:
+    """The config with the scales that the folder's run was begun with, and whether it has found its sides to be of one
+    domain: that is asked when a run begins, and never again; runs by older versions did not ask."""
+    if config.standardise == "auto":
+        with suppress(CheckpointError):  # no generation yet, or a damaged one: opening the folder explains more
+            facts = read_run(path).facts
+            stored = facts["config"].get("standardise") if isinstance(facts.get("config"), Mapping) else None
+            if stored in MODES:
+                return msgspec.structs.replace(config, standardise=stored), facts.get("same_domain") is True
+    return config, False
 
 
 def compare_settings(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from embasis.config import Config, upgrade_config
+from embasis.data.compare_sides import as_one_domain, compare_sides
 from embasis.data.images.folders import DEFAULT_OPTIONS, require_budget, tolerated_count
 from embasis.data.problem import Account, account_for_files
 from embasis.distributed import work_alone
@@ -88,6 +89,9 @@ class TrainingRun:
     def prepare(self) -> RunParts:
         """Build everything; what is wrong with config or data is an error here, before the folder is touched."""
         if self._parts is None:
+            self.config, same_domain = resume.keep_standardise(self.config, self.folder.path)
+            if same_domain and not self.problem.same_domain:
+                self.problem = as_one_domain(self.problem, compare_sides(self.problem))
             self._parts = build(self.problem, self.config, self.inputs)
             self._data, self._marks = fingerprint(self.problem), marks_of(self.problem)
             training, _ = split_holdout(self.problem, self._parts.plan)

@@ -9,12 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from embasis.config import load
 from embasis.engine.harm import SOURCE_LABELS, count_confirmed_changes
 from embasis.engine.labels import MemoryLabelStore, RowLabels
 from embasis.engine.round_checks import falling_notes
 from embasis.engine.self_train import TrainingEvent, train_rounds
 from embasis.engine.state import TrainSetup, TrainState
-from embasis.runs.parts import RunParts
+from embasis.runs.parts import RunParts, build
 from embasis.types import Arrays, LabelSchema, Problem
 from training_runs import built_for, same, toy
 
@@ -169,3 +170,52 @@ def test_both_estimates_that_fell_since_round_0_are_worth_a_note() -> None:
     ]
     assert falling_notes(setup, replace(state, round=3), labeller, scores) == []
     assert falling_notes(setup, state, labeller, {"information": score}) == []
+
+
+# --- sides of one place: the nearest labelled rows can be believed, and the guard is on (decision 0037)
+
+
+def one_place(seed: int) -> Problem:
+    """Classes of two groups each, alike on both sides; only the class shares differ."""
+    draw = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=draw)
+
+    centre, share = normal(CLASSES, GROUPS, FEATURES) * 2, torch.softmax(normal(CLASSES) * 1.5, 0)
+    known = torch.arange(200) % CLASSES
+    x = centre[known, torch.randint(GROUPS, (200,), generator=draw)] + normal(200, FEATURES) * 0.7
+    hidden = torch.multinomial(share, 600, True, generator=draw)
+    group = (torch.rand(600, generator=draw) < 0.5).long()
+    other = centre[hidden, group] + normal(600, FEATURES) * 0.7
+    return Problem(Arrays.of(x, known), Arrays.of(other), LabelSchema(tuple("abcde")), hidden_labels=hidden)
+
+
+def run_default(problem: Problem, **plan: float) -> tuple[float, float, str]:
+    """Accuracy of the source model and at the end, and the last status, with nothing set but the plan's own."""
+    built = build(problem, load(plan=dict(plan)))
+    assert built.problem.same_domain
+    ends = ends_of_rounds(built)
+    first, record = ends[0].labels, ends[-1].record
+    assert isinstance(first, RowLabels)
+    assert record is not None
+    source = float((first.scores.argmax(1) == problem.hidden_labels).double().mean())
+    return source, accuracy(ends[-1]), record.status
+
+
+@pytest.mark.parametrize("seed", [5, 10])
+def test_a_set_on_which_adaptation_harms_is_left_alone_by_default(seed: int) -> None:
+    source, harmed, status = run_default(one_place(seed), harm_limit=0.0)
+    assert status == "ok"
+    assert harmed < source - 0.1
+    before, kept, status = run_default(one_place(seed))
+    assert status == "source_kept"
+    assert kept == pytest.approx(before) == pytest.approx(source)
+
+
+@pytest.mark.parametrize("seed", [1, 8, 12])
+def test_a_set_on_which_adaptation_helps_is_adapted_by_default(seed: int) -> None:
+    source, end, status = run_default(one_place(seed))
+    assert status == "ok"
+    assert end > source + 0.05
+    assert (source, end, status) == run_default(one_place(seed), harm_limit=0.0)
