@@ -119,7 +119,7 @@ def gallery(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_images_of_a_saved_data_set_are_learned_from_and_labelled(gallery: Path) -> None:
-    assert "note: photos: 18 rows in 2 Arrow files" in done("check", "photos", "paintings")
+    assert "note: photos: 18 of 18 images can be used" in done("check", "photos", "paintings")
     said = done("predict", "run", "paintings", "-o", "labels.csv")
     reason = "row-00000018: has no bytes in the data set, it names 'gone/18.png'"
     assert f"warning: 1 file could not be read and got no label: {reason}\n" in said

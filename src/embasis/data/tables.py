@@ -360,7 +360,7 @@ def require_label_column(table: TableData, label: str) -> None:
     elif table.columns is None:
         hint = "no labels; store them as array y, label or labels"
     else:
-        hint = f"no label column {quote(label)}; columns: {quote_names(table.columns)}"
+        hint = f"no label column {quote(label)}; columns: {quote_names(table.columns)}; --label names another"
     require(table.labels is not None, f"{table.path}: {hint}")
 
 

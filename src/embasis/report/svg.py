@@ -140,6 +140,10 @@ def draw_key(
     return "".join(parts), down - y + 17
 
 
+LEAST_SPAN = 0.002
+"""Of an axis, as a share of its values: what differs by less looks the same, and its numbers need no seventh digit."""
+
+
 def choose_ticks(low: float, high: float, most: int = 5) -> list[float]:
     """Round numbers from `low` to `high`, at most so many and one more."""
     span = high - low if high > low else max(abs(low), 1.0)
@@ -189,7 +193,11 @@ class Axes:
 def pad_range(values: Sequence[float], room: float = 0.12) -> tuple[float, float]:
     """The range of these values with some room above and below."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
-    span = high - low if high > low else max(abs(high) * 0.1, 1e-3)
+    span, size = high - low, max(abs(low), abs(high))
+    if span <= 0:
+        span = max(size * 0.1, 1e-3)
+    elif size >= 0.1 and span < LEAST_SPAN * size:
+        low, high, span = (low + high - LEAST_SPAN * size) / 2, (low + high + LEAST_SPAN * size) / 2, LEAST_SPAN * size
     return low - room * span, high + room * span
 
 
@@ -243,9 +251,10 @@ def draw_lines(series: Sequence[Series], field: LineChart, first_series: int = 0
     ys = [y for line in series for _, y in line.places if y is not None and math.isfinite(y)]
     xs = [x for line in series for x, _ in line.places]
     y_range, x_range = field.y or pad_range(ys), field.x or pad_range(xs, 0.04)
-    axes = Axes(x_range, y_range, 52, top, width - 10, height - 40)
     x_steps = [x for x in choose_ticks(*x_range, 6) if not field.whole or x == round(x)]
     y_steps = choose_ticks(*y_range, 4 if field.size == SMALL_CHART else 5)
+    longest = max((len(label) for label in tick_labels(y_steps, field.shares[1])), default=0)
+    axes = Axes(x_range, y_range, max(52, 12 + LETTER_WIDTH * longest), top, width - 10, height - 40)
     parts.append(axes.grid(x_steps, y_steps, field.shares, field.x_name))
     if field.diagonal:
         parts.append(draw_line(axes.across(0), axes.down(0), axes.across(1), axes.down(1), "even"))

@@ -67,11 +67,10 @@ def saved_columns(dataset: SavedDataset) -> list[str]:
 
 
 def _describe_rows(scan: Scan, dataset: SavedDataset, files: list[ArrowFile], used: set[str]) -> Scan:
-    """The scan, with a note on its size and on columns that are not read."""
-    rows, others = sum(file.rows for file in files), {*files[0].schema.names} - used
-    count = "1 Arrow file" if len(files) == 1 else f"{len(files):,} Arrow files"
-    unread = f"; columns that are not read: {quote_names(others)}" if others else ""
-    return replace(scan, notes=(f"{dataset.name}: {rows:,} rows in {count}{unread}", *scan.notes))
+    """The scan, with a note on columns that are not read."""
+    others = {*files[0].schema.names} - used
+    unread = (f"{dataset.name}: columns that are not read: {quote_names(others)}",) if others else ()
+    return replace(scan, notes=(*unread, *scan.notes))
 
 
 def _read_labels(dataset: SavedDataset, rows: Any, label: str) -> list[str]:
