@@ -123,9 +123,10 @@ def draw_path(series: int, places: Sequence[tuple[float, float] | None]) -> str:
 def draw_key(
     names: Sequence[str], x: float, y: float, width: float, first: int = 0, filled: bool = False
 ) -> tuple[str, float]:
-    """The names of the series from (x, y) on, in as many lines as they need, and the height of these."""
+    """The names of the series from (x, y) on, in as many lines as they need, and the height of these; one without a
+    name is passed over."""
     parts, left, down = list[str](), x, y
-    for series, name in enumerate(names, first):
+    for series, name in ((series, name) for series, name in enumerate(names, first) if name):
         wide = 24 + LETTER_WIDTH * len(shorten_name(name)) + 12
         if left > x and left + wide > width:
             left, down = x, down + 17
@@ -245,7 +246,8 @@ def draw_lines(series: Sequence[Series], field: LineChart, first_series: int = 0
         parts.append(draw_text(2, top, field.title, "title"))
         top += 19
     if len(series) > 1 or field.named:
-        drawn, tall = draw_key([line.name for line in series], 2, top, width, first_series)
+        names = [line.name if any(y is not None for _, y in line.places) else "" for line in series]
+        drawn, tall = draw_key(names, 2, top, width, first_series)
         parts.append(drawn)
         top += tall
     ys = [y for line in series for _, y in line.places if y is not None and math.isfinite(y)]

@@ -30,3 +30,11 @@ def test_the_numbers_of_an_axis_lie_inside_the_picture() -> None:
     ends = re.findall(r'<text x="([0-9.]+)"[^>]*class="quiet end"[^>]*>([^<]*)</text>', drawn)
     assert ends
     assert all(float(x) - LETTER_WIDTH * len(label) > 0 for x, label in ends)
+
+
+def test_a_line_without_a_value_is_not_in_the_key_and_the_others_keep_their_colours() -> None:
+    lines = [Series("none", [(0, None)], [""]), Series("some", [(0, 0.5)], ["half"])]
+    drawn = draw_lines(lines, LineChart("said", "round"), first_series=1)
+    assert ">some<" in drawn
+    assert ">none<" not in drawn
+    assert re.search(r'class="[^"]*\bs2\b', drawn)
