@@ -251,7 +251,8 @@ def test_bad_tables_are_refused_with_code_3_before_anything_is_written(here: Pat
     [
         (
             ("fit", "unlabelled.csv", "unlabelled.csv", "-o", "new"),
-            "unlabelled.csv: no label column 'label'; columns: 'f0', 'f1', 'f2', 'f3', 'f4', 'f5', 'f6', 'f7'",
+            "unlabelled.csv: no label column 'label'; columns: 'f0', 'f1', 'f2', 'f3', 'f4', 'f5', 'f6', 'f7'"
+            "; --label names another",
         ),
         ((*FIT, "--id", "key"), "labelled.csv: no id column 'key'; columns: {}"),
         (

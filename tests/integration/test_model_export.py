@@ -128,7 +128,7 @@ def export_onnx(home: Path) -> Path:
 
 def run_onnx(file: Path, x: np.ndarray) -> dict[str, np.ndarray]:
     """All outputs by name, of three sizes of batches put together."""
-    runtime = pytest.importorskip("onnxruntime")
+    runtime = pytest.importorskip("onnxruntime", reason='needs onnxruntime: pip install "embasis[onnx]"')
     session = runtime.InferenceSession(file, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     parts = [session.run(names, {"x": part}) for part in (x[:1], x[1:3], x[3:])]
@@ -183,7 +183,7 @@ def test_an_onnx_file_of_label_maps_says_of_each_site_what_predict_draws(made: P
 
 
 def run_onnx_once(file: Path, x: np.ndarray) -> dict[str, np.ndarray]:
-    runtime = pytest.importorskip("onnxruntime")
+    runtime = pytest.importorskip("onnxruntime", reason='needs onnxruntime: pip install "embasis[onnx]"')
     session = runtime.InferenceSession(file, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(names, {"x": x}), strict=True))
@@ -193,7 +193,7 @@ def test_the_file_says_of_itself_what_a_program_needs_and_nothing_of_this_machin
     home = made / "em_basis"
     file = export_onnx(home)
     data = file.read_bytes()
-    onnx = pytest.importorskip("onnx")
+    onnx = pytest.importorskip("onnx", reason='needs onnx: pip install "embasis[onnx]"')
     graph = onnx.load_from_string(data)
     onnx.checker.check_model(graph, full_check=True)
     facts = {entry.key: entry.value for entry in graph.metadata_props}

@@ -31,6 +31,9 @@ READ_BY = {
     "data/images/scan.py": ("tar",),
     "data/images/header.py": ("image",),
     "data/images/tar_members.py": ("tar_shard",),
+    "data/images/saved_images.py": ("arrow",),
+    "data/arrow_stream.py": ("arrow",),
+    "data/saved_dataset.py": ("arrow", "saved_info"),
     "data/segmentation/classes.py": ("classes",),
     "data/segmentation/cvat.py": ("cvat",),
     "data/formats.py": (

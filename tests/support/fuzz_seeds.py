@@ -275,11 +275,48 @@ def parquet_shards() -> dict[str, bytes]:
     return {"groups.parquet": groups.getvalue(), "numbers.parquet": numbers.getvalue()}
 
 
+def heic_images() -> dict[str, bytes]:
+    """A HEIC as it is, and one on its side; the kept ones stay where pillow-heif is not installed."""
+    try:
+        from pillow_heif import from_pillow
+    except ImportError:
+        return {}
+    made, exif = dict[str, bytes](), Image.Exif()
+    for name, orientation in (("rgb.heic", 1), ("turned.heic", 6)):
+        exif[0x0112] = orientation
+        from_pillow(Image.fromarray(PIXELS)).save(stream := io.BytesIO(), quality=80, exif=exif.tobytes())
+        made[name] = stream.getvalue()
+    return made
+
+
+def saved_datasets() -> dict[str, dict[str, bytes]]:
+    """Rows of a data set of Hugging Face as its library saves them, a stream of Arrow's batches; its .json files."""
+    picture, bit = saved(Image.fromarray(PIXELS), "PNG"), saved(Image.fromarray(PIXELS).convert("1"), "PNG")
+    mixed = pa.table({
+        "a": pa.array([0.5, None, 2.5], pa.float32()), "t": ["x", "yö", None], "e": [True, None, False],
+        "d": pa.array([0, None, 86_400_000_001], pa.timestamp("us")), "label": [0, 1, -1],
+    })  # fmt: skip
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    rows = [{"bytes": picture, "path": None}, {"bytes": None, "path": "https://example.org/a.png"}, None]
+    rows += [{"bytes": bit, "path": "b.png"}]
+    images = pa.table({"image": pa.array(rows, kind), "label": [0, 1, 0, 1]})
+    made = dict[str, bytes]()
+    for name, table, packed in (("mixed", mixed, None), ("images", images, None), ("packed", mixed, "lz4")):
+        stream, options = io.BytesIO(), pa.ipc.IpcWriteOptions(compression=packed)
+        with pa.ipc.new_stream(stream, table.schema, options=options) as writer:
+            writer.write_table(table, max_chunksize=3)
+        made[f"{name}.arrow"] = stream.getvalue()
+    info = b'{"features":{"image":{"_type":"Image"},"label":{"names":["x","y"],"_type":"ClassLabel"}},"license":""}'
+    state = b'{"_data_files":[{"filename":"data.arrow"}],"_fingerprint":"7","_split":"train"}'
+    return {"arrow": made, "saved_info": {"info.json": info, "state.json": state, "splits.json": b'{"splits":["a"]}'}}
+
+
 def seeds() -> dict[str, dict[str, bytes]]:
     """Target → name → bytes."""
     found = {"image": images(), "map": maps(), "tar": {"two.tar": archive()}, "foreign": foreign(), "cvat": cvat()}
     found |= {"tar_shard": tar_shards(), "parquet_shard": parquet_shards()}
-    return found | arrays() | tables() | settings() | run_files()
+    found["image"] |= heic_images()
+    return found | saved_datasets() | arrays() | tables() | settings() | run_files()
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 | pack, rows, mat | arrays of published sets |
 | list, tar, visda | images named by a table, in an archive, in VisDA's list |
 | tar_shard, parquet_shard | a shard of images, and a shard of a table that is read in batches |
+| arrow, saved_info | a data set of Hugging Face on disk: its rows, as a table and as images; its .json files |
 | corrections | the table of labels that a person has corrected |
 | cvat | an archive of label maps that CVAT has exported |
 | label_studio | the same as annotated tasks of Label Studio |
@@ -41,8 +42,10 @@ from embasis.data.datasets.domain_sets import read_features as features
 from embasis.data.encoding import learn_encoding
 from embasis.data.images import header
 from embasis.data.images import pixels as decode
+from embasis.data.images.saved_images import scan_saved_images
 from embasis.data.images.scan import scan_list, scan_tar
 from embasis.data.images.tar_shards import open_tar_shards
+from embasis.data.saved_dataset import find_saved_dataset, read_saved_table
 from embasis.data.segmentation.audit import count_values
 from embasis.data.segmentation.classes import read_class_file
 from embasis.data.segmentation.cvat import open_masks
@@ -50,7 +53,7 @@ from embasis.data.segmentation.labels import BadMap, decode_map, read_map_header
 from embasis.data.shards import find_shards
 from embasis.data.table_shards import open_table_shards
 from embasis.data.tables import WantedColumns, describe_table, encode_table, narrow_table, read_raw
-from embasis.errors import CheckpointError, ConfigError, EmbasisWarning, InputDataError
+from embasis.errors import CheckpointError, ConfigError, EmbasisWarning, InputDataError, require
 from embasis.inputs.correction_table import read_corrections
 from embasis.storage import read_jsonl, read_stored_table
 from embasis.storage.checkpoints import FACTS, MANIFEST, TENSORS, encode_sealed, find_newest, load_generation, sha256
@@ -129,6 +132,45 @@ def read_tar_shard(path: Path) -> object:
 def read_parquet_shard(path: Path) -> object:
     shards = open_table_shards(find_shards(path.parent), WantedColumns("label", None, ()))
     return [len(table.x) for table in shards.batches(range(shards.manifest.total))]
+
+
+def read_arrow(path: Path) -> object:
+    """The rows of a saved data set, as a table and as images; each may be refused by itself."""
+    read: list[object] = []
+    for kind in ("Value", "Image"):
+        plant_saved(path.parent, kind, path.name)
+        with suppress(InputDataError):
+            dataset = find_saved_dataset(path.parent)
+            assert dataset is not None
+            if kind == "Image":
+                read.append(scan_saved_images(dataset, "label"))
+            else:
+                table = read_saved_table(dataset, WantedColumns("label", None, ()))
+                read.append(learn_encoding([describe_table(table)]))
+    require(read, f"{path}: neither a table nor images")
+    return read
+
+
+def plant_saved(folder: Path, kind: str, data: str) -> None:
+    """The .json files of a saved data set with a column of images, or without."""
+    classes = {"names": ["x", "y"], "_type": "ClassLabel"}
+    info = {"features": {"image": {"_type": kind}, "label": classes}}
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": data}]}))
+
+
+def read_saved_info(data: bytes, folder: Path) -> object:
+    """Each of the .json files of a saved data set in turn."""
+    (folder / "data.arrow").write_bytes((CORPUS / "arrow" / "images.arrow").read_bytes())
+    read: list[object] = []
+    for name in ("dataset_info.json", "state.json", "dataset_dict.json"):
+        plant_saved(folder, "Image", "data.arrow")
+        (folder / name).write_bytes(data)
+        with suppress(InputDataError):
+            dataset = find_saved_dataset(folder)
+            read.append(dataset if dataset is None or not dataset.images else scan_saved_images(dataset, "label"))
+    require(read, "none of the files of a data set")
+    return read
 
 
 def read_mat(path: Path) -> object:
@@ -234,6 +276,10 @@ TARGETS = {
     "parquet_shard": Target(
         placed("x.parquet", read_parquet_shard), (InputDataError,), (b"PAR1", b"label", b"ARROW:schema")
     ),
+    "arrow": Target(
+        placed("data.arrow", read_arrow), (InputDataError,), (b"\xff" * 4, b"\0" * 8, b"label", b"bytes", b"\xff" * 8)
+    ),
+    "saved_info": Target(read_saved_info, (InputDataError,), (b"_data_files", b"filename", b"features", *JSON)),
     "visda": Target(lambda data, _: visda_names(data, "list"), (InputDataError,), (b"aeroplane/", b" 0\n", b"truck/")),
     "corrections": Target(
         placed("x.csv", read_marks),

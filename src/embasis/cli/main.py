@@ -44,7 +44,7 @@ def main() -> None:
 
     LABELLED and UNLABELLED are folders of images (LABELLED with a sub-folder for
     each class, or with images/ and label maps in labels/), or tables: .csv,
-    .parquet, .npz or .npy.
+    .parquet, .npz or .npy; or data sets of Hugging Face saved on disk.
     """
 
 
@@ -122,8 +122,9 @@ def fit_command(**options: Any) -> None:
     Both are tables, or both are images: LABELLED a folder with a sub-folder for
     each class, UNLABELLED a folder of images at any depth; or .csv files with
     columns path and label. UNLABELLED may be a folder or list of shards, .parquet
-    or .tar. Settings of images: images.depth=frozen, partial or full,
-    images.cache=DIR, network.weights=FILE, data.budget=SHARE.
+    or .tar. Each may be a data set of Hugging Face that save_to_disk has written.
+    Settings of images: images.depth=frozen, partial or full, images.cache=DIR,
+    network.weights=FILE, data.budget=SHARE.
 
     With label maps (semantic segmentation) LABELLED has images/ and labels/, a
     PNG of class numbers or colours for each image, and a classes.toml that names

@@ -38,6 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embasis.data.class_labels import WRITE_UTF8, quote_names
+from embasis.data.column_kinds import ColumnKinds, is_text
 from embasis.data.csv_dialect import LONGEST_RECORD, Cells, find_separator
 from embasis.errors import InputDataError, ResourceError, quote, require, shorten
 from embasis.resources import require_memory
@@ -77,13 +78,13 @@ def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
     return open(descriptor, "rb")
 
 
-def read_text(path: str | os.PathLike[str], encoding: str = "utf-8") -> str:
+def read_text(path: str | os.PathLike[str], encoding: str = "utf-8", largest: int = LARGEST_TEXT) -> str:
     """The text of a regular file; OSError or UnicodeDecodeError when there is none."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if size > LARGEST_TEXT:
-            raise OSError(errno.EFBIG, f"{size:,} bytes, at most {LARGEST_TEXT:,} are read")
-        return file.read(LARGEST_TEXT + 1).decode(encoding)
+        if size > largest:
+            raise OSError(errno.EFBIG, f"{size:,} bytes, at most {largest:,} are read")
+        return file.read(largest + 1).decode(encoding)
 
 
 def read_array(stream: IO[bytes], size: int, what: str, largest: int) -> NDArray[Any]:
@@ -231,24 +232,10 @@ def read_csv_header(path: Path) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class ParquetTable:
-    """An open .parquet file with the type of each column, as it is stored, and the columns of some kinds of types."""
+class ParquetTable(ColumnKinds):
+    """An open .parquet file, and what its columns are."""
 
     file: Any
-    types: dict[str, Any]
-    flat: frozenset[str]
-    """Columns with one value a row."""
-    numeric: frozenset[str]
-    whole: frozenset[str]
-    """Columns of integers."""
-    texts: frozenset[str]
-    dates: frozenset[str]
-    """Columns of dates, with or without a time."""
-
-    @property
-    def names(self) -> list[str]:
-        """The names of all columns, the same one maybe twice."""
-        return list(self.file.schema_arrow.names)
 
     def read(self, names: Sequence[str] | None = None) -> Any:
         """These columns, or all, as an Arrow table. After a damaged file, threads may abort the process as it ends."""
@@ -263,15 +250,6 @@ def open_parquet(path: Path, largest: int = LARGEST_TABLE, *, at_once: bool = Tr
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    def is_text(kind: Any) -> bool:
-        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind))
-
-    def is_number(kind: Any) -> bool:
-        return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
-
-    def is_date(kind: Any) -> bool:
-        return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
-
     try:
         with pq.ParquetFile(path, pre_buffer=False) as file:
             texts = [field.name for field in file.schema_arrow if is_text(field.type)]
@@ -284,14 +262,7 @@ def open_parquet(path: Path, largest: int = LARGEST_TABLE, *, at_once: bool = Tr
         require_memory(size, str(path), "take fewer rows or columns")
         buffered = {} if at_once else {"buffer_size": PAGE_BYTES}
         with pq.ParquetFile(path, read_dictionary=texts, pre_buffer=False, **buffered) as file:
-            stored = ((field.name, field.type) for field in file.schema_arrow)
-            types = {name: kind.value_type if pa.types.is_dictionary(kind) else kind for name, kind in stored}
-            flat = frozenset(name for name, kind in types.items() if not pa.types.is_nested(kind))
-            numeric = frozenset(name for name, kind in types.items() if is_number(kind))
-            whole = frozenset(name for name, kind in types.items() if pa.types.is_integer(kind))
-            written = frozenset(name for name, kind in types.items() if is_text(kind))
-            dates = frozenset(name for name, kind in types.items() if is_date(kind))
-            yield ParquetTable(file, types, flat, numeric, whole, written, dates)
+            yield ParquetTable.of(file.schema_arrow, file=file)
     except UnicodeDecodeError as error:
         raise InputDataError(f"{path}: a name in it is not UTF-8 text: {error}; {WRITE_UTF8}") from error
     except pa.ArrowException as error:

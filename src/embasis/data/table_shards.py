@@ -18,17 +18,19 @@ from typing import Any
 
 import numpy as np
 
+from embasis.data.class_labels import quote_names
 from embasis.data.formats import LARGEST_TABLE, ParquetTable, open_parquet, refuse_unreadable
 from embasis.data.raw_columns import RawColumn
+from embasis.data.saved_dataset import find_saved_dataset, read_saved_table
 from embasis.data.shards import PARQUET, ShardFolder, ShardManifest, find_shards, shard_kind
 from embasis.data.tables import (
     ColumnRoles,
     TableData,
     WantedColumns,
-    convert_parquet,
+    convert_arrow,
     describe_table,
     find_columns,
-    find_parquet_roles,
+    find_typed_roles,
     read_raw,
     require_unique,
 )
@@ -54,11 +56,11 @@ class TableShards:
         for shard, part in self.manifest.cut(rows):
             path, at = Path(shard.path), part.start
             with refuse_unreadable(path), open_parquet(path, at_once=False) as file:
-                roles = find_parquet_roles(path, file, self.wanted)
+                roles = find_typed_roles(path, file, self.wanted)
                 _require_rows(path, file, shard.rows)
                 for piece in _iter_pieces(file, roles, part):
                     name = path if at == 0 else Path(f"{path} (counted from row {at} on)")
-                    table = convert_parquet(name, file, piece, roles)
+                    table = convert_arrow(name, file, piece, roles)
                     require_unique(table)
                     first = shard.first + at
                     ids = np.arange(first, first + len(table.x)) if table.ids is None else table.ids
@@ -121,7 +123,7 @@ def open_table_shards(folder: ShardFolder, wanted: WantedColumns) -> TableShards
         with refuse_unreadable(path):
             require(path.stat().st_size > 0, f"{path}: the file is empty")
             with open_parquet(path, at_once=False) as file:
-                roles, kinds = find_parquet_roles(path, file, wanted), _kinds_of(file)
+                roles, kinds = find_typed_roles(path, file, wanted), _kinds_of(file)
                 first = first or (path, roles, kinds)
                 _require_alike(path, roles, kinds, first)
                 counts.append(int(file.file.metadata.num_rows))
@@ -180,6 +182,10 @@ def read_any_table(
     path: PathLike, label: str = "label", id: str | None = None, *, dropped: Collection[str] = ()
 ) -> tuple[TableData, tuple[ShardRecord, ...]]:
     """A table, and the shards that it came in, if it did; all of its rows are read."""
+    if (dataset := find_saved_dataset(path)) is not None:
+        rule = f"{dataset.name}: has images ({quote_names(dataset.images)}), where a table is expected"
+        require(not dataset.images, rule)
+        return read_saved_table(dataset, WantedColumns(label, id, tuple(dropped))), ()
     if shard_kind(path) != PARQUET:
         return read_raw(path, label, id, dropped=dropped), ()
     shards = open_table_shards(find_shards(path), WantedColumns(label, id, tuple(dropped)))

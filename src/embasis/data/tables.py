@@ -23,12 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embasis.data.class_labels import decode_text, label_names, quote_names
+from embasis.data.column_kinds import ColumnKinds
 from embasis.data.csv_dialect import COMMA, Cells, find_decimal_sign
 from embasis.data.encoding import RawTable, describe_odd_cell, encode_columns
 from embasis.data.formats import (
     LARGEST_TABLE,
     ArrayPack,
-    ParquetTable,
     csv_separator,
     list_values,
     open_pack,
@@ -287,12 +287,12 @@ def _raise_bad_record(path: Path, names: list[str], roles: ColumnRoles) -> None:
 
 def _read_parquet(path: Path, wanted: WantedColumns, largest: int) -> TableData:
     with open_parquet(path, largest) as file:
-        roles = find_parquet_roles(path, file, wanted)
-        return convert_parquet(path, file, file.read(roles.used if wanted.dropped else None), roles)
+        roles = find_typed_roles(path, file, wanted)
+        return convert_arrow(path, file, file.read(roles.used if wanted.dropped else None), roles)
 
 
-def find_parquet_roles(path: Path, file: ParquetTable, wanted: WantedColumns) -> ColumnRoles:
-    """What each column of a .parquet file is for, all of types that can be read."""
+def find_typed_roles(path: Path, file: ColumnKinds, wanted: WantedColumns) -> ColumnRoles:
+    """What each column is for, all of types that can be read."""
     roles = find_roles(path, file.names, wanted)
     for name in roles.features:
         kinds = "numbers, text, true and false, or dates"
@@ -306,15 +306,15 @@ def find_parquet_roles(path: Path, file: ParquetTable, wanted: WantedColumns) ->
     return roles
 
 
-def convert_parquet(path: Path, file: ParquetTable, rows: Any, roles: ColumnRoles) -> TableData:
-    """Some rows of a .parquet file, which Arrow has read, as a table."""
+def convert_arrow(path: Path, file: ColumnKinds, rows: Any, roles: ColumnRoles) -> TableData:
+    """Some rows that Arrow has read as a table."""
     if file.numeric.issuperset(roles.features):
         return _from_arrow(path, rows, roles)
-    cells = {name: _read_parquet_cells(file, rows.column(name), name, path) for name in roles.features}
+    cells = {name: _read_arrow_cells(file, rows.column(name), name, path) for name in roles.features}
     return _from_cells(path, rows, roles, cells)
 
 
-def _read_parquet_cells(file: ParquetTable, column: Any, name: str, path: Path) -> RawColumn:
+def _read_arrow_cells(file: ColumnKinds, column: Any, name: str, path: Path) -> RawColumn:
     """One column as it is."""
     import pyarrow as pa
 
@@ -360,7 +360,7 @@ def require_label_column(table: TableData, label: str) -> None:
     elif table.columns is None:
         hint = "no labels; store them as array y, label or labels"
     else:
-        hint = f"no label column {quote(label)}; columns: {quote_names(table.columns)}"
+        hint = f"no label column {quote(label)}; columns: {quote_names(table.columns)}; --label names another"
     require(table.labels is not None, f"{table.path}: {hint}")
 
 

@@ -17,12 +17,15 @@ import torch
 from torch import Tensor
 
 from embasis.config import Config
+from embasis.data.class_labels import NO_LABEL
 from embasis.data.images.files import ImageFile, Scan, escape_name
 from embasis.data.images.header import UnreadableImage
 from embasis.data.images.pixels import decode
+from embasis.data.images.saved_images import scan_saved_images
 from embasis.data.images.scan import is_list, scan_file, scan_folder, scan_list
 from embasis.data.images.tar_shards import open_tar_shards
 from embasis.data.parts import WHOLE, Part
+from embasis.data.saved_dataset import find_saved_dataset
 from embasis.data.shards import PARQUET, TAR, find_shards, shard_kind
 from embasis.data.worker_process import read_checked, request_for
 from embasis.engine.features import CHUNK_ROWS
@@ -40,7 +43,9 @@ PIXELS_VERSION = 1
 
 
 def is_image_side(path: str) -> bool:
-    """A folder, or a table with a column of paths; not if these are the shards of a table."""
+    """A folder, or a table with a column of paths; not if these are the shards of a table, or a saved one."""
+    if (dataset := find_saved_dataset(path)) is not None:
+        return bool(dataset.images)
     return (os.path.isdir(path) or (os.path.isfile(path) and is_list(path))) and shard_kind(path) != PARQUET
 
 
@@ -112,7 +117,11 @@ def open_shard_rows(
 
 
 def scan_path(path: str, follow_links: bool) -> Scan:
-    """The images of a folder, of a list, or the one that is named."""
+    """The images of a folder, of a list, of a saved data set, or the one that is named."""
+    if (dataset := find_saved_dataset(path)) is not None:
+        rule = f"{path}: is a table without a column of images, the run labels images"
+        require(dataset.images, rule, InputDataError)
+        return scan_saved_images(dataset, NO_LABEL)[0]
     if shard_kind(path) == TAR:
         return open_tar_shards(find_shards(path, follow_links)).scan()
     if os.path.isdir(path):

@@ -5,6 +5,7 @@
 | tables (.csv, .npy, .npz, .parquet) | table |
 | folders of images, or .csv lists with a column path | images |
 | folders with images/ and labels/ | maps |
+| folders that `save_to_disk` of Hugging Face has written | images if a column holds them, else table |
 | a named data set | as the set says |
 """
 

@@ -17,16 +17,16 @@ from embasis.config import Config
 from embasis.data.encoding import RawTable, encode_columns
 from embasis.data.problem import check_numbers
 from embasis.data.raw_columns import is_frame, read_frame
+from embasis.data.saved_dataset import find_saved_dataset
 from embasis.data.shards import PARQUET, find_shards, shard_kind
 from embasis.data.standardise import MODES
-from embasis.data.table_shards import BATCH_ROWS, TableShards, open_table_shards
+from embasis.data.table_shards import BATCH_ROWS, TableShards, open_table_shards, read_any_table
 from embasis.data.tables import (
     TableData,
     WantedColumns,
     encode_table,
     narrow_table,
     order_columns,
-    read_raw,
     widen_table,
 )
 from embasis.errors import ConfigError, EmbasisWarning, join_names, quote, require
@@ -94,11 +94,11 @@ class TableInputs(Inputs):
         if not isinstance(source, str | os.PathLike):
             return open_array(source, options)
         wanted = WantedColumns(options.label or "label", options.id, dropped_columns(options))
-        if shard_kind(source) == PARQUET:
+        if find_saved_dataset(source) is None and shard_kind(source) == PARQUET:
             shards = open_table_shards(find_shards(source), wanted)
             rows = options.part.rows(shards.manifest.total)
             return RowSource(iter_shards(shards, rows, options), len(rows))
-        table = read_raw(os.fspath(source), wanted.label, wanted.id, dropped=wanted.dropped)
+        table, _ = read_any_table(source, wanted.label, wanted.id, dropped=wanted.dropped)
         x, notes = make_features(table, options)
         warn_of_unknown(notes)
         rows = options.part.rows(len(x))

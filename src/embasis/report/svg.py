@@ -123,9 +123,10 @@ def draw_path(series: int, places: Sequence[tuple[float, float] | None]) -> str:
 def draw_key(
     names: Sequence[str], x: float, y: float, width: float, first: int = 0, filled: bool = False
 ) -> tuple[str, float]:
-    """The names of the series from (x, y) on, in as many lines as they need, and the height of these."""
+    """The names of the series from (x, y) on, in as many lines as they need, and the height of these; one without a
+    name is passed over."""
     parts, left, down = list[str](), x, y
-    for series, name in enumerate(names, first):
+    for series, name in ((series, name) for series, name in enumerate(names, first) if name):
         wide = 24 + LETTER_WIDTH * len(shorten_name(name)) + 12
         if left > x and left + wide > width:
             left, down = x, down + 17
@@ -138,6 +139,10 @@ def draw_key(
         parts.append(draw_text(left + 24, down, shorten_name(name), "quiet"))
         left += wide
     return "".join(parts), down - y + 17
+
+
+LEAST_SPAN = 0.002
+"""Of an axis, as a share of its values: what differs by less looks the same, and its numbers need no seventh digit."""
 
 
 def choose_ticks(low: float, high: float, most: int = 5) -> list[float]:
@@ -189,7 +194,11 @@ class Axes:
 def pad_range(values: Sequence[float], room: float = 0.12) -> tuple[float, float]:
     """The range of these values with some room above and below."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
-    span = high - low if high > low else max(abs(high) * 0.1, 1e-3)
+    span, size = high - low, max(abs(low), abs(high))
+    if span <= 0:
+        span = max(size * 0.1, 1e-3)
+    elif size >= 0.1 and span < LEAST_SPAN * size:
+        low, high, span = (low + high - LEAST_SPAN * size) / 2, (low + high + LEAST_SPAN * size) / 2, LEAST_SPAN * size
     return low - room * span, high + room * span
 
 
@@ -237,15 +246,17 @@ def draw_lines(series: Sequence[Series], field: LineChart, first_series: int = 0
         parts.append(draw_text(2, top, field.title, "title"))
         top += 19
     if len(series) > 1 or field.named:
-        drawn, tall = draw_key([line.name for line in series], 2, top, width, first_series)
+        names = [line.name if any(y is not None for _, y in line.places) else "" for line in series]
+        drawn, tall = draw_key(names, 2, top, width, first_series)
         parts.append(drawn)
         top += tall
     ys = [y for line in series for _, y in line.places if y is not None and math.isfinite(y)]
     xs = [x for line in series for x, _ in line.places]
     y_range, x_range = field.y or pad_range(ys), field.x or pad_range(xs, 0.04)
-    axes = Axes(x_range, y_range, 52, top, width - 10, height - 40)
     x_steps = [x for x in choose_ticks(*x_range, 6) if not field.whole or x == round(x)]
     y_steps = choose_ticks(*y_range, 4 if field.size == SMALL_CHART else 5)
+    longest = max((len(label) for label in tick_labels(y_steps, field.shares[1])), default=0)
+    axes = Axes(x_range, y_range, max(52, 12 + LETTER_WIDTH * longest), top, width - 10, height - 40)
     parts.append(axes.grid(x_steps, y_steps, field.shares, field.x_name))
     if field.diagonal:
         parts.append(draw_line(axes.across(0), axes.down(0), axes.across(1), axes.down(1), "even"))

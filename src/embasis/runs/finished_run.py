@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from embasis.data.class_labels import quote_names
 from embasis.data.images.files import describe_os_error, printable_path, unescape_name
 from embasis.data.images.scan import is_list, resolve_list
+from embasis.data.saved_dataset import find_saved_dataset
 from embasis.data.segmentation.labels import BadMap, read_png_numbers
 from embasis.data.shards import TAR, shard_kind
 from embasis.errors import CorruptError, InputDataError, UntrustedError, quote, require
@@ -99,6 +100,9 @@ def locate_images(names: Sequence[str], images: str) -> dict[str, str]:
     cure = "unpack each into a folder of its name, and name the folder around them"
     rule = f"{printable_path(images)}: images in tar shards are no files of their own; {cure}"
     require(shard_kind(images) != TAR, rule, InputDataError)
+    rule = f"{printable_path(images)}: images in a saved data set are no files of their own; export --as csv names"
+    saved = find_saved_dataset(images) is not None
+    require(not saved, f"{rule} the row of each label (row-00000017 is dataset[17])", InputDataError)
     folder = os.path.isdir(images)
     require(folder or is_list(images), f"{printable_path(images)}: is no folder and no list of images", InputDataError)
     open_ = not folder or os.access(images, os.R_OK | os.X_OK)

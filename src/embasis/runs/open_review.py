@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from embasis.data.class_labels import NO_LABEL, quote_names
+from embasis.data.images.files import ImageFile
+from embasis.data.images.saved_images import scan_saved_images
+from embasis.data.saved_dataset import SavedDataset, find_saved_dataset
 from embasis.data.segmentation.pairs import IMAGES, stem
 from embasis.errors import ConfigError, CorruptError, InputDataError, require
 from embasis.inputs import IMAGE_KIND, TABLE_KIND
@@ -93,9 +97,20 @@ def open_values(run: Finished, items: list[ReviewItem], table: str | None) -> Ta
 
 
 def show_images(names: list[str], images: str, follow_links: bool) -> Callable[[str], ShownPicture]:
-    """What shows the image of each name, from the folder or list that has all of them."""
+    """What shows the image of each name, from the folder, list or saved data set that has all of them."""
+    if (dataset := find_saved_dataset(images)) is not None:
+        return show_saved(names, dataset)
     paths = locate_images(names, images)
-    return lambda name: read_shown(paths[name], name, follow_links)
+    return lambda name: read_shown(ImageFile(name, os.path.realpath(paths[name]) if follow_links else paths[name], b""))
+
+
+def show_saved(names: list[str], dataset: SavedDataset) -> Callable[[str], ShownPicture]:
+    """What shows the image of each name, from a data set that was saved on disk."""
+    files = {file.name: file for file in scan_saved_images(dataset, NO_LABEL)[0].files}
+    lacking = [name for name in names if name not in files]
+    count = f"{len(lacking):,} of {len(names):,} images of the run are not there"
+    require(not lacking, f"{dataset.name}: {count}: {quote_names(lacking, 3)}; name the run's UNLABELLED")
+    return lambda name: read_shown(files[name])
 
 
 def open_map_review(run: Finished, facts: Mapping[str, Any], options: ReviewOptions, output: Path) -> MapReview:

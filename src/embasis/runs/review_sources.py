@@ -7,7 +7,6 @@ of the user's files goes to the page.
 from __future__ import annotations
 
 import io
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +18,10 @@ from torch import Tensor
 
 from embasis.data.class_labels import quote_names
 from embasis.data.formats import LARGEST_TABLE, read_column_names, read_columns, read_csv_rows, refuse_unreadable
-from embasis.data.images.files import describe_os_error, printable_path, read_part
+from embasis.data.images.files import ImageFile, describe_os_error, printable_path
 from embasis.data.images.header import UnreadableImage
 from embasis.data.images.pixels import decode
+from embasis.data.saved_dataset import find_saved_dataset, list_saved_cells
 from embasis.data.tables import EXPECTED_TABLE, read_raw, require_different
 from embasis.errors import InputDataError, quote, require
 from embasis.report.collect import PNG_SIDE, fit_size, resize_picture
@@ -55,14 +55,14 @@ def encode_shown(pixels: Tensor) -> ShownPicture:
     return ShownPicture("jpeg", out.getvalue())
 
 
-def read_shown(path: str, name: str, follow_links: bool = False) -> ShownPicture:
-    """The picture in a file; an InputDataError says why it cannot be shown."""
+def read_shown(file: ImageFile) -> ShownPicture:
+    """The picture in a file, or in a part of one; an InputDataError says why it cannot be shown."""
     try:
-        return encode_shown(decode(read_part(os.path.realpath(path) if follow_links else path)))
+        return encode_shown(decode(file.read()))
     except UnreadableImage as error:
-        raise InputDataError(f"{name}: {error}") from error
+        raise InputDataError(f"{file.name}: {error}") from error
     except OSError as error:
-        raise InputDataError(f"{name}: {describe_os_error(error)}") from error
+        raise InputDataError(f"{file.name}: {describe_os_error(error)}") from error
 
 
 def show_stored(pictures: Mapping[str, bytes]) -> Callable[[str], ShownPicture]:
@@ -109,7 +109,9 @@ def format_cell(cell: Any) -> str:
 
 def read_table_cells(path: Path, label: str, id: str | None) -> TableCells:
     """The values of a table as they are written; its labels, which are for scores alone, are left out."""
-    suffix = path.suffix.lower()
+    suffix, dataset = path.suffix.lower(), find_saved_dataset(path)
+    if dataset is not None:
+        return _index_cells(path, *list_saved_cells(dataset), label, id)
     with refuse_unreadable(path):
         size = path.stat().st_size
         require(path.is_file() and size > 0, f"{path}: is no table; {EXPECTED_TABLE}")
@@ -122,6 +124,11 @@ def read_table_cells(path: Path, label: str, id: str | None) -> TableCells:
             columns = table.columns or tuple(map(str, range(flat.shape[1])))
             return TableCells(path, columns, dict(zip(ids, flat.tolist(), strict=True)))
         names, rows = _list_csv_cells(path) if suffix == ".csv" else _list_parquet_cells(path)
+    return _index_cells(path, names, rows, label, id)
+
+
+def _index_cells(path: Path, names: list[str], rows: Sequence[Any], label: str, id: str | None) -> TableCells:
+    """The cells of each row by its id."""
     require_different(names, path)
     require(id is None or id in names, f"{path}: no id column {quote(id)}; columns: {quote_names(names)}")
     key = names.index(id or "id") if (id or "id") in names else None

@@ -213,7 +213,9 @@ def read_newest(path: Path | str) -> Generation:
     """The newest whole generation, for readers without the lock; a publish at the same time does no harm."""
     newest = find_newest(Path(path))
     if newest is None:
-        raise CorruptError(f"{path} holds no finished generation; is it a run folder?")
+        begun = (Path(path) / "HEAD").is_file()
+        rule = "nothing of its run is saved yet; go on with embasis fit"
+        raise CorruptError(f"{path}: {rule}" if begun else f"{path} holds no finished generation; is it a run folder?")
     return newest
 
 

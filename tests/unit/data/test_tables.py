@@ -378,8 +378,14 @@ def test_a_labelled_side_without_labels_is_refused_with_where_they_belong(tmp_pa
     write(one, "w,h,label\n1,2,cat\n3,4,cat\n")
     np.save(tmp_path / "a.npy", np.ones((3, 2)))
     np.savez(tmp_path / "a.npz", x=np.ones((3, 2)))
-    assert refusal(lambda: load_pair(bare, b)) == f"{bare}: no label column 'label'; columns: 'h', 'w'"
-    assert refusal(lambda: load_pair(b, b, test=bare)) == f"{bare}: no label column 'label'; columns: 'h', 'w'"
+    assert (
+        refusal(lambda: load_pair(bare, b))
+        == f"{bare}: no label column 'label'; columns: 'h', 'w'; --label names another"
+    )
+    assert (
+        refusal(lambda: load_pair(b, b, test=bare))
+        == f"{bare}: no label column 'label'; columns: 'h', 'w'; --label names another"
+    )
     assert refusal(lambda: load_pair(some, b)) == f"{some}: 2 of 4 rows have no label (empty, NaN or -1)"
     assert refusal(lambda: load_pair(one, b)) == f"{one}: at least 2 classes are needed, got 1 class: 'cat'"
     assert refusal(lambda: load_pair(tmp_path / "a.npy", b)) == (

@@ -69,7 +69,7 @@ def test_tables_look_swapped_where_only_the_second_has_labels() -> None:
     Path("old.csv").write_text("a,b,kind\n1,2,x\n3,4,y\n")
     assert refusal(lambda: load_as_fit_does(labelled="new.csv", unlabelled="old.csv", label="kind")) == (
         "new.csv and old.csv look swapped: old.csv has a column 'kind', new.csv has no column 'kind'; the labelled "
-        "side comes first (if they are not: new.csv: no label column 'kind'; columns: 'a', 'b')"
+        "side comes first (if they are not: new.csv: no label column 'kind'; columns: 'a', 'b'; --label names another)"
     )
     np.savez("new.npz", x=np.eye(3))
     np.savez("old.npz", x=np.eye(3), y=np.arange(3))

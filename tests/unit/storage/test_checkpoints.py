@@ -82,7 +82,7 @@ def test_before_the_first_publish_there_is_nothing(tmp_path: Path) -> None:
         assert run.newest() is None
         with pytest.raises(CorruptError) as caught:
             read_newest(run.path)
-    assert str(caught.value) == f"{run.path} holds no finished generation; is it a run folder?"
+    assert str(caught.value) == f"{run.path}: nothing of its run is saved yet; go on with embasis fit"
     with pytest.raises(CorruptError, match="is it a run folder"):
         read_newest(tmp_path / "nowhere")
 

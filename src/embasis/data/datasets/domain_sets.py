@@ -43,9 +43,10 @@ import torch
 from numpy.typing import NDArray
 
 from embasis.data.images.files import Scan, describe_other_kinds, escape_name, read_part
-from embasis.data.images.folders import ImageOptions, describe_repeats, require_budget, top_folder
+from embasis.data.images.folders import ImageOptions, describe_repeats, require_budget
 from embasis.data.images.samples import ImageSide, build_image_problem
 from embasis.data.images.scan import has_members, iter_tar_members, scan_folder, scan_tar
+from embasis.data.images.sides import top_folder
 from embasis.errors import ConfigError, InputDataError, join_names, lookup, quote, require
 from embasis.types import Arrays, LabelSchema, PathLike, Problem, RejectedFile
 

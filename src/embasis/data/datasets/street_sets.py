@@ -29,9 +29,10 @@ from typing import NamedTuple
 from embasis.data.class_labels import quote_names
 from embasis.data.datasets.domain_sets import find_data_folder
 from embasis.data.images.files import Scan, printable_path
-from embasis.data.images.folders import ImageOptions, describe_repeats, require_budget, top_folder
+from embasis.data.images.folders import ImageOptions, describe_repeats, require_budget
 from embasis.data.images.samples import ImageSide
 from embasis.data.images.scan import has_members, scan_folder, scan_tar
+from embasis.data.images.sides import top_folder
 from embasis.data.segmentation.audit import NO_PIXEL, count_noun, first_few
 from embasis.data.segmentation.folders import PairedSide, make_map_problem
 from embasis.data.segmentation.pairs import MapFile, stem

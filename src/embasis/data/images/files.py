@@ -31,10 +31,11 @@ MOST_SHARED_DIGESTS = 2**16
 """Contents that are remembered while files are collected, so that those of the same bytes share one digest."""
 SMALL_SIDE = 32
 """Images whose short side has fewer pixels are noted."""
+HEIC_CURE = "HEIC images can be read once pillow-heif is installed, or once they are converted to JPEG or PNG"
 CURES = {
-    ".arrow": "a data set of Hugging Face can be read once it is saved by its to_parquet",
+    ".arrow": "a data set of Hugging Face can be read once it is saved by its save_to_disk",
     **dict.fromkeys((".gz", ".tgz", ".bz2", ".xz", ".zst"), "compressed shards can be read once they are plain .tar"),
-    **dict.fromkeys((".heic", ".heif"), "HEIC images can be read once they are converted to JPEG or PNG"),
+    **dict.fromkeys((".heic", ".heif"), HEIC_CURE),
 }
 """What to do with files that people have instead of images, by their ending."""
 SYSTEM_NAMES = frozenset({"__macosx", "@eadir", "thumbs.db", "desktop.ini"})

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from embasis.data.class_labels import NO_LABEL, describe_alike, group_alike, quote_names, sort_names
-from embasis.data.images.files import SMALL_SIDE, ImageFile, describe_first, printable_path
+from embasis.data.images.files import SMALL_SIDE, describe_first, printable_path
 from embasis.data.images.samples import ImageSide, build_image_problem
-from embasis.data.images.scan import scan_folder, scan_list
-from embasis.data.images.tar_shards import LABELS_IGNORED, open_tar_shards
+from embasis.data.images.sides import scan_labelled, scan_side, top_folder
 from embasis.data.problem import (
     LABELLED,
     SIDE_NAMES,
@@ -33,7 +31,6 @@ from embasis.data.problem import (
     warn_of_leak,
 )
 from embasis.data.reader import Reader
-from embasis.data.shards import TAR, describe_records, find_shards, shard_kind
 from embasis.errors import ConfigError, quote, require
 from embasis.types import PathLike, Preparation, Problem, RejectedFile
 
@@ -125,7 +122,7 @@ def _inspect(
     for name, path in zip(SIDE_NAMES, paths, strict=True):
         if path is not None:
             with log.step(name):
-                side = (_scan_side if name == UNLABELLED else _scan_labelled)(path, label, options)
+                side = (scan_side if name == UNLABELLED else scan_labelled)(path, label, options.follow_links)
                 sides[name] = side if reader is None else drop_undecodable(side, reader)
     with log.step("budget"):
         rejected = [item for side in sides.values() for item in side.scan.rejected]
@@ -147,45 +144,6 @@ def _inspect(
             if not second.is_folder and not options.allow_missing_class:
                 require_known(second.named, sort_names(names))
     return sides, empty
-
-
-def _scan_side(path: PathLike, label: str, options: ImageOptions) -> ImageSide:
-    """The images of a folder, of a list file or of shards, with the labels that a list has."""
-    if shard_kind(path) == TAR:
-        return _scan_shards(path, options)
-    if os.path.splitext(os.fspath(path))[1].lower() in (".csv", ".parquet") and not os.path.isdir(path):
-        scan, labels = scan_list(path, label=label, follow_links=options.follow_links)
-        return ImageSide(scan, None if labels is None else tuple(labels), is_folder=False)
-    return ImageSide(scan_folder(path, follow_links=options.follow_links))
-
-
-def _scan_shards(path: PathLike, options: ImageOptions) -> ImageSide:
-    """The images of tar shards, with a record of each shard."""
-    shards = open_tar_shards(find_shards(path, options.follow_links))
-    records = tuple(shard.record() for shard in shards.manifest.shards)
-    notes = (describe_records(path, records), *shards.notes)
-    return ImageSide(replace(shards.scan(), shards=records, notes=notes))
-
-
-def _scan_labelled(path: PathLike, label: str, options: ImageOptions) -> ImageSide:
-    """A side that must be labelled, by class folders or by a list's column of labels."""
-    rule = f"{printable_path(path)}: {LABELS_IGNORED}; unpack them to a folder for each class, or name a list of images"
-    require(shard_kind(path) != TAR, rule)
-    side = _scan_side(path, label, options)
-    if not side.is_folder:
-        text = f"{side.name}: no label column {quote(label)}; a list of labelled images needs one"
-        require(side.labels is not None, text)
-        return side
-    loose = {file.name: "lies in no class folder" for file in side.scan.files if "/" not in file.name}
-    hint = "expected is <folder>/<class>/<image>, or a list with a column of labels"
-    require(len(loose) < len(side.scan.files), f"{side.name}: no image lies in a class folder; {hint}")
-    inside = side.without(loose, "scan", "refused")
-    return replace(inside, labels=tuple(top_folder(file) for file in inside.scan.files))
-
-
-def top_folder(file: ImageFile) -> str:
-    """The first-level sub-folder of a file: its class."""
-    return sys.intern(file.name.partition("/")[0])  # a million files share a few
 
 
 def drop_undecodable(side: ImageSide, reader: Reader) -> ImageSide:

@@ -13,6 +13,7 @@
 | TIFF | those that Pillow holds, and the most of: as many again (a picture on its side), all samples (one strip), 3 |
 | WebP | 16: Pillow's decoder has two canvases, the bytes and the picture |
 | JPEG | 15: coefficients of four channels (2 each), the picture, and RGB |
+| HEIF | 16: planes of tiles and of the whole (2 each), the bytes, the picture, and RGB |
 
 Slow are JPEGs of very many scans, each of which goes over all blocks (a TIFF may hold one), and rows of a BMP that are
 packed by runs, which Pillow unpacks in Python.
@@ -32,14 +33,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from embasis.data.images.heif import HEIF, HEIF_SUFFIXES, BadBoxes, HeifSizes, has_heif, open_heif, read_heif_sizes
+
 if TYPE_CHECKING:
     from PIL import Image
 
-FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "TIFF", "GIF", "PPM")
-"""Names, as Pillow has them, of all formats that are read."""
-SUFFIXES = frozenset(
-    (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm", ".pnm")
-)
+FORMATS: tuple[str, ...] = ("JPEG", "PNG", "BMP", "WEBP", "TIFF", "GIF", "PPM", *((HEIF,) if has_heif() else ()))
+"""Names, as Pillow has them, of all formats that are read here: HEIF with pillow-heif alone."""
+SUFFIXES = frozenset((
+    ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm", ".pnm",
+    *(HEIF_SUFFIXES if has_heif() else ()),
+))  # fmt: skip
 """Endings of files of those formats, in lower case."""
 LARGEST_PIXELS = 64 * 2**20
 """Width × height of the largest image that is read."""
@@ -54,7 +58,7 @@ MOST_MEMORY = 480
 """Megabytes that a small file may take. 512 are promised; something goes to what is not counted here."""
 MOST_STEPS = {"JPEG": 2**29, "TIFF": 2**29, "BMP": 2**23}
 """Pixels × scans, or pixels of packed rows, of a small file: half a second or so, and one."""
-FIXED_COST = {"JPEG": 15, "WEBP": 16}
+FIXED_COST = {"JPEG": 15, "WEBP": 16, HEIF: 16}
 """Bytes for each pixel where they are the same for all files of a format."""
 _MODE_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2}
 _TIFF_BITS, _TIFF_TILE_WIDTH, _TIFF_TILE_HEIGHT = 258, 322, 323
@@ -69,7 +73,7 @@ _OTHER_FORMATS = (
     (rb"\x00\x00\x00\x0cjP  |\xff\x4f\xff\x51", "JPEG2000"), (rb"\x00\x00\x01\x00", "ICO"),
     (rb"\x00\x00\x02\x00[^\x00]", "CUR"), (rb"icns", "ICNS"), (rb"DDS ", "DDS"), (rb"\x01\xda", "SGI"),
     (rb"\x0a[\x00-\x05]\x01", "PCX"), (rb"\xb1\x68\xde\x3a", "DCX"), (rb"\x59\xa6\x6a\x95", "SUN"), (rb"qoif", "QOI"),
-    (rb"gimp xcf", "XCF"), (rb"....ftyp(avif|avis)", "AVIF"), (rb"....ftyp(heic|heix|hevc|mif1|msf1)", "HEIF"),
+    (rb"gimp xcf", "XCF"), (rb"....ftyp(avif|avis)", "AVIF"), (rb"....ftyp(hei[cxms]|hev[cxms]|mif1|msf1)", HEIF),
     (rb"....ftyp", "MP4"), (rb"\xff\x0a|\x00\x00\x00\x0cJXL ", "JPEG XL"), (rb"\x89HDF", "HDF5"), (rb"GRIB", "GRIB"),
     (rb"BUFR", "BUFR"), (rb"BLP[12]", "BLP"), (rb"FTEX|FTC\x00", "FTEX"),
     (rb"\xd7\xcd\xc6\x9a|\x01\x00\x00\x00.{36} EMF", "WMF"), (rb"P[Ff]\s", "PFM"), (rb"P7\s", "PAM"),
@@ -103,6 +107,9 @@ def read_header(data: bytes) -> Header:
             pass  # Pillow may know better, or knows why not
         else:
             return check_size(Header(kind, int(width), int(height)), data)
+    if kind == HEIF:
+        check_size(Header(kind, *_heif_sizes(data).stored), data)
+        return check_size(Header(kind, *_heif_sizes(data).shown))
     with open_image(data, kind) as image:
         return Header(kind, *image.size)
 
@@ -153,13 +160,15 @@ def detect_format(data: bytes) -> str:
         raise UnreadableImage("the file is empty")
     start, table = data[:512], (*_READ_FORMATS, *_OTHER_FORMATS)
     kind = next((name for magic, name in table if re.match(magic, start, re.DOTALL)), None)
-    if kind not in FORMATS:
+    if kind is None or kind not in FORMATS:
         raise UnreadableImage(f"format {kind} is not read" if kind else "not an image that is read")
     return kind
 
 
 def _stored_size(data: bytes, kind: str) -> tuple[int, int]:
     """Width and height where they lie at a fixed place; (1, 1) where they have to be searched for."""
+    if kind == HEIF:
+        return _heif_sizes(data).stored
     if len(data) < 32:
         return 1, 1
     if kind == "PNG" and data[12:16] == b"IHDR":
@@ -172,6 +181,13 @@ def _stored_size(data: bytes, kind: str) -> tuple[int, int]:
     if kind == "WEBP":
         return _webp_size(data)
     return 1, 1
+
+
+def _heif_sizes(data: bytes) -> HeifSizes:
+    try:
+        return read_heif_sizes(data)
+    except BadBoxes as error:
+        raise UnreadableImage(f"damaged {HEIF}: {error}") from error
 
 
 def _webp_size(data: bytes) -> tuple[int, int]:
@@ -222,7 +238,8 @@ def open_image(data: bytes, kind: str) -> Iterator[Image.Image]:
     with _PILLOW_LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            with Image.open(LimitedReader(data, kind), formats=(kind,)) as image:
+            stream = LimitedReader(data, kind)
+            with open_heif(stream) if kind == HEIF else Image.open(stream, formats=(kind,)) as image:
                 header = check_size(Header(kind, *image.size), data)
                 if len(data) <= SMALL_FILE:
                     is_packed = any(tile[0] == "bmp_rle" for tile in getattr(image, "tile", ()))

@@ -12,7 +12,8 @@ network's input, uint8 (3, S, S): the view of evaluation and that of training.
 | 32-bit integers (TIFF) | as 16-bit grey; rejected when a value is not in 0..65535 |
 | floating point, LAB | rejected: their range is not written in the file |
 | CMYK, YCCK, YCbCr | RGB by Pillow's conversion, Adobe's inverted CMYK put right; colour profiles are ignored |
-| several frames or pages (GIF, APNG, WebP, TIFF) | the first |
+| several frames or pages (GIF, APNG, WebP, TIFF) | the first; of a HEIC the one that it names as its own |
+| HEIC, HEIF | read where pillow-heif is installed; 10 and 12 bits become 8, turned as the file says |
 | an EXIF orientation | turned upright; a damaged EXIF block counts as none |
 | a JPEG that ends early or whose code is broken | rejected, also where the decoder would fill in grey |
 
@@ -52,7 +53,9 @@ from embasis.data.images.header import (
     detect_format,
     load_simplejpeg,
     open_image,
+    read_header,
 )
+from embasis.data.images.heif import HEIF
 from embasis.errors import InputDataError, lookup, require
 from embasis.types import Preparation
 
@@ -110,9 +113,22 @@ def decode(data: bytes) -> Tensor:
             return _orient_array(pixels, _jpeg_orientation(data))
     if kind == "PNG":
         check_png(data)
+    if kind == HEIF:
+        return _decode_heif(data)
     with open_image(data, kind) as image:
         # A JPEG is turned as by the other decoder; a TIFF is turned by Pillow as it is loaded, and not once more.
         return _load_upright(image, lambda: _jpeg_orientation(data) if kind == "JPEG" else _pillow_orientation(image))
+
+
+def _decode_heif(data: bytes) -> Tensor:
+    """The pixels of a HEIF, of which the decoder knows no other size than our own reader of its boxes."""
+    header = read_header(data)
+    with open_image(data, HEIF) as image:
+        pixels = _load_upright(image, lambda: 1)
+    if tuple(pixels.shape[1:]) != (header.height, header.width):
+        says = f"its header says {header.width}×{header.height}"
+        raise UnreadableImage(f"damaged {HEIF}: {pixels.shape[2]}×{pixels.shape[1]} pixels, {says}")
+    return pixels
 
 
 def oriented_size(header: Header, orientation: int) -> tuple[int, int]:
@@ -213,8 +229,8 @@ def _jpeg_exif(data: bytes) -> bytes:
 
 
 def _pillow_orientation(image: Image.Image) -> int:
-    if image.format in ("GIF", "BMP", "PPM"):
-        return 1  # they have no such block; what Pillow takes for one is a comment
+    if image.format in ("GIF", "BMP", "PPM", HEIF):
+        return 1  # they have no such block, or it does not count; what Pillow takes for one is a comment
     try:
         return int(image.getexif().get(ORIENTATION, 1))
     except Exception:  # as above

@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from embasis.data.class_labels import quote_names
+from embasis.data.class_labels import NO_LABEL, quote_names
 from embasis.data.images.files import (
     ImageFile,
     Scan,
@@ -34,8 +34,10 @@ from embasis.data.images.folders import ImageOptions
 from embasis.data.images.header import SUFFIXES, UnreadableImage, read_header
 from embasis.data.images.pixels import is_swapped
 from embasis.data.images.samples import ImageSide
+from embasis.data.images.saved_images import scan_saved_images
 from embasis.data.images.scan import scan_folder
 from embasis.data.images.tar_shards import open_tar_shards
+from embasis.data.saved_dataset import find_saved_dataset
 from embasis.data.segmentation.labels import BadMap, WrongKind, iter_numbers, read_map_header
 from embasis.data.shards import TAR, find_shards, shard_kind
 from embasis.errors import InputDataError, require
@@ -171,7 +173,10 @@ def gather_maps(root: PathLike, options: ImageOptions, *, labelled: bool) -> Map
         require(not lacking, f"{printable_path(top)}: {text}")
     is_split = os.path.isdir(images)
     place = images if is_split else top
-    if not labelled and shard_kind(place) == TAR:
+    dataset = None if labelled else find_saved_dataset(place)
+    if dataset is not None:
+        pictures = scan_saved_images(dataset, NO_LABEL)[0]
+    elif not labelled and shard_kind(place) == TAR:
         pictures = open_tar_shards(find_shards(place, options.follow_links)).scan()
     else:
         pictures = scan_folder(place, follow_links=options.follow_links)

@@ -218,10 +218,10 @@ def test_a_folder_without_images_is_refused_with_what_is_read_and_what_is_there(
     text = refusal(lambda: scan_folder(tmp_path))
     assert text.startswith(f"{tmp_path}: no images; read are .bmp, ")
     assert ".png" in text
-    plant(tmp_path, {"a.heic": b"1", "b.png": b""})
+    plant(tmp_path, {"a.tgz": b"1", "b.png": b""})
     assert refusal(lambda: scan_folder(tmp_path)) == (
-        f"{text}; 1 file of another kind is ignored: .heic 1; 1 refused, first: b.png (the file is empty); "
-        "HEIC images can be read once they are converted to JPEG or PNG"
+        f"{text}; 1 file of another kind is ignored: .tgz 1; 1 refused, first: b.png (the file is empty); "
+        "compressed shards can be read once they are plain .tar"
     )
 
 
@@ -496,9 +496,8 @@ def test_addresses_in_a_list_are_refused_with_the_cure(tmp_path, address):
 @pytest.mark.parametrize(
     ("name", "cure"),
     [
-        ("data-00000-of-00001.arrow", "a data set of Hugging Face can be read once it is saved by its to_parquet"),
+        ("data-00000-of-00001.arrow", "a data set of Hugging Face can be read once it is saved by its save_to_disk"),
         ("part-0.tar.gz", "compressed shards can be read once they are plain .tar"),
-        ("IMG_1.HEIC", "HEIC images can be read once they are converted to JPEG or PNG"),
     ],
 )
 def test_what_people_have_instead_of_images_is_refused_with_the_cure(tmp_path, name, cure):
