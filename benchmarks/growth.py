@@ -40,7 +40,7 @@ from embasis.api.classifier import EMBasisClassifier
 from embasis.errors import EmbasisWarning
 from embasis.methods.em_basis.start import ClassMeans
 
-GOAL_EXPONENT, GOAL_MEMORY, LARGE_BYTES = 1.1, 3.0, 64 << 20
+GOAL_EXPONENT, GOAL_MEMORY, LARGE_BYTES = 1.1, 3.0, 64_000_000
 
 
 @dataclass(frozen=True)
