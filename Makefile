@@ -55,7 +55,9 @@ docs: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.em_speed
 	$(BIN)/python -m benchmarks.estimator_speed
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.table_speed
+	-OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.table_speed
+	-OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.growth
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.map_speed --pictures 24
 
 # All tables of benchmarks/README.md, "The study"; some two hours on two cores, and it goes on where it was stopped.
 study: $(STAMP)

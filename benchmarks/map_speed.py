@@ -38,7 +38,7 @@ from embasis.engine.labels import label_and_select
 from embasis.engine.scores import summarise_labels
 from embasis.engine.state import TrainSetup, TrainState
 from embasis.inputs.map_inputs import plain_table, table_of_maps
-from embasis.runs.label_maps import write_maps
+from embasis.runs.label_maps import name_maps, write_maps
 from embasis.runs.parts import RunParts, build
 from embasis.storage.label_map_folder import LabelMapFolder
 from embasis.storage.label_store import DiskLabelStore
@@ -132,7 +132,7 @@ def label(built: RunParts, progress: TrainState, folder: Path) -> None:
     labels = label_and_select(setup, progress, 0, None)
     summarise_labels(labels.parts(), CLASSES)
     output, names = LabelMapFolder(folder / "maps", table_of_maps(problem)), list(problem.row_names or ())
-    for _ in write_maps(output, labels.parts(), samples.sizes, problem.schema, names, ".parquet"):
+    for _ in write_maps(output, labels.parts(), samples.sizes, problem.schema, name_maps(names), ".parquet"):
         pass
 
 

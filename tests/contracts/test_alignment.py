@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from alignment_runs import TAKES, align_only, all_finite, built, finish, network_of, undisturbed
-from embasis.engine import train
+from embasis.engine import optimisers, train
 from embasis.engine.epoch import batches_of, rows_of_epoch
+from embasis.engine.optimisers import make_optimiser
 from embasis.engine.self_train import begin
-from embasis.engine.train import make_optimiser, make_trainer, take_phase
+from embasis.engine.train import make_trainer, take_phase
 from embasis.errors import ConfigError
 from embasis.methods import METHODS
 from embasis.types import Arrays
@@ -51,7 +52,7 @@ def test_a_step_in_parts_is_the_same_step(name: str, kind: str, monkeypatch: pyt
     monkeypatch.setattr(torch, "randn_like", torch.zeros_like)  # noise, like dropout, is drawn part by part
     # Adam divides a gradient by its size: where that is nothing but rounding, it decides the whole step.
     monkeypatch.setattr(
-        train, "make_optimiser", lambda group, *plan: make_optimiser(replace(group, optimiser="plan"), *plan)
+        optimisers, "make_optimiser", lambda group, *plan: make_optimiser(replace(group, optimiser="plan"), *plan)
     )
     plan = {"optimiser": "sgd", "source_lr": 0.01, "lr": 0.01, "rounds": 1, "source_epochs": 1}
     whole, parted = (finish(built(name, kind, plan={**plan, "accumulate_steps": parts})) for parts in (1, 4))

@@ -88,6 +88,20 @@ def test_what_only_informs_starts_at_once_and_without_torch(words: list[str]) ->
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
 
 
+def test_a_table_is_fitted_without_torchs_compiler(tmp_path: Path) -> None:
+    lines = [f"{number % 7},{number % 5},{number % 2}" for number in range(60)]
+    (tmp_path / "labelled.csv").write_text("a,b,label\n" + "\n".join(lines), encoding="utf-8")
+    (tmp_path / "unlabelled.csv").write_text("a,b\n" + "\n".join(line[:-2] for line in lines), encoding="utf-8")
+    words = ["fit", str(tmp_path / "labelled.csv"), str(tmp_path / "unlabelled.csv"), "-o", str(tmp_path / "run")]
+    program = (
+        "import sys\nfrom embasis.cli import main\n"
+        f"try:\n    main({words!r}, prog_name='embasis')\n"
+        "finally:\n    print([name for name in ('torch', 'torch._dynamo') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.endswith("['torch']\n")
+
+
 @pytest.mark.parametrize("kind", registries.REGISTRIES)
 def test_list_names_every_entry_in_80_columns(kind: str) -> None:
     result = embasis("list", kind)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from attacked_runs import attacked
-from embasis.engine import train
+from embasis.engine import optimisers
 from embasis.engine.calibration import REFERENCE
 from embasis.engine.self_train import train_rounds
 from embasis.engine.state import TrainState, flatten, unflatten
@@ -46,7 +46,7 @@ RUNS: dict[str, dict[str, Any]] = {
 def _no_step_is_the_last_word() -> Iterator[None]:
     """With its usual 20 inner iterations L-BFGS is done after one step here, and the next ones would do nothing."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train, "LBFGS_STEPS", 2)
+        patch.setattr(optimisers, "LBFGS_STEPS", 2)
         yield
 
 

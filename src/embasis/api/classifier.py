@@ -153,8 +153,8 @@ class EMBasisClassifier(ClassifierMixin, BaseEstimator):
         others = rows[~known]
         if unlabelled is not None:
             extra = validate_data(self, unlabelled, dtype=FLOATS, reset=False)
-            others = np.concatenate([others, extra])
-        x, fine = narrow_sides(rows[known], others)
+            others = np.concatenate([others, extra]) if len(others) else extra
+        x, fine = narrow_sides(rows if known.all() else rows[known], others)
         problem = Problem(
             labelled=Arrays.of(x[0], torch.from_numpy(codes.astype(np.int64)), fine=fine[0]),
             unlabelled=Arrays.of(x[1], fine=fine[1]),

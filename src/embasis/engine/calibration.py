@@ -191,6 +191,8 @@ def query_reference(sites: list[Features], setup: TrainSetup, features: RoundFea
 def chunks_of(setup: TrainSetup, network: nn.Module, unlabelled: FeatureSample, rows: Tensor) -> Iterator[Features]:
     """All sites of these rows; not computed again where they are all there."""
     if unlabelled.whole and not unlabelled.chunks[0].grid:
+        if len(rows) == sum(len(chunk) for chunk in unlabelled.chunks):
+            return iter(unlabelled.chunks)
         return iter([take_features(join_features(unlabelled.chunks), rows)])
     return extract(network, setup.problem.unlabelled, setup.plan, labelled=False, rows=rows)
 
@@ -201,10 +203,12 @@ def sample_sites(chunks: Iterator[Features], plan: Plan) -> tuple[list[Features]
     taken, places, start = list[Features](), list[Tensor](), 0
     for part in chunks:
         size = len(part) // (len(part.rows) if part.rows is not None and part.grid else len(part))
-        keys = uniforms(part.ids, plan.seed, "witness places").split(size)
-        first = [torch.argsort(key, stable=True)[:PLACES].sort().values for key in keys]
-        here = torch.cat([number * size + sites for number, sites in enumerate(first)])
-        taken.append(take_features(part, here))
+        here = torch.arange(len(part))
+        if size > PLACES:
+            keys = uniforms(part.ids, plan.seed, "witness places").split(size)
+            first = [torch.argsort(key, stable=True)[:PLACES].sort().values for key in keys]
+            here = torch.cat([number * size + sites for number, sites in enumerate(first)])
+        taken.append(take_some(part, here))
         places.append(start + here)
         start += len(part)
     return taken, torch.cat(places)
@@ -215,6 +219,11 @@ def take_sites(chunks: Iterator[Features], places: Tensor) -> list[Features]:
     taken, start = list[Features](), 0
     for part in chunks:
         here = places[(places >= start) & (places < start + len(part))] - start
-        taken.append(take_features(part, here))
+        taken.append(take_some(part, here))
         start += len(part)
     return taken
+
+
+def take_some(part: Features, sites: Tensor) -> Features:
+    """These sites of a chunk, which rise; all of them are not copied."""
+    return part if len(sites) == len(part) and not part.grid else take_features(part, sites)

@@ -11,8 +11,9 @@ from embasis.engine.alignment import acting_aligner
 from embasis.engine.batch import TrainingBatch, device_of, move_labels
 from embasis.engine.state import TrainState
 from embasis.functional import augment
+from embasis.networks.network import reads_only
 from embasis.randomness import permutation, uniforms
-from embasis.types import Aligner, AugmentKey, CropTarget, Method, Plan, Problem, TrainingTargets, View
+from embasis.types import Aligner, AugmentKey, CropTarget, Method, Plan, Problem, TrainingTargets, View, stream_shared
 
 
 def rows_of_epoch(problem: Problem, method: Method, plan: Plan, state: TrainState) -> list[tuple[Tensor, Tensor]]:
@@ -60,8 +61,12 @@ def batches_of(
     draw, device, pseudo = (plan.seed, state.round, state.epoch), device_of(state.network), state.pseudo
     rare = class_sampling_weights(problem, state)
     batches = [rows for _, rows in pairs if len(rows)]
-    left = problem.labelled.stream([rows for rows, _ in pairs], draw, CropTarget(rare))
-    right = problem.unlabelled.stream(batches, draw, aim_at(pseudo, batches, rare, draw))
+    if reads_only(state.network):
+        left = stream_shared(problem.labelled, [rows for rows, _ in pairs])
+        right = stream_shared(problem.unlabelled, batches)
+    else:
+        left = problem.labelled.stream([rows for rows, _ in pairs], draw, CropTarget(rare))
+        right = problem.unlabelled.stream(batches, draw, aim_at(pseudo, batches, rare, draw))
     for rows, others in pairs:
         view = next(left)
         inputs, y = augment_view(view, problem.labelled.ids[rows], plan, draw, "labelled").to(device), view.y.to(device)

@@ -28,11 +28,12 @@ from torch import Tensor, nn
 from embasis.distributed import current_world
 from embasis.engine.batch import autocast, device_of, forward
 from embasis.errors import NumericalError, require
+from embasis.functional.remembered import remember_memory
 from embasis.functional.sites import to_sites
-from embasis.networks.network import Network
+from embasis.networks.network import Network, reads_only
 from embasis.randomness import permutation, site_ids, uniforms
 from embasis.resources import explain_memory_errors
-from embasis.types import Features, Output, Plan, Samples, View
+from embasis.types import Features, Output, Plan, Samples, View, share_rows, stream_shared
 
 CHUNK_ROWS = 512
 """Rows of a chunk. Every chunk that is computed has exactly so many (the last one is filled up and cut), because a
@@ -52,6 +53,15 @@ def fill_up(rows: Tensor, size: int = CHUNK_ROWS) -> Tensor:
     """The rows, with zeros below up to `size`."""
     missing = size - len(rows)
     return rows if missing <= 0 else torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])])
+
+
+fill_up_once = remember_memory(fill_up)
+"""The same rows filled up are the same memory: what is known of it is not computed again."""
+
+
+def fill_inputs(network: nn.Module, inputs: Tensor, size: int) -> Tensor:
+    """The inputs filled up; those of a network that writes nothing into them once for all rounds."""
+    return fill_up_once(inputs, size) if reads_only(network) else fill_up(inputs, size)
 
 
 def rows_at_once(samples: Samples) -> int:
@@ -98,7 +108,7 @@ def extract_own(network: nn.Module, samples: Samples, plan: Plan, labelled: bool
     outputs = forward_batches(network, samples, plan, chosen.split(size), size, 0 if labelled else 1)
     while len(chosen):
         least = 1 if samples.has_mixed_shapes else CHUNK_ROWS
-        chunk = gather_sites(outputs, chosen, samples.ids[chosen], least)
+        chunk = gather_sites(outputs, chosen, share_rows(samples.ids, chosen), least)
         chosen = chosen[len(chunk) // math.prod(chunk.grid) :]
         broken, count = int((~torch.isfinite(chunk.scores)).any(1).sum()), len(chunk.scores)
         require(not broken, f"the network's scores are not finite for {broken} of {count} rows", NumericalError)
@@ -111,10 +121,10 @@ def forward_batches(
 ) -> Iterator[tuple[Tensor, Tensor, View]]:
     """Features and scores of the rows in order, as many together as go through the network at once."""
     device = device_of(network)
-    for view in samples.stream(batches):
+    for view in stream_shared(samples, batches) if reads_only(network) else samples.stream(batches):
         shape = "×".join(str(length) for length in view.inputs.shape[1:])
         with explain_memory_errors(f"{size:,} rows of shape {shape} at once", SMALLER), autocast(network, plan):
-            output = forward_windowed(network, fill_up(view.inputs, size).to(device), side)
+            output = forward_windowed(network, fill_inputs(network, view.inputs, size).to(device), side)
         count = len(view.inputs)
         yield to_sites(output.features[:count]).float().cpu(), to_sites(output.logits[:count]).float().cpu(), view
 

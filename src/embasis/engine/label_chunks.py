@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from embasis.distributed import current_world
-from embasis.engine.features import CHUNK_ROWS, fill_up
+from embasis.engine.features import CHUNK_ROWS, fill_up, fill_up_once
 from embasis.engine.pixels import pack
 from embasis.engine.state import LabelModel
 from embasis.errors import NumericalError, require
@@ -39,7 +39,7 @@ def label_filled(labeller: Labeller, chunk: Features, state: State) -> LabelDist
     count = len(chunk)
     if count < CHUNK_ROWS:
         y = torch.nn.functional.pad(chunk.y, (0, CHUNK_ROWS - count), value=-1)
-        chunk = Features(fill_up(chunk.x), fill_up(chunk.scores), y, fill_up(chunk.ids))
+        chunk = Features(fill_up_once(chunk.x, CHUNK_ROWS), fill_up(chunk.scores), y, fill_up(chunk.ids))
     labels = labeller.label(chunk, state)[:count]
     require_finite_labels(labels, chunk.ids[:count])
     return labels
@@ -49,9 +49,15 @@ def label_all(
     chunks: Iterable[Features], count: int, method: Method, model: LabelModel
 ) -> tuple[list[LabelDistribution], Tensor]:
     """Label distributions and scores of rows with one site each, of all `count` chunks; `chunks` are this process's."""
-    own = ((label_chunk(method.labeller, chunk, model.labeller), chunk.scores) for chunk in chunks)
+    own = ((site_by_site(label_chunk(method.labeller, chunk, model.labeller)), chunk.scores) for chunk in chunks)
     labels, scores = zip(*current_world().in_order(own, count, pack_labels, unpack_labels), strict=True)
     return list(labels), torch.cat(scores)
+
+
+def site_by_site(labels: LabelDistribution) -> LabelDistribution:
+    """The labels as another process would get them: each site's numbers beside each other, so that sums are alike."""
+    columns = (labels.mean, labels.between, labels.within, labels.uncertainty)
+    return LabelDistribution(*(column.contiguous() for column in columns))
 
 
 def pack_labels(part: tuple[LabelDistribution, Tensor]) -> list[Tensor]:

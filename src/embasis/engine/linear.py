@@ -15,10 +15,13 @@ from embasis.engine.batch import BatchPart, TrainingBatch
 from embasis.functional import losses
 from embasis.functional.linear_model import LinearClassifierLoss
 from embasis.functional.minimise import minimise_smooth
+from embasis.functional.spanned_model import SpannedClassifierLoss, spans_less
 from embasis.methods.losses import PseudoLabelLoss
-from embasis.networks.network import Network
+from embasis.networks.network import Network, reads_only
 from embasis.types import Method, Plan
 
+Loss = LinearClassifierLoss | SpannedClassifierLoss
+"""What is minimised, in the coordinates of features or of rows, whichever are fewer."""
 LINEAR_STEPS = 200
 """The most steps of L-BFGS for one step of training."""
 LINEAR_TOLERANCE = 1e-4
@@ -30,7 +33,7 @@ def is_linear_task(network: nn.Module, method: Method, plan: Plan, batch: Traini
 
     A step without unlabelled rows, or in which they weigh nothing, is one whatever the method: so all methods have one
     source model."""
-    if not isinstance(network, Network) or type(network.extractor) is not nn.Flatten:
+    if not isinstance(network, Network) or not reads_only(network):
         return False
     if network.head is not None or network.basis is not None or method.align is not None:
         return False
@@ -52,7 +55,7 @@ def take_linear_step(network: nn.Module, method: Method, plan: Plan, batch: Trai
     return solve_linear(network, linear_loss(network, method, plan, batch.as_part()))
 
 
-def linear_loss(network: Network, method: Method, plan: Plan, part: BatchPart) -> LinearClassifierLoss:
+def linear_loss(network: Network, method: Method, plan: Plan, part: BatchPart) -> Loss:
     """What a step minimises: labelled rows with equal shares of 1, and trusted ones by their weights."""
     classes = len(network.classifier.bias)
     sides = [(part.inputs, losses.one_hot(part.y, classes), (part.y >= 0).float(), 1.0)]
@@ -65,7 +68,8 @@ def linear_loss(network: Network, method: Method, plan: Plan, part: BatchPart) -
     weight = [share * each / each.sum().clamp_min(least) for _, _, each, share in sides]
     target = torch.cat([each for _, each, _, _ in sides]).T.contiguous()
     blocks = [rows_read(network, inputs, side) for side, (inputs, _, _, _) in enumerate(sides)]
-    return LinearClassifierLoss(blocks, target.numpy(), torch.cat(weight).numpy(), plan.weight_decay)
+    kind = SpannedClassifierLoss if spans_less(blocks, classes) else LinearClassifierLoss
+    return kind(blocks, target.numpy(), torch.cat(weight).numpy(), plan.weight_decay)
 
 
 @torch.no_grad()
@@ -76,12 +80,12 @@ def rows_read(network: Network, inputs: Tensor, side: int) -> Tensor:
 
 
 @torch.no_grad()
-def solve_linear(network: Network, loss: LinearClassifierLoss) -> tuple[float, bool]:
+def solve_linear(network: Network, loss: Loss) -> tuple[float, bool]:
     """Put the minimum into the network; the loss before, and whether its gradient was finite: else nothing moves."""
     weight, bias = network.classifier.weight, network.classifier.bias
-    start = torch.cat([weight.flatten(), bias]).double().numpy()
+    start = loss.place(weight, bias)
     minimum, (before, gradient) = minimise_smooth(loss, start, LINEAR_STEPS, LINEAR_TOLERANCE)
-    solution = torch.from_numpy(minimum).float()
-    weight.copy_(solution[: weight.numel()].view_as(weight))
-    bias.copy_(solution[weight.numel() :])
+    if minimum is not start:
+        for value, found in zip((weight, bias), loss.weights(minimum), strict=True):
+            value.copy_(found)
     return before, bool(np.isfinite(gradient).all())

@@ -39,6 +39,7 @@ from embasis.engine.holdout import HeldOut
 from embasis.engine.label_chunks import label_chunk
 from embasis.engine.labels import LabelBatch
 from embasis.functional.metrics import class_counts
+from embasis.functional.sites import softmax_by_class
 from embasis.functional.validation import accuracy_of, embedded_risk, neighbourhood_density
 from embasis.randomness import uniforms
 from embasis.types import Features, Labeller, State
@@ -186,7 +187,7 @@ def summarise_basis(
     for chunk in chunks:
         near = labeller.component_scores(chunk, state)
         weight = chunk.site_weight.double()
-        mass += weight @ near.softmax(1).double()
+        mass += softmax_by_class(near).double().T @ weight
         total += float(weight.sum())
         if not many_sites:
             score, ids = nearest_of(torch.cat([score, near]), torch.cat([ids, repeat_ids(chunk.ids, components)]))

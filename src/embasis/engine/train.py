@@ -28,18 +28,17 @@ from embasis.engine.batch import TrainingBatch, device_of
 from embasis.engine.epoch import batches_of, rows_of_epoch, samples_of
 from embasis.engine.learner import fit_learner
 from embasis.engine.linear import is_linear_task, take_linear_step
+from embasis.engine.optimisers import make_optimisers
 from embasis.engine.state import PLAIN, TrainState, find_last_round
 from embasis.engine.step_parts import StepParts, add_up_gradients, iter_steps, refuse_batch_norm
 from embasis.errors import CorruptError, NumericalError, require
 from embasis.methods.losses import labelled_loss
 from embasis.networks.learner import LearnerNetwork
-from embasis.networks.network import BasisBlock
+from embasis.networks.network import BasisBlock, reads_only
 from embasis.randomness import seeded
 from embasis.resources import explain_memory_errors
 from embasis.types import LABELLED, UNLABELLED, Aligner, Group, Method, Output, Phase, Plan, Problem, trainable
 
-LBFGS_STEPS = 20
-"""Inner iterations of one L-BFGS step."""
 PLAIN_PHASES = (Phase("train", (PLAIN,)),)
 """A step without an aligner."""
 
@@ -57,6 +56,8 @@ class RoundTrainer:
     optimisers: dict[str, torch.optim.Optimizer]
     tau: float = 0.0
     """part of the aligner's training that is done"""
+    done: float = 0.0
+    """part of the round that is behind"""
 
     @property
     def cursor(self) -> tuple[int, int, int]:
@@ -77,8 +78,15 @@ class RoundTrainer:
         """The aligner's modules; none without one."""
         return nn.ModuleDict() if self.state.extra is None else self.state.extra
 
+    def require_optimisers(self) -> None:
+        """Make the optimisers that were left out for a linear classifier, which is found without them."""
+        if not self.optimisers:
+            self.optimisers.update(make_optimisers(self.groups, self.plan, self.state.round))
+            self.decay_rates(self.done)
+
     def decay_rates(self, done: float) -> None:
         """Set the learning rates at `done`, the part of the round that is behind."""
+        self.done = done
         if self.plan.schedule == "inverse":
             factor = (1 + 10 * (done if self.aligner is None else self.tau)) ** -0.75
         elif self.plan.lr_power:
@@ -162,26 +170,15 @@ def make_trainer(problem: Problem, method: Method, plan: Plan, state: TrainState
     if aligner is not None:
         state.extra = build_extra(aligner, problem, plan, state)
         groups = aligner.groups(state.network, state.extra)
-    rate = plan.lr if state.round else plan.source_lr
-    optimisers = {name: make_optimiser(group, plan, rate) for name, group in groups.items() if group.weights}
+    # A linear classifier needs none, and the first one of a process makes torch load its compiler, for a second.
+    spared = aligner is None and reads_only(state.network) and not state.restored_optimisers
+    optimisers = {} if spared else make_optimisers(groups, plan, state.round)
     for name, restored in state.restored_optimisers.items():
         require(name in optimisers, f"the saved progress has an optimiser {name!r} that this run has not", CorruptError)
         optimisers[name].load_state_dict({**optimisers[name].state_dict(), "state": restored})
     state.restored_optimisers = {}
     state.optimisers = optimisers
     return RoundTrainer(problem, method, plan, state, aligner, groups, optimisers)
-
-
-def make_optimiser(group: Group, plan: Plan, lr: float) -> torch.optim.Optimizer:
-    """Fresh for every round. Weight decay is part of the loss, so that it means the same for all of them."""
-    kind, rate = plan.optimiser if group.optimiser == "plan" else group.optimiser, lr * group.rate
-    if kind == "sgd":
-        return torch.optim.SGD(group.weights, rate, momentum=plan.momentum)
-    if kind == "adam":
-        return torch.optim.Adam(group.weights, rate, betas=group.betas)
-    return torch.optim.LBFGS(
-        group.weights, 1.0, max_iter=LBFGS_STEPS, history_size=10, tolerance_grad=1e-5, line_search_fn="strong_wolfe"
-    )
 
 
 def take_step(trainer: RoundTrainer, batch: TrainingBatch | StepParts) -> float:
@@ -193,6 +190,7 @@ def take_step(trainer: RoundTrainer, batch: TrainingBatch | StepParts) -> float:
             loss, is_finite = take_linear_step(trainer.state.network, trainer.method, plan, batch)
             require_finite_step(torch.tensor(loss), is_finite, cursor)
             return loss
+        trainer.require_optimisers()
         for number, phase in enumerate(trainer.phases()):
             for repeat in range(phase.times):
                 key = cursor if number == repeat == 0 else (*cursor, number, repeat)

@@ -35,6 +35,7 @@ from torch import Tensor
 from embasis.functional.losses import average
 from embasis.functional.roots import solve_falling
 from embasis.functional.selection import order_key
+from embasis.functional.sites import softmax_by_class
 
 CONFIDENCE_BINS = 15
 """Equal bins of confidence."""
@@ -228,7 +229,7 @@ def fit_inverse_temperature(
 
     The slope is E[Σ_c softmax(b · scores)_c scores_c] − E[score of the reference label], with scores = log mean. With
     `weight` each site counts as so many."""
-    scores = mean.double().clamp_min(LEAST_MEAN).log()
+    scores = mean.double().T.contiguous().T.clamp_min(LEAST_MEAN).log()
     weight = None if weight is None else weight.double()
     count = len(mean) if weight is None else float(weight.sum())
     observed = count * float(average(scores.gather(1, reference.unsqueeze(1)).squeeze(1), weight))
@@ -236,7 +237,7 @@ def fit_inverse_temperature(
 
     def fall(inverse_temperature: float) -> float:
         """How far the loss still falls with the inverse temperature: its slope, negated."""
-        expected = average(((inverse_temperature * scores).softmax(1) * scores).sum(1), weight)
+        expected = average((softmax_by_class(inverse_temperature * scores) * scores).sum(1), weight)
         return observed - float(expected)
 
     return solve_falling(fall, LOWEST, HIGHEST)
@@ -246,7 +247,7 @@ def apply_inverse_temperature(
     mean: Float[Tensor, "n c"], between: Float[Tensor, "n c"], within: Float[Tensor, "n c"], inverse_temperature: float
 ) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"], Float[Tensor, "n c"]]:
     """mean^b, normalised; its variance is split into between and within in the old proportion."""
-    new = (inverse_temperature * mean.clamp_min(LEAST_MEAN).log()).softmax(1)
+    new = softmax_by_class(inverse_temperature * mean.clamp_min(LEAST_MEAN).log())
     total = (new - new.square()).clamp_min(0)
     part = (between / (between + within).clamp_min(LEAST_MEAN)).clamp(0, 1)
     first = part * total

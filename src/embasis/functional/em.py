@@ -28,12 +28,16 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from embasis.functional.remembered import remember_calls
+from embasis.functional.remembered import BYTES, remember_calls, remember_memory
 from embasis.functional.roots import solve_falling
-from embasis.functional.sites import times
+from embasis.functional.sites import SPANNED_WIDTH, join_rows, multiply_own, softmax_by_class, times
 from embasis.threads import map_in_threads
 from embasis.types import EMStats
 
+LEAST_MASS = torch.finfo(torch.float32).tiny * 1e4
+"""A component with less has none."""
+ALL_ITERATIONS = 40
+"""Iterations on the same rows that are counted on, in all rounds."""
 EM_CHUNK = 2048
 """Rows per chunk: the responsibilities stay in the cache between the two products, and the threads meet seldom."""
 
@@ -46,6 +50,7 @@ class ClassPrior:
     component_class: Int64[Tensor, " k"]
 
 
+@remember_memory
 def kernel_scores(
     x: Float[Tensor, "n d"], mu: Float[Tensor, "k d"], sharpness: float, kernel: str = "dot"
 ) -> Float[Tensor, "n k"]:
@@ -59,7 +64,7 @@ def responsibilities(
     x: Float[Tensor, "n d"], mu: Float[Tensor, "k d"], sharpness: float, kernel: str = "dot"
 ) -> Float[Tensor, "n k"]:
     """E step, eq. 12 and 13: z_nk ∝ exp(kernel(x_n, mu_k))."""
-    return kernel_scores(x, mu, sharpness, kernel).softmax(1)
+    return softmax_by_class(kernel_scores(x, mu, sharpness, kernel))
 
 
 @torch.no_grad()
@@ -72,31 +77,56 @@ def em_statistics(
     prior: ClassPrior | None = None,
 ) -> EMStats:
     """E step and the sums of the M step in one pass (eq. 13 and 14): mass, total and the objective, the logarithm of
-    eq. 1 up to a constant, Σ w log Σ_k exp(kernel + log prior)."""
+    eq. 1 up to a constant, Σ w log Σ_k exp(kernel + log prior).
+
+    Scores and z lie component by component (k, n): so both products and the softmax go along rows (decision 0053)."""
     mu = mu.float()
-    directions = (sharpness * mu).T.contiguous()
-    offset = -sharpness * mu.square().sum(1) / 2 if kernel == "gaussian" else torch.zeros(len(mu))
+    directions = sharpness * mu
+    offset = (-sharpness * mu.square().sum(1) / 2).unsqueeze(1) if kernel == "gaussian" else None
     mass, total = torch.zeros(len(mu)), torch.zeros_like(mu)
     objective = torch.zeros((), dtype=torch.float64)
-    scores = torch.empty(min(EM_CHUNK, len(x)), len(mu))
-    shares = torch.empty_like(scores)
     for first in range(0, len(x), EM_CHUNK):
         chunk = slice(first, first + EM_CHUNK)
         rows = x[chunk].float()
-        score = torch.addmm(offset, rows, directions, out=scores[: len(rows)])
+        score = directions @ rows.T
+        if offset is not None:
+            score += offset
         if prior is not None:
-            score += prior.log_prior[chunk].float()[:, prior.component_class]
-        z = torch.softmax(score, 1, out=shares[: len(rows)])
+            score += prior.log_prior[chunk].float().T.index_select(0, prior.component_class)
+        z = score.softmax(0)
         # log Σ_k exp(score_k) = score_k − log z_k for every k; at the largest z nothing is lost to rounding.
-        logs = score.amax(1) - z.amax(1).log_()
+        logs = score.amax(0) - z.amax(0).log_()
         if weight is not None:
             w = weight[chunk].float()
-            z.mul_(w.unsqueeze(1))
+            z.mul_(w)
             logs *= w
         objective += logs.sum(dtype=torch.float64)
-        mass += z.sum(0)
-        total.addmm_(z.T, rows)
+        mass += z.sum(1)
+        total.addmm_(z, rows)
     return EMStats(mass, total, objective)
+
+
+def merge_chunks(
+    chunks: Sequence[Float[Tensor, "_ d"]], weights: Sequence[Tensor], priors: Sequence[ClassPrior] | None
+) -> tuple[list[Tensor], list[Tensor], list[ClassPrior] | None]:
+    """Chunks joined until they have about EM_CHUNK rows: fewer calls for the same sums. Many rows stay as they are."""
+    if len(chunks) == 1 or 4 * sum(chunk.numel() for chunk in chunks) > BYTES:
+        return list(chunks), list(weights), None if priors is None else list(priors)
+    groups, count = list[list[int]](), EM_CHUNK
+    for number, chunk in enumerate(chunks):
+        if count + len(chunk) > EM_CHUNK:
+            groups.append([])
+            count = 0
+        groups[-1].append(number)
+        count += len(chunk)
+    joined = None if priors is None else [join_priors([priors[number] for number in group]) for group in groups]
+    rows = [join_rows(*(chunks[number] for number in group)) for group in groups]
+    return rows, [torch.cat([weights[number] for number in group]) for group in groups], joined
+
+
+def join_priors(priors: Sequence[ClassPrior]) -> ClassPrior:
+    """What is known of the classes of several chunks, class by class in memory."""
+    return ClassPrior(torch.cat([prior.log_prior.T for prior in priors], 1).T, priors[0].component_class)
 
 
 def sum_em_statistics(
@@ -122,13 +152,49 @@ def sum_em_statistics(
     return total
 
 
+def iterate_in_span(
+    chunks: Sequence[Float[Tensor, "_ d"]],
+    mu: Float[Tensor, "k d"],
+    sharpness: float,
+    weights: Sequence[Float[Tensor, " _"]],
+    priors: Sequence[ClassPrior] | None,
+    iterations: int,
+) -> tuple[EMStats, Float[Tensor, "k d"]] | None:
+    """`iterations` of EM on the sphere where sites are fewer than features: the last statistics and means.
+
+    A mean is z X of unit length, so its scores with all sites are z X Xᵀ / ‖z X‖: one product with n² numbers in place
+    of two with n d, and X Xᵀ is the same in every round. None where that is no gain, or where a component has no mass:
+    it would stay where it is, which is not in this span."""
+    components, width, count = *mu.shape, sum(len(chunk) for chunk in chunks)
+    saved = ALL_ITERATIONS * components * (2 * width - count) - 0.75 * count * width
+    if saved <= 0 or width < SPANNED_WIDTH or 4 * count * width > BYTES:
+        return None
+    rows, weight = join_rows(*chunks), torch.cat(list(weights))
+    gram = multiply_own(rows)
+    prior = None if priors is None else join_priors(priors)
+    known = None if prior is None else prior.log_prior.float().T.index_select(0, prior.component_class)
+    cosines = mu.float() @ rows.T
+    for _ in range(iterations):
+        score = sharpness * cosines if known is None else torch.add(known, cosines, alpha=sharpness)
+        z = score.softmax(0)
+        objective = ((score.amax(0) - z.amax(0).log()) * weight).sum(dtype=torch.float64)
+        z.mul_(weight)
+        mass, cosines = z.sum(1), z @ gram
+        length = (cosines * z).sum(1).clamp_min(0).sqrt()
+        if not bool((length > 1e-6 * mass).all()) or not float(mass.min()) > LEAST_MASS:
+            return None
+        cosines.div_(length.unsqueeze(1))
+    stats = EMStats(mass, z @ rows, objective)
+    return stats, m_step(stats, mu, sphere=True)[0]
+
+
 def m_step(
     stats: EMStats, mu: Float[Tensor, "k d"], sphere: bool = False
 ) -> tuple[Float[Tensor, "k d"], Float[Tensor, " k"]]:
     """M step, eq. 14: mu_k = total_k / mass_k (on the sphere: of unit length), and which components have mass.
 
     Those without mass stay where they are."""
-    alive = stats.mass > torch.finfo(torch.float32).tiny * 1e4
+    alive = stats.mass > LEAST_MASS
     mean = stats.total / torch.where(alive, stats.mass, torch.ones_like(stats.mass)).unsqueeze(1)
     if sphere:
         length = mean.norm(dim=1, keepdim=True)
@@ -167,9 +233,9 @@ def sharpness_for_perplexity(
 
     Beyond the bounds the bound is returned: identical components never separate."""
 
-    wide = cosines.float()
+    wide = cosines.float().T.contiguous().T
 
     def excess(sharpness: float) -> float:
-        return float(mean_perplexity((sharpness * wide).softmax(1))) - perplexity
+        return float(mean_perplexity(softmax_by_class(sharpness * wide))) - perplexity
 
     return solve_falling(excess, lowest, highest)

@@ -47,6 +47,16 @@ class LinearClassifierLoss(Objective):
         self.x = self.direction = np.empty(0)
         self.scores = self.change = np.empty_like(target)
 
+    def place(self, weight: Tensor, bias: Tensor) -> Vector:
+        """x of these weights and biases."""
+        x: Vector = torch.cat([weight.detach().flatten(), bias.detach()]).double().numpy()
+        return x
+
+    def weights(self, x: Vector) -> tuple[Tensor, Tensor]:
+        """(C, d) and (C) weights and biases at x."""
+        flat = torch.from_numpy(x).float()
+        return flat[: self.shape[0] * self.shape[1]].view(self.shape), flat[self.shape[0] * self.shape[1] :]
+
     def begin(self, x: Vector) -> ValueAndGradient:
         """Value and gradient at x."""
         self.x, self.scores = x, self._scores(x)

@@ -46,6 +46,18 @@ class Objective(ABC):
     is_convex: ClassVar[bool] = False
     """Whether its slope rises along every line: then slopes alone say how far to go, and rounding hardly hurts."""
 
+    def multiply(self, first: Vector, second: Vector) -> float:
+        """The scalar product of two vectors, in the coordinates that this function is written in."""
+        return float(first @ second)
+
+    def is_flat(self, gradient: Vector, tolerance: float) -> bool:
+        """Whether no entry of the gradient is above the tolerance, or one is not finite."""
+        return not tolerance < np.abs(gradient).max(initial=0.0) < np.inf
+
+    def first_length(self, gradient: Vector) -> float:
+        """How far the first step along the gradient goes before anything is known of the curvature."""
+        return min(1.0, 1 / float(np.abs(gradient).sum()))
+
     @abstractmethod
     def begin(self, x: Vector) -> ValueAndGradient:
         """Value and gradient at x."""
@@ -96,14 +108,14 @@ def minimise_smooth(
     value, gradient = first_seen
     past: list[tuple[Vector, Vector, float]] = []
     for number in range(steps):
-        if not tolerance < np.abs(gradient).max(initial=0.0) < np.inf or not math.isfinite(value):
+        if not math.isfinite(value) or objective.is_flat(gradient, tolerance):
             break
-        direction = quasi_newton_direction(gradient, past)
-        slope = float(gradient @ direction)
+        direction = quasi_newton_direction(gradient, past, objective.multiply)
+        slope = objective.multiply(gradient, direction)
         if slope >= 0:
             past, direction = [], -gradient
-            slope = float(gradient @ direction)
-        first = 1.0 if past or number else min(1.0, 1 / float(np.abs(gradient).sum()))
+            slope = objective.multiply(gradient, direction)
+        first = 1.0 if past or number else objective.first_length(gradient)
         probe = objective.aim(direction)
         length = search_convex(probe, slope, first) if objective.is_convex else search_line(probe, value, slope, first)
         if length == 0:
@@ -112,24 +124,26 @@ def minimise_smooth(
         step = length * direction
         x = x + step
         change = gradient - before
-        curvature = float(step @ change)
-        if curvature > 1e-12 * float(change @ change):
+        curvature = objective.multiply(step, change)
+        if curvature > 1e-12 * objective.multiply(change, change):
             past = [*past[1 - MEMORY :], (step, change, 1 / curvature)]
     return x, first_seen
 
 
-def quasi_newton_direction(gradient: Vector, past: list[tuple[Vector, Vector, float]]) -> Vector:
+def quasi_newton_direction(
+    gradient: Vector, past: list[tuple[Vector, Vector, float]], multiply: Callable[[Vector, Vector], float] = np.dot
+) -> Vector:
     """−H g by the two loops over the last steps, newest first and back again."""
     direction, shares = -gradient, list[float]()
     for step, change, inverse in reversed(past):
-        share = inverse * float(step @ direction)
+        share = inverse * float(multiply(step, direction))
         shares.append(share)
         direction = direction - share * change
     if past:
         _, change, inverse = past[-1]
-        direction = direction / (inverse * float(change @ change))
+        direction = direction / (inverse * float(multiply(change, change)))
     for (step, change, inverse), share in zip(past, reversed(shares), strict=True):
-        direction = direction + (share - inverse * float(change @ direction)) * step
+        direction = direction + (share - inverse * float(multiply(change, direction))) * step
     return direction
 
 

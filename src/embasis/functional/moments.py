@@ -31,7 +31,7 @@ from torch import Tensor
 
 from embasis.functional.losses import average
 from embasis.functional.roots import solve_falling
-from embasis.functional.sites import times
+from embasis.functional.sites import softmax_by_class, times
 
 Moments = tuple[Float[Tensor, "n c"], Float[Tensor, "n c"], Float[Tensor, "n c"]]
 """mean, between and within."""
@@ -133,11 +133,11 @@ def inverse_temperature_for_entropy(
     """The g ≤ 1 at which softmax(g · scores) has this mean entropy, which falls with g; 1 if it has as much already.
 
     With `weight` it is the weighted mean."""
-    wide = scores.double()
+    wide = scores.double().T.contiguous().T
     share = None if weight is None else weight.double() / weight.double().sum()
 
     def mean_entropy(power: float) -> float:
-        each = torch.special.entr((power * wide).softmax(1)).sum(1)
+        each = torch.special.entr(softmax_by_class(power * wide)).sum(1)
         return float(each.mean() if share is None else (share * each).sum())
 
     if mean_entropy(1.0) >= entropy:
@@ -176,4 +176,4 @@ def swap_priors(
     log_probability: Float[Tensor, "n c"], trained: Float[Tensor, " c"], here: Float[Tensor, " c"], power: float
 ) -> Float[Tensor, "n c"]:
     """(q / trained)^power · here, normalised: a network's probabilities where classes have other priors."""
-    return (power * (log_probability - trained.log()) + here.log()).softmax(1)
+    return softmax_by_class(power * (log_probability - trained.log()) + here.log())

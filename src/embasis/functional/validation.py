@@ -33,18 +33,22 @@ def neighbourhood_density(mean: Float[Tensor, "n c"], temperature: float = DENSI
     if len(mean) < 3:
         return 0.0
     unit = F.normalize(mean.float(), dim=1)
-    size, total = max(HELD_SIMILARITIES // len(unit), 1), 0.0
+    size, (mass, heat) = max(HELD_SIMILARITIES // len(unit), 1), torch.zeros(2, len(unit))
+    # Cosines are at most 1: less 1 / temperature no exponential overflows, and no row needs its largest first.
+    most = torch.tensor(-1 / temperature)
     for start in range(0, len(unit), size):
-        # Cosines are at most 1: less 1 / temperature no exponential overflows, and no row needs its largest first.
-        part = (unit[start : start + size] @ unit.T).sub_(1).div_(temperature)
-        own = torch.arange(len(part))
-        part[own, start + own] = -torch.inf
+        # Similarities are the same both ways: of those with earlier sites the sums of columns are known already.
+        rows = slice(start, start + size)
+        part = torch.addmm(most, unit[rows], unit[start:].T, alpha=1 / temperature)
         chance = part.exp()
-        mass = chance.sum(1).clamp_min(torch.finfo(torch.float32).tiny)
-        part[own, start + own] = 0.0
-        # −Σ P log P with P = chance / mass is log mass − Σ chance · part / mass.
-        total += float((mass.log() - chance.mul_(part).sum(1) / mass).sum(dtype=torch.float64))
-    return total / len(unit)
+        chance.diagonal().zero_()
+        product = part.mul_(chance)
+        for total, each in ((mass, chance), (heat, product)):
+            total[rows] += each.sum(1)
+            total[start + size :] += each[:, size:].sum(0)
+    # −Σ P log P with P = chance / mass is log mass − Σ chance · part / mass.
+    mass.clamp_min_(torch.finfo(torch.float32).tiny)
+    return float((mass.log() - heat / mass).sum(dtype=torch.float64)) / len(unit)
 
 
 def side_loss(

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import torch
 
+from embasis.functional.sites import softmax_by_class
 from embasis.methods.em_basis.state import read_inverse_temperature
 from embasis.methods.losses import MinimumEntropy, PseudoLabelLoss
 from embasis.methods.selectors import ClassBalanced, ConfidenceThreshold, SelectNone
@@ -36,7 +37,7 @@ class SoftmaxLabeller(Labeller):
         """The softmax; uncertainty is one minus the largest probability."""
         scores = features.scores.float()
         inverse_temperature = read_inverse_temperature(state)
-        mean = (scores if inverse_temperature is None else inverse_temperature * scores).softmax(1)
+        mean = softmax_by_class(scores if inverse_temperature is None else inverse_temperature * scores)
         return LabelDistribution(mean, torch.zeros_like(mean), mean * (1 - mean), 1 - mean.amax(1))
 
 

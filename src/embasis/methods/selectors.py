@@ -141,6 +141,10 @@ class ClassBalanced:
     ) -> tuple[Tensor, Tensor]:
         """threshold and share of some groups; whole numbers are counted, so it does not matter which go together."""
         keep = keep[groups.start : groups.stop] if isinstance(keep, Tensor) else keep
+        if isinstance(stream, list) and sum(map(len, stream)) <= selection.SORTED_SITES:
+            sites = zip(*self._keys(stream, groups), strict=True)
+            group, key = (torch.cat(columns) for columns in sites)
+            return selection.sort_thresholds(group, key, len(groups), keep)
         high, low = torch.zeros(2, len(groups), selection.RADIX_BINS, dtype=torch.int64)
         for group, key in self._keys(stream, groups):
             selection.high_counts(group, key, len(groups), into=high)

@@ -125,6 +125,11 @@ def has_fixed_features(network: nn.Module) -> bool:
     return isinstance(network, Network) and not any(weight.requires_grad for weight in network.extractor.parameters())
 
 
+def reads_only(network: nn.Module) -> bool:
+    """Whether a network is sure to write nothing into its inputs: it classifies them as they are."""
+    return isinstance(network, Network) and type(network.extractor) is nn.Flatten
+
+
 def linear(shape: tuple[int, ...], classes: int) -> Network:
     """A linear classifier on the features as they are; starts at zero, so no draw decides anything."""
     network = Network(nn.Flatten(), prod(shape), classes)

@@ -419,3 +419,51 @@ def test_values_and_gradients_are_finite_from_rows_to_loss(
     assert torch.isfinite(loss)
     for gradient in torch.autograd.grad(loss, leaves):
         assert torch.isfinite(gradient).all()
+
+
+def guided_chunks(seed: int, sizes: tuple[int, ...], d: int, k: int, c: int):
+    """Unit rows in chunks with weights and priors, and a basis."""
+    chunks = [unit_rows(draw(seed + number, n, d)) for number, n in enumerate(sizes)]
+    weights = [draw(seed + 50 + number, n).abs() + 0.1 for number, n in enumerate(sizes)]
+    priors = [
+        ClassPrior(draw(seed + 90 + number, n, c).log_softmax(1), torch.arange(k) % c) for number, n in enumerate(sizes)
+    ]
+    return chunks, weights, priors, unit_rows(draw(seed + 7, k, d))
+
+
+@pytest.mark.parametrize("guided", [False, True])
+def test_chunks_that_are_merged_have_the_same_sums(guided, monkeypatch):
+    monkeypatch.setattr(em, "EM_CHUNK", 20)
+    chunks, weights, priors, mu = guided_chunks(3, (8, 9, 8, 30, 1), 5, 6, 3)
+    known = priors if guided else None
+    rows, merged_weights, merged_priors = em.merge_chunks(chunks, weights, known)
+    assert [len(row) for row in rows] == [17, 8, 30, 1]
+    assert torch.equal(torch.cat(rows), torch.cat(chunks))
+    whole = em.sum_em_statistics(chunks, mu, 4.0, weights, priors=known)
+    merged = em.sum_em_statistics(rows, mu, 4.0, merged_weights, priors=merged_priors)
+    for name in ("mass", "total", "objective"):
+        torch.testing.assert_close(getattr(merged, name), getattr(whole, name), atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("guided", [False, True])
+def test_iterations_in_the_span_of_the_rows_are_those_in_all_features(guided):
+    chunks, weights, priors, mu = guided_chunks(5, (40, 33), 300, 6, 3)
+    known = priors if guided else None
+    found = em.iterate_in_span(chunks, mu, 9.0, weights, known, 4)
+    assert found is not None
+    expected = mu
+    for _ in range(4):
+        stats = em.sum_em_statistics(chunks, expected, 9.0, weights, priors=known)
+        expected, _ = m_step(stats, expected, sphere=True)
+    torch.testing.assert_close(found[1], expected, atol=1e-5, rtol=1e-4)
+    for name in ("mass", "total", "objective"):
+        torch.testing.assert_close(getattr(found[0], name), getattr(stats, name), atol=1e-3, rtol=1e-4)
+
+
+def test_no_span_where_rows_are_many_or_features_few_or_a_component_has_no_mass():
+    chunks, weights, _, mu = guided_chunks(5, (40, 33), 300, 6, 3)
+    many = [row.repeat(5, 1) for row in chunks]
+    assert em.iterate_in_span(many, mu, 9.0, [each.repeat(5) for each in weights], None, 2) is None
+    assert em.iterate_in_span([row[:, :72] for row in chunks], mu[:, :72], 9.0, weights, None, 2) is None
+    others = [ClassPrior(torch.tensor([0.0, -1e4]).expand(n, 2), torch.tensor([0, 0, 0, 0, 0, 1])) for n in (40, 33)]
+    assert em.iterate_in_span(chunks, mu, 9.0, weights, others, 2) is None

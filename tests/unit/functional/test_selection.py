@@ -19,6 +19,7 @@ from embasis.functional.selection import (
     order_key,
     rank_bin,
     ranks,
+    sort_thresholds,
     threshold_of,
 )
 from embasis.randomness import uniforms
@@ -201,3 +202,20 @@ def test_histograms_have_a_bin_for_every_float():
     key = order_key(torch.tensor([torch.finfo(torch.float32).max]))
     assert int(key >> 16) < RADIX_BINS
     assert high_counts(torch.tensor([1]), key, 2).shape == (2, RADIX_BINS)
+
+
+@given(values=scores, classes=st.integers(1, 3), keep=keeps)
+def test_a_sort_of_few_sites_gives_the_numbers_of_the_histograms(values, classes, keep):
+    score, label = torch.tensor(values), classes_of(len(values), classes)
+    expected = thresholds(score, label, classes, keep)
+    found = sort_thresholds(label, order_key(score), classes, keep)
+    assert torch.equal(found[0], expected[0])
+    assert torch.equal(found[1], expected[1])
+
+
+def test_a_sort_takes_a_share_for_each_class():
+    score, keep = torch.rand(300, generator=torch.Generator().manual_seed(1)), torch.tensor([0.1, 0.9, 0.0])
+    label = classes_of(300, 3)
+    expected = thresholds(score, label, 3, keep.double())
+    for one, other in zip(sort_thresholds(label, order_key(score), 3, keep.double()), expected, strict=True):
+        assert torch.equal(one, other)

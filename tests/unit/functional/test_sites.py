@@ -16,7 +16,10 @@ from embasis.functional.em import responsibilities
 from embasis.functional.sites import (
     centre_and_scale,
     domain_sums,
+    join_rows,
     matched_scale,
+    multiply_own,
+    softmax_by_class,
     standardise,
     sum_parts,
     to_sites,
@@ -156,3 +159,34 @@ def test_matched_rows_have_the_mean_and_deviation_that_the_others_have_under_the
     assert torch.allclose(found.std(0), wanted.std(0), atol=1e-8)
     slow = reference.matched_scale(*fixed, here.double(), there.double())
     assert torch.allclose(torch.stack([centre, scale]), torch.tensor(np.array(slow)), atol=1e-8)
+
+
+@given(seed=seeds, n=sizes, c=sizes, scale=st.sampled_from([0.1, 1.0, 80.0]))
+def test_softmax_by_class_equals_its_slow_twin_however_scores_lie_in_memory(seed, n, c, scale):
+    scores = scale * draw(seed, n, c)
+    fast = softmax_by_class(scores)
+    np.testing.assert_allclose(reference.wide(fast), reference.softmax_rows(scores), atol=1e-6)
+    assert torch.equal(fast, softmax_by_class(scores.T.contiguous().T))
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 7])
+def test_products_of_all_rows_with_all_are_a_product_with_the_transpose(n):
+    x = draw(n, n, 6)
+    torch.testing.assert_close(multiply_own(x), x @ x.T)
+
+
+def test_joined_rows_are_joined_once():
+    blocks = [draw(number, n, 6) for number, n in enumerate((4, 1, 7))]
+    whole = join_rows(*blocks)
+    assert torch.equal(whole, torch.cat(blocks))
+    assert join_rows(*blocks) is whole
+
+
+def test_rows_that_lie_one_below_the_other_in_memory_are_not_copied():
+    block = draw(3, 20, 4)
+    parts = block[2:10], block[10:11], block[11:18]
+    whole = join_rows(*parts)
+    assert torch.equal(whole, block[2:18])
+    assert whole.data_ptr() == block[2:].data_ptr()
+    for others in ((block[2:4], block[5:7]), (block[4:6], block[2:4]), (block[:2, :2], block[2:4, :2])):
+        assert torch.equal(join_rows(*others), torch.cat(others))

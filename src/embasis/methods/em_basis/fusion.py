@@ -22,6 +22,7 @@ from torch import Tensor
 from embasis.errors import check_choice, check_not_negative
 from embasis.functional import moments
 from embasis.functional.metrics import kappa
+from embasis.functional.sites import softmax_by_class
 from embasis.methods.em_basis.features import is_unlabelled, weights_of
 from embasis.types import Features, Stream
 
@@ -83,7 +84,7 @@ class Fusion:
         if priors is not None:
             trained, here = priors.float()
             return moments.swap_priors(scores.float().log_softmax(1), trained, here, power)
-        return (power * scores.float()).softmax(1) if self.weight > 0 else None
+        return softmax_by_class(power * scores.float()) if self.weight > 0 else None
 
     def estimate_priors(
         self, stream: Stream, z: Sequence[Tensor], p: Tensor, inverse_temperature: float, counts: Tensor | None

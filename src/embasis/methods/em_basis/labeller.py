@@ -195,12 +195,12 @@ class EMBasisLabeller(Labeller):
         sites = self.neighbours.draw_sites(stream, seed)
         if sites is None:
             return state
+        probability = self.fusion.network_probability(sites.scores, state.network_power, state.class_priors)
+        assert probability is not None
         return replace(
             state,
             neighbour_rows=prepare(sites, state.centre, state.scale),
-            neighbour_probability=self.fusion.network_probability(
-                sites.scores, state.network_power, state.class_priors
-            ),
+            neighbour_probability=probability.contiguous(),  # as a run folder gives it back
         )
 
     def _class_priors(

@@ -23,7 +23,7 @@ from embasis.errors import ConfigError, check_choice, check_not_negative, requir
 from embasis.functional import em
 from embasis.functional.em import ClassPrior
 from embasis.functional.losses import one_hot
-from embasis.methods.em_basis.features import PreparedSites, first_rows
+from embasis.methods.em_basis.features import PreparedSites, first_rows, rows_of_side
 from embasis.types import EMStats
 
 CENTRINGS = ("domain", "joint", "none")
@@ -66,10 +66,10 @@ class Mixture:
         if self.sharpness > 0:
             return self.sharpness
         target = self.perplexity or max(float(per_class), 2.0)
-        unlabelled = (row[~flag] for row, flag in zip(data.rows, data.labelled, strict=True))
+        unlabelled = (rows_of_side(row, part.y, True) for row, part in zip(data.rows, data.stream, strict=True))
         sample = first_rows(unlabelled, SHARPNESS_ROWS)
         sample = sample if len(sample) else first_rows(data.rows, SHARPNESS_ROWS)
-        return em.sharpness_for_perplexity(sample @ mu.T, min(target, len(mu) * 0.9))
+        return em.sharpness_for_perplexity(em.kernel_scores(sample, mu, 1.0), min(target, len(mu) * 0.9))
 
     def component_scores(self, x: Tensor, mu: Tensor, sharpness: float) -> Tensor:
         """(N, K) log z, up to a constant of the row."""
@@ -85,9 +85,14 @@ class Mixture:
         """The basis after T times E step and M step (eq. 12 to 14), the last statistics, which components have mass.
 
         `priors`: what is known of the classes of each chunk beside its features."""
-        weights = em.domain_weights(torch.cat(data.labelled)).split([len(row) for row in data.rows])
+        each = em.domain_weights(torch.cat(data.labelled)).split([len(row) for row in data.rows])
+        if self.kernel == "dot" and self.iterations:
+            found = em.iterate_in_span(data.rows, mu, sharpness, each, priors, self.iterations)
+            if found is not None:
+                return found[1], found[0], torch.ones(len(mu))
+        rows, weights, priors = em.merge_chunks(data.rows, each, priors)
         for _ in range(max(self.iterations, 1)):
-            stats = em.sum_em_statistics(data.rows, mu, sharpness, weights, self.kernel, priors)
+            stats = em.sum_em_statistics(rows, mu, sharpness, weights, self.kernel, priors)
             moved, alive = em.m_step(stats, mu, sphere=self.kernel == "dot")
             mu = moved if self.iterations else mu
         return mu, stats, alive

@@ -20,12 +20,29 @@ from torch import Tensor
 from embasis.errors import ConfigError, check_not_negative, require
 from embasis.functional.moments import Moments
 from embasis.functional.neighbours import neighbour_moments, pool_moments
+from embasis.functional.remembered import remember_memory
 from embasis.methods.em_basis.features import is_unlabelled
 from embasis.randomness import uniforms
 from embasis.types import Features, Stream
 
 MOST_KEPT = 1024
 """The most sites that are kept: more of them rank labels no better (benchmarks/notes/0032)."""
+
+
+@remember_memory
+def draw_kept(seed: int, *ids: Tensor) -> Tensor:
+    """Numbers of the sites that are kept, rising."""
+    key = uniforms(torch.cat(ids), seed, "neighbours")
+    return torch.argsort(key, stable=True)[:MOST_KEPT].sort().values
+
+
+@remember_memory
+def take_kept(kept: Tensor, *parts: Tensor) -> Tensor:
+    """The kept ones of all sites."""
+    sizes = [len(part) for part in parts]
+    chunk = torch.repeat_interleave(torch.arange(len(parts)), torch.tensor(sizes))[kept]
+    first = torch.tensor([0, *sizes[:-1]]).cumsum(0)
+    return torch.cat([part[kept[chunk == number] - first[number]] for number, part in enumerate(parts)])
 
 
 @dataclass(frozen=True)
@@ -53,16 +70,10 @@ class Neighbours:
         parts = [part for part in stream if is_unlabelled(part)]
         if not parts or any(part.grid or part.weight is not None for part in parts):
             return None
-        ids = torch.cat([part.ids for part in parts])
-        key = uniforms(ids, seed, "neighbours")
-        kept = torch.zeros(len(ids), dtype=torch.bool)
-        kept[torch.argsort(key, stable=True)[:MOST_KEPT]] = True
-        flags = kept.split([len(part) for part in parts])
-        x, scores, y = (
-            torch.cat([column[flag] for column, flag in zip(columns, flags, strict=True)])
-            for columns in zip(*((part.x, part.scores, part.y) for part in parts), strict=True)
-        )
-        return Features(x, scores, y, ids[kept])
+        kept = draw_kept(seed, *(part.ids for part in parts))
+        columns = zip(*((part.x, part.scores, part.y, part.ids) for part in parts), strict=True)
+        x, scores, y, ids = (take_kept(kept, *column) for column in columns)
+        return Features(x, scores, y, ids)
 
     def pool(self, moments: Moments, x: Tensor, kept: tuple[Tensor, Tensor]) -> Moments:
         """The label distribution of prepared sites with what their neighbours say; `kept`: bank and q."""

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from embasis.errors import check_not_negative, require
 from embasis.functional import basis, sites
-from embasis.methods.em_basis.features import PreparedSites
+from embasis.functional.remembered import remember_memory
+from embasis.methods.em_basis.features import PreparedSites, rows_of_side
 from embasis.methods.em_basis.state import EMBasisState
 from embasis.types import BasisTerms
 
@@ -86,13 +87,18 @@ class ClassMeans(Start):
     ) -> FirstBasis:
         """`per_class` unit centres of each class."""
         y = torch.cat([part.y for part in data.stream])
-        x = torch.cat([row[part.y >= 0] for row, part in zip(data.rows, data.stream, strict=True)])
+        rows = (rows_of_side(row, part.y, False) for row, part in zip(data.rows, data.stream, strict=True))
+        x = sites.join_rows(*(row for row in rows if len(row)))
         mu, component_class = basis.class_means(x, y[y >= 0], data.classes, per_class)
-        return sites.unit_rows(mu), component_class
+        return unit_means(mu), component_class
 
     def as_stage_one(self, classes: int) -> StageOne:
         """Stage I with as many components."""
         return StageOne(self.components_per_class * classes)
+
+
+unit_means = remember_memory(sites.unit_rows)
+"""Class means that are the same memory have the same unit rows: what is known of these is not computed again."""
 
 
 @dataclass(frozen=True)
