@@ -14,7 +14,7 @@ from cli_tables import embasis
 from process_runs import Ended, fingerprint_of, run_ranks
 
 HOST = socket.gethostname()
-CURE = "start it without torchrun, or with --nproc-per-node=1; embasis fit works in many, predict has --part I/N"
+CURE = "start it without torchrun, or with --nproc-per-node=1; embasis fit and embasis predict work in many"
 SENTENCE = "this is one of {} processes (torchrun, or a group of torch.distributed), and this works in one; " + CURE
 SMALL = ("data.count=600", "rounds=1", "--backbone", "mlp", "source_epochs=2", "plan.epochs=1")
 FIT = ("fit", "--dataset", "blobs", *SMALL)
@@ -96,5 +96,6 @@ def test_an_error_of_one_process_ends_all_with_its_code_and_is_printed_once(tmp_
     first, second = run_ranks(2, each=each)
     assert (first.code, second.code) == (3, 3), first.stderr + second.stderr
     assert last_line(first).startswith(f"embasis: rank 1 on host {HOST}: {tmp_path / 'missing.csv'}")
+    assert first.stderr.count("embasis:") == 1
     assert "embasis:" not in second.stderr
     assert not (tmp_path / "run").exists()

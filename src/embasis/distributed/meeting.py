@@ -53,7 +53,7 @@ def require_alone() -> None:
     """A ConfigError where this process is one of several, for what is not shared among processes."""
     size = launched_size()
     rule = f"this is one of {size} processes (torchrun, or a group of torch.distributed), and this works in one"
-    cure = "start it without torchrun, or with --nproc-per-node=1; embasis fit works in many, predict has --part I/N"
+    cure = "start it without torchrun, or with --nproc-per-node=1; embasis fit and embasis predict work in many"
     require(size <= 1, f"{rule}; {cure}", ConfigError)
 
 
@@ -159,6 +159,13 @@ class GroupLink:
         """The value of each process, by rank."""
         values = [torch.empty_like(value) for _ in range(dist.get_world_size())]
         self._call(lambda: dist.all_gather(values, value))
+        return values
+
+    def collect_first(self, value: Tensor) -> list[Tensor]:
+        """The value of each process, by rank, for the first one; nothing for the others."""
+        is_first = dist.get_rank() == 0
+        values = [torch.empty_like(value) for _ in range(dist.get_world_size())] if is_first else []
+        self._call(lambda: dist.gather(value, values if is_first else None, 0))
         return values
 
     def _call(self, exchange: object) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
@@ -30,6 +31,8 @@ DTYPES = (
 )  # fmt: skip
 """What can be sent; a header has the place in this list."""
 MOST_COLUMNS, MOST_DIMENSIONS = 8, 6
+Form = list[tuple[torch.dtype, tuple[int, ...]]]
+"""dtype and shape of each column."""
 COLUMN_HEADER = 2 + MOST_DIMENSIONS
 """Numbers of a column in a header: dtype, dimensions, sizes."""
 
@@ -45,6 +48,9 @@ class Link(Protocol):
 
     def collect(self, value: Tensor) -> list[Tensor]:
         """The value of each process, by rank; all have one shape."""
+
+    def collect_first(self, value: Tensor) -> list[Tensor]:
+        """The same for the first process; nothing for the others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,17 +97,31 @@ class World:
         """What each process has sent, by rank; None from one that had nothing."""
         if self.link is None:
             return [None if columns is None else list(columns)]
-        headers = self.link.collect(pack_header(columns))
-        forms = [unpack_header(header) for header in headers]
-        longest = max(sum(bytes_of(*column) for column in form or ()) for form in forms)
-        payload = torch.zeros(longest, dtype=torch.uint8)
-        start = 0
-        for column in columns or ():
-            data = column.detach().cpu().contiguous().view(-1).view(torch.uint8)
-            payload[start : start + len(data)] = data
-            start += len(data)
-        payloads = self.link.collect(payload) if longest else [payload] * self.size
+        forms = [unpack_header(header) for header in self.link.collect(pack_header(columns))]
+        payload = pack_payload(columns, forms)
+        payloads = self.link.collect(payload) if len(payload) else [payload] * self.size
         return [None if form is None else cut(data, form) for data, form in zip(payloads, forms, strict=True)]
+
+    def hand_in(
+        self, own: Iterator[T], pack: Callable[[T], Sequence[Tensor]], unpack: Callable[[list[Tensor]], T]
+    ) -> Iterator[T]:
+        """What all processes have, for the first one: the next of each by rank, and again until nobody has more.
+
+        The others get nothing, and are done when all are. So what each has of parts that are dealt out in turn comes
+        in the order of the parts."""
+        if self.link is None:
+            yield from own
+            return
+        while True:
+            item = next(own, None)
+            columns = None if item is None else pack(item)
+            forms = [unpack_header(header) for header in self.link.collect(pack_header(columns))]
+            if all(form is None for form in forms):
+                return
+            payloads = self.link.collect_first(pack_payload(columns, forms))
+            for data, form in zip(payloads, forms, strict=False):  # nothing came to the others
+                if form is not None:
+                    yield unpack(cut(data, form))
 
     def in_order(
         self,
@@ -126,6 +146,27 @@ class World:
         return [columns[0].numpy().tobytes()[:-1].decode() for columns in self.collect([data]) if columns is not None]
 
 
+def iterate_alone(items: Iterator[T]) -> Iterator[T]:
+    """The items, each of which this process computes alone; whoever takes them goes on with the others."""
+    while True:
+        with work_alone():
+            found = list(islice(items, 1))
+        if not found:
+            return
+        yield found[0]
+
+
+def pack_payload(columns: Sequence[Tensor] | None, forms: Sequence[Form | None]) -> Tensor:
+    """The bytes of the columns one behind the other, and zeros up to the longest that any process sends."""
+    payload = torch.zeros(max(sum(bytes_of(*column) for column in form or ()) for form in forms), dtype=torch.uint8)
+    start = 0
+    for column in columns or ():
+        data = column.detach().cpu().contiguous().view(-1).view(torch.uint8)
+        payload[start : start + len(data)] = data
+        start += len(data)
+    return payload
+
+
 def pack_header(columns: Sequence[Tensor] | None) -> Tensor:
     """How many columns there are (−1 = nothing is sent), then dtype and shape of each."""
     header = torch.zeros(1 + MOST_COLUMNS * COLUMN_HEADER, dtype=torch.int64)
@@ -137,7 +178,7 @@ def pack_header(columns: Sequence[Tensor] | None) -> Tensor:
     return header
 
 
-def unpack_header(header: Tensor) -> list[tuple[torch.dtype, tuple[int, ...]]] | None:
+def unpack_header(header: Tensor) -> Form | None:
     """dtype and shape of each column; None where nothing is sent."""
     count, *rest = header.tolist()
     if count < 0:
@@ -154,7 +195,7 @@ def bytes_of(dtype: torch.dtype, shape: tuple[int, ...]) -> int:
     return dtype.itemsize * torch.Size(shape).numel()
 
 
-def cut(payload: Tensor, forms: list[tuple[torch.dtype, tuple[int, ...]]]) -> list[Tensor]:
+def cut(payload: Tensor, forms: Form) -> list[Tensor]:
     """The columns whose bytes lie one behind the other."""
     columns, start = [], 0
     for dtype, shape in forms:

@@ -41,7 +41,7 @@ from embasis.report import collect
 from embasis.report.page import run_page
 from embasis.report.restyled import RESTYLED_NAME
 from embasis.runs import checkpoint, resume
-from embasis.runs.label_maps import name_maps, write_maps
+from embasis.runs.label_maps import encode_all_maps, name_maps, write_maps
 from embasis.runs.model import TrainedModel, label_columns, model_of_run
 from embasis.runs.parts import RunParts, build
 from embasis.storage import Generation, RunFolder, SealedFiles
@@ -244,7 +244,9 @@ class TrainingRun:
         names = collect.name_rows(self.problem, digits=6)
         folder, unread = self.folder.maps(number, table), unread_pictures(samples)
         parts = (part for part in labels.parts() if names[int(part.rows[0])] not in unread)  # a row each
-        written = list(write_maps(folder, parts, samples.sizes, self.problem.schema, name_maps(names), ".parquet"))
+        schema = self.problem.schema
+        encoded = encode_all_maps(parts, samples.sizes, schema, table, name_maps(names))
+        written = list(write_maps(folder, encoded, schema, ".parquet"))
         if not is_kept:
             return
         variance = {str(line["id"]): float(line["mean_variance"]) for line in written}
