@@ -88,6 +88,7 @@ class Peers:
         self.write_down: Report = lambda error: None
         self._parent = os.getppid()
         self._ended, self._leaving = threading.Event(), threading.Event()
+        self._threads: list[threading.Thread] = []
         self._note: FailureNote | None = None
         self._noted = 0.0
         self._store_errors = 0
@@ -105,11 +106,15 @@ class Peers:
         """Watch the others until `stop`."""
         self._beats.set(f"beat/{self.rank}", "1")
         for work in (self._exchange, self._judge):
-            threading.Thread(target=work, daemon=True, name=f"peers {work.__name__}").start()
+            self._threads.append(threading.Thread(target=work, daemon=True, name=f"peers {work.__name__}"))
+            self._threads[-1].start()
 
     def stop(self) -> None:
-        """The work of all is done."""
+        """The work of all is done. Python ends a thread that is in a call of the store by ending the process: SIGABRT
+        after all went well. So it is waited for."""
         self._ended.set()
+        for thread in self._threads:
+            thread.join(STORE_SECONDS)
 
     def begin_leaving(self) -> None:
         """The main thread ends this process itself."""
