@@ -32,6 +32,7 @@ from embasis.engine import train as training
 from embasis.engine.self_train import train_rounds
 from embasis.engine.step_parts import add_up_gradients
 from embasis.runs.parts import build
+from embasis.terminal import end_at_once
 from embasis.types import Plan
 
 WORDS = ("network.name=small_cnn", "network.width=4", "plan.rounds=1", "plan.source_epochs=2", "plan.epochs=1",
@@ -104,5 +105,6 @@ if __name__ == "__main__":
     numbers = [int(word) for word in sys.argv[1:]]
     if "RANK" in os.environ:
         work(numbers[1])
+        end_at_once(0)
     else:
         main(*(numbers + [2, 5][len(numbers) :]))

@@ -21,6 +21,7 @@ from embasis.cli.predict import predict_labels
 from embasis.distributed import join
 from embasis.distributed.meeting import leave
 from embasis.inputs.load import load_problem
+from embasis.terminal import end_at_once
 
 
 def do_job(job: dict[str, Any]) -> None:
@@ -49,3 +50,4 @@ def main(place: str) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1])
+    end_at_once(0)

@@ -17,7 +17,7 @@ import secrets
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 
 import torch
@@ -177,10 +177,10 @@ class GroupLink:
 
 
 def leave(world: World) -> None:
-    """The end of the work of all processes: each waits for the others, then none is watched any more."""
+    """The end of the work of all processes: each waits for the others, then none is watched any more.
+
+    The group is not taken down, which torch may end by SIGABRT: its processes leave by `end_at_once`."""
     if world.peers is None:
         return
     world.agree(0)
     world.peers.stop()
-    with suppress(RuntimeError):
-        dist.destroy_process_group()
