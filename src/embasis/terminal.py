@@ -87,6 +87,15 @@ class Stop:
         self.code = 130 if number == signal.SIGINT else 143
 
 
+def end_at_once(code: str | int | None) -> NoReturn:
+    """End one of several processes once all is written: torch's own end of a group of them may be SIGABRT after all
+    went well, and a launcher would start them again."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
 class SteadyOutput(io.FileIO):
     """What a descriptor takes is written there; after its first failure the rest is dropped, and nothing raises."""
 

@@ -14,14 +14,17 @@ import pytest
 import torch
 
 import image_runs
+import map_folder_runs
 from embasis import config
 from embasis.data import DATASETS
 from embasis.distributed import World, current_world
+from embasis.distributed import world as world_module
 from embasis.engine import label_chunks, step_parts
 from embasis.engine import train as training
 from embasis.engine.self_train import train_rounds
 from embasis.errors import ConfigError, NumericalError
 from embasis.inputs.image_inputs import ImageInputs
+from embasis.inputs.load import load_problem, open_inputs
 from embasis.runs.parts import build
 from embasis.storage.label_store import DiskLabelStore
 from embasis.types import record_to_json
@@ -33,7 +36,7 @@ MAPS = ("scenes", {"labelled_rows": 6, "unlabelled_rows": 5, "test_rows": 3, "se
 COMMON = ("plan.rounds=1", "plan.epochs=1", "plan.source_epochs=1", "plan.max_sites=1024", "plan.holdout=0.1")
 CASES = {
     "mlp, adam, dropout": (ROWS, ("network.name=mlp", "plan.accumulate_steps=5", "method.name=cbst")),
-    "linear, lbfgs": (ROWS, ("network.name=linear", "plan.accumulate_steps=4")),
+    "linear, lbfgs, EM over all rows": (ROWS, ("network.name=linear", "plan.accumulate_steps=4", "plan.max_sites=0")),
     "mlp, sgd, one part": (
         ROWS,
         ("network.name=mlp", "plan.optimiser=sgd", "plan.batch_size=256", "plan.accumulate_steps=1"),
@@ -100,6 +103,30 @@ def test_images_are_read_once_by_all_ranks_together_and_end_with_the_bits_of_one
     reads = [each.pop("read") for each in both]
     assert both == [{key: value for key, value in alone.items() if key != "read"}] * 2
     assert depth == "full" or reads == [alone["read"]] * 2  # at full depth training reads them again
+
+
+def fit_pictures(root: Path) -> dict[str, Any]:
+    """What a rank ends with of picture files; their features lie in memory as one pass gives them."""
+    words = (*(f"plan.{word}" for word in ("rounds=0", "source_epochs=1", "batch_size=6", "accumulate_steps=3")),
+             "network.name=small_fcn", "network.width=16", "maps.size=32", "maps.crop_height=32", "maps.crop_width=48",
+             "maps.workers=0")  # fmt: skip
+    data = {"labelled": str(root / "drawn"), "unlabelled": str(root / "streets")}
+    problem, chosen = load_problem(config.load(None, words, data=data))
+    built = build(problem, chosen, open_inputs(problem, chosen))
+    for event in train_rounds(built.problem, built.network, built.method, built.plan):
+        state = event.state
+    prints: dict[str, Any] = {key: hash_tensor(value) for key, value in state.tensors().items()}
+    return {**prints, "records": [record_to_json(record) for record in state.records]}
+
+
+def test_picture_files_end_with_the_bits_of_one_and_copies_of_their_features_would_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    map_folder_runs.sides(tmp_path, 6)
+    (alone,) = run_world(1, lambda world: fit_pictures(tmp_path))
+    assert run_world(2, lambda world: fit_pictures(tmp_path)) == [alone] * 2
+    monkeypatch.setattr(world_module, "is_turned", lambda column: False)
+    assert run_world(2, lambda world: fit_pictures(tmp_path))[0] != alone
 
 
 def test_an_image_that_one_rank_cannot_read_is_none_of_anybodys_rows(
@@ -170,7 +197,7 @@ def float_sum(world: World, parts: Any, like: Any, count: int) -> list[torch.Ten
 def test_a_mutant_of_training_fails_the_test_above(
     mutate: Callable[[pytest.MonkeyPatch], None], alone: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = "linear, lbfgs" if mutate is not take_local_denominators else "mlp, adam, dropout"
+    name = "linear, lbfgs, EM over all rows" if mutate is not take_local_denominators else "mlp, adam, dropout"
     expected = result_alone(name, alone)
     mutate(monkeypatch)
     try:

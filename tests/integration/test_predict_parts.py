@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from cli_tables import copied, embasis, fit_tables, refused
 from embasis.data.parts import Part
@@ -213,7 +212,7 @@ def test_rows_that_are_numbered_within_their_part_are_noticed(here: Path, monkey
     np.save("rows.npy", np.random.default_rng(0).normal(size=(20, 8)))
     assert embasis("predict", "run", "rows.npy", "-o", "all.csv").exit_code == 0
     whole = table_inputs.iter_batches
-    monkeypatch.setattr(table_inputs, "iter_batches", lambda x, ids: whole(x, torch.arange(len(x))))
+    monkeypatch.setattr(table_inputs, "iter_batches", lambda x, ids, rows: whole(x, ids - rows.start, rows))
     assert joined(predict_parts("rows.npy", 3)) != Path("all.csv").read_bytes()
 
 

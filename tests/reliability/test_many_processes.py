@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from cli_tables import embasis
 from process_runs import Ended, fingerprint_of, run_ranks
 
 HOST = socket.gethostname()
-CURE = "start it without torchrun, or with --nproc-per-node=1; embasis fit works in many, predict has --part I/N"
+SUPPORT = Path(__file__).resolve().parents[1] / "support"
+CURE = "start it without torchrun, or with --nproc-per-node=1; embasis fit and embasis predict work in many"
 SENTENCE = "this is one of {} processes (torchrun, or a group of torch.distributed), and this works in one; " + CURE
 SMALL = ("data.count=600", "rounds=1", "--backbone", "mlp", "source_epochs=2", "plan.epochs=1")
 FIT = ("fit", "--dataset", "blobs", *SMALL)
@@ -39,20 +41,49 @@ def last_line(ended: Ended) -> str:
     return ended.stderr.rstrip("\n").rpartition("\n")[2]
 
 
+def watch_pickles(place: Path) -> dict[str, str]:
+    """The variables that make a process note each pickle in that file (support/pickle_watch)."""
+    paths = [str(SUPPORT / "pickle_watch"), *(path for path in sys.path if path)]
+    return {"PYTHONPATH": os.pathsep.join(paths), "PICKLE_WATCH": str(place)}
+
+
+def noted_pickles(place: Path) -> list[str]:
+    """What was noted, without the two constants that jinja2 pickles when it is imported."""
+    lines = [line for line in place.read_text().splitlines() if "/jinja2/bccache.py:" not in line]
+    return [line.split(" ")[1] for line in lines]
+
+
 def test_two_processes_end_with_the_bits_of_one_and_one_of_them_talks(tmp_path: Path) -> None:
-    first, second = run_ranks(2, *FIT, "-o", tmp_path / "two")
+    watched = watch_pickles(tmp_path / "pickles")
+    first, second = run_ranks(2, *FIT, "-o", tmp_path / "two", each=[watched, watched])
     assert (first.code, second.code) == (0, 0), first.stderr + second.stderr
     assert (second.stdout, second.stderr) == ("", "")
     assert "2 processes on 1 host, 8 parts a step, results do not depend on either\n" in first.stdout
     alone = embasis(*FIT, "plan.accumulate_steps=8", "-o", tmp_path / "one")
     assert alone.exit_code == 0
     assert fingerprint_of(tmp_path / "two") == fingerprint_of(tmp_path / "one")
+    ledgers = [(tmp_path / run / "ledger.json").read_bytes() for run in ("two", "one")]
+    assert ledgers[0] == ledgers[1]
+    assert noted_pickles(tmp_path / "pickles") == ["watches"] * 2
     assert "2 processes on 1 host" in (tmp_path / "two" / "log.txt").read_text()
     facts = json.loads((tmp_path / "two" / "processes.json").read_text())
     assert (facts["processes"], facts["hosts"]) == (2, 1)
     # the same command with one process needs no flag, and finds nothing left to do
     again = embasis(*FIT, "-o", tmp_path / "two")
     assert (again.exit_code, "nothing is left to train" in again.stdout) == (0, True)
+
+
+def test_an_object_that_torch_sends_is_a_pickle_so_that_the_test_above_can_fail(tmp_path: Path) -> None:
+    code = """
+import sys
+import torch.distributed as dist
+dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=0, world_size=1)
+dist.all_gather_object([None], ["a list of one text, which names no class"])
+"""
+    watched = watch_pickles(tmp_path / "pickles")
+    subprocess.run([sys.executable, "-c", code, tmp_path / "meet"], env={**os.environ, **watched}, check=True)
+    noted = noted_pickles(tmp_path / "pickles")
+    assert {"pickle.Pickler", "pickle.Unpickler"} <= {*noted}
 
 
 def test_a_command_that_is_not_shared_refuses_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,5 +127,6 @@ def test_an_error_of_one_process_ends_all_with_its_code_and_is_printed_once(tmp_
     first, second = run_ranks(2, each=each)
     assert (first.code, second.code) == (3, 3), first.stderr + second.stderr
     assert last_line(first).startswith(f"embasis: rank 1 on host {HOST}: {tmp_path / 'missing.csv'}")
+    assert first.stderr.count("embasis:") == 1
     assert "embasis:" not in second.stderr
     assert not (tmp_path / "run").exists()

@@ -31,6 +31,10 @@ class ThreadLink:
         self._wait()
         return values
 
+    def collect_first(self, value: Tensor) -> list[Tensor]:
+        values = self.collect(value)
+        return [] if self.rank else values
+
     def add_up(self, value: Tensor) -> Tensor:
         total, *rest = self.collect(value)
         for each in rest:

@@ -39,16 +39,8 @@ from embasis.runs.finished_run import ExportSummary
 from embasis.runs.model import TrainedModel, label_columns, load_model, model_of_run
 from embasis.runs.parts import RunParts, build, resolve_for_problem
 from embasis.runs.precision import PrecisionTarget
-from embasis.runs.predict import (
-    PredictionSummary,
-    PredictOptions,
-    RowPrediction,
-    check_output,
-    finish_rows,
-    is_table_path,
-    label_source,
-    predict_into,
-)
+from embasis.runs.predict import check_output, finish_rows, is_table_path, label_source, predict_into
+from embasis.runs.prediction import PredictionSummary, PredictOptions, RowPrediction
 from embasis.runs.run import TrainingRun
 from embasis.storage import RunFolder, read_newest, require_apart
 from embasis.types import PathLike, Problem, RoundRecord

@@ -26,14 +26,9 @@ from embasis.data.images.folders import ImageOptions
 from embasis.errors import InputDataError, quote, require
 from embasis.inputs import PictureSource, RowSource, SourceOptions
 from embasis.networks.backbone import Backbone
-from embasis.runs.predict import (
-    PredictOptions,
-    first_reasons,
-    predict_label_maps,
-    predict_probabilities,
-    predict_probability_maps,
-    with_run_columns,
-)
+from embasis.runs.predict import predict_probabilities, with_run_columns
+from embasis.runs.predict_maps import predict_label_maps, predict_probability_maps
+from embasis.runs.prediction import PredictOptions, first_reasons
 from embasis.types import PathLike
 
 WITHOUT_WORKERS = 64

@@ -157,11 +157,8 @@ def train(
         print_notes(problem)
         stop.before_training()
         run = TrainingRun(problem, config, open_run_folder(path), inputs, allow_change, accept_data)
-        said = len(problem.notes)
         del problem  # its features are standardised in a copy
         require_run_room(run.prepare(), path)
-        for note in run.problem.notes[said:]:  # what was found when the sides were compared
-            echo(f"note: {note}")
         compare_processes(run)
         stop.before_training()
         with run.folder, blame_missing_folder(run.folder):
@@ -250,6 +247,8 @@ def run_to_end(run: TrainingRun, stop: Stop) -> TrainState:
     path, built = run.folder.path, run.prepare()
     progress, known = run.open(), len(run.resumed.facts.get("changes", ())) if run.resumed else 0
     echo(describe_start(run, progress))
+    for note in run.found if run.resumed is None else ():
+        echo(f"note: {note}")
     note_position(run, progress)
     if processes := describe_processes(built.plan.accumulate_steps):
         echo(processes)

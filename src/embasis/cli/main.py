@@ -206,7 +206,7 @@ def predict_command(**options: Any) -> None:
       embasis predict run pool -o labels-3.parquet --part 3/16
       embasis predict run streets -o maps --scales 0.75,1,1.25 --flip
     """
-    run_command("embasis.cli.predict", "predict_labels", options)
+    run_command("embasis.cli.predict", "predict_labels", options, shared=True)
 
 
 @main.command("export")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -25,12 +26,33 @@ def work_together() -> Iterator[None]:
             yield
             return
         world.peers.report = lambda error: print_failure(world.peers, str(error), error.exit_code)
-        with console.silence(world.rank > 0):
+        with console.silence(world.rank > 0), unwind_on_termination():
             try:
                 yield
                 leave(world)
             except BaseException as error:
                 end_process(world.peers, error)
+
+
+@contextmanager
+def unwind_on_termination() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the command as Ctrl-C does, so that the others end with the same code; a run under way
+    has a handler of its own, which saves it."""
+    before = {}
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            before[number] = signal.signal(number, exit_terminated)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def exit_terminated(number: int, _: object) -> NoReturn:
+    """Unwind the command; the next signal does not wait for that."""
+    signal.signal(number, signal.SIG_DFL)
+    raise SystemExit(143)
 
 
 def end_process(peers: Peers, error: BaseException) -> NoReturn:
@@ -54,10 +76,13 @@ def end_process(peers: Peers, error: BaseException) -> NoReturn:
 
 
 def print_failure(peers: Peers | None, sentence: str, code: int) -> int:
-    """Print the first failure of all processes, unless another one does; the code of that failure."""
+    """Print the first failure of all processes, unless another one does, or another thread of this one has; the code of
+    that failure."""
     assert peers is not None
-    note, prints = peers.fail(sentence, code)
-    if prints:
-        with console.speak():
-            console.echo(f"embasis: {reveal(note.sentence)}", err=True)
+    with peers.speaking:
+        note, prints = peers.fail(sentence, code)
+        if prints and not peers.has_spoken:
+            peers.has_spoken = True
+            with console.speak():
+                console.echo(f"embasis: {reveal(note.sentence)}", err=True)
     return note.code

@@ -32,6 +32,7 @@ from embasis.data.images.files import (
 )
 from embasis.data.images.header import SUFFIXES
 from embasis.data.images.scan import is_list, iter_listed, require_no_address
+from embasis.distributed import current_world
 from embasis.errors import InputDataError, quote, require
 from embasis.types import PathLike, ShardRecord
 
@@ -98,6 +99,12 @@ class ShardManifest:
         return cls(root, tuple(shards))
 
     @property
+    def fingerprint(self) -> str:
+        """A hash of the names, sizes and rows of all shards."""
+        facts = [f"{shard.name}\0{shard.bytes}\0{shard.rows}" for shard in self.shards]
+        return hashlib.sha256("\n".join(facts).encode("utf-8", "surrogateescape")).hexdigest()
+
+    @property
     def total(self) -> int:
         """The rows of all shards."""
         return self.shards[-1].first + self.shards[-1].rows if self.shards else 0
@@ -108,6 +115,17 @@ class ShardManifest:
             first, last = max(rows.start - shard.first, 0), min(rows.stop - shard.first, shard.rows)
             if first < last:
                 yield shard, range(first, last)
+
+    def own_pieces(self, rows: range, size: int) -> Iterator[tuple[Shard, list[range]]]:
+        """The shards that hold these rows, each with the pieces of at most `size` rows within it that this process
+        reads: all of them, if it is alone."""
+        world, number = current_world(), 0
+        for shard, part in self.cut(rows):
+            pieces = [range(first, min(first + size, part.stop)) for first in range(part.start, part.stop, size)]
+            own = [piece for place, piece in enumerate(pieces, number) if world.owns(place)]
+            number += len(pieces)
+            if own:
+                yield shard, own
 
 
 def describe_records(root: PathLike, records: Sequence[ShardRecord]) -> str:

@@ -3,7 +3,7 @@
 | | rows in memory | ids are unique |
 | --- | --- | --- |
 | `read_any_table`, for fit and check | all | among all rows |
-| `TableShards.batches`, for predict | BATCH_ROWS | within each batch |
+| `TableShards.batches`, for predict; several processes take pieces in turn | BATCH_ROWS | within each batch |
 
 Columns are matched by name with those of the first shard, which has a column of labels or ids if and only if all have.
 Rows without a column of ids have their number among the rows of all shards.
@@ -20,6 +20,7 @@ import numpy as np
 
 from embasis.data.class_labels import quote_names
 from embasis.data.formats import LARGEST_TABLE, ParquetTable, open_parquet, refuse_unreadable
+from embasis.data.parts import rows_of_piece
 from embasis.data.raw_columns import RawColumn
 from embasis.data.saved_dataset import find_saved_dataset, read_saved_table
 from embasis.data.shards import PARQUET, ShardFolder, ShardManifest, find_shards, shard_kind
@@ -40,6 +41,8 @@ from embasis.types import PathLike, ShardRecord
 
 BATCH_ROWS = 2**13
 """Rows that are read together."""
+PIECE_ROWS = 2**16
+"""The most rows that one of several processes reads and labels before it hands them in."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,23 +54,23 @@ class TableShards:
     columns: tuple[str, ...]
     """The features, as the first shard has them."""
 
-    def batches(self, rows: range) -> Iterator[TableData]:
-        """These rows, at most BATCH_ROWS at a time; each table has the numbers of its rows, or their ids, as ids."""
-        for shard, part in self.manifest.cut(rows):
-            path, at = Path(shard.path), part.start
+    def batches(self, rows: range) -> Iterator[tuple[TableData, bool]]:
+        """Of these rows the pieces of this process, at most BATCH_ROWS rows at a time, each with whether it ends its
+        piece; a table has the numbers of its rows, or their ids, as ids."""
+        for shard, pieces in self.manifest.own_pieces(rows, rows_of_piece(len(rows), BATCH_ROWS, PIECE_ROWS)):
+            path, at = Path(shard.path), pieces[0].start
             with refuse_unreadable(path), open_parquet(path, at_once=False) as file:
                 roles = find_typed_roles(path, file, self.wanted)
                 _require_rows(path, file, shard.rows)
-                for piece in _iter_pieces(file, roles, part):
-                    name = path if at == 0 else Path(f"{path} (counted from row {at} on)")
-                    table = convert_arrow(name, file, piece, roles)
+                for first, rows_read in _iter_pieces(file, roles, pieces):
+                    name = path if first == 0 else Path(f"{path} (counted from row {first} on)")
+                    table = convert_arrow(name, file, rows_read, roles)
                     require_unique(table)
-                    first = shard.first + at
-                    ids = np.arange(first, first + len(table.x)) if table.ids is None else table.ids
-                    at += len(table.x)
-                    yield replace(table, ids=ids)
-            short = f"{path}: has {at} of the {part.stop} rows that it says"
-            require(at == part.stop, f"{short}; it is damaged, or was changed while it was read")
+                    at, number = first + len(table.x), shard.first + first
+                    ids = np.arange(number, number + len(table.x)) if table.ids is None else table.ids
+                    yield replace(table, ids=ids), any(at == piece.stop for piece in pieces)
+            short = f"{path}: has {at} of the {pieces[-1].stop} rows that it says"
+            require(at == pieces[-1].stop, f"{short}; it is damaged, or was changed while it was read")
 
     def read(self) -> TableData:
         """All rows as one table."""
@@ -158,24 +161,35 @@ def _require_rows(path: Path, file: ParquetTable, rows: int) -> None:
     require(int(file.file.metadata.num_rows) == rows, f"{path}: was changed while it was read")
 
 
-def _iter_pieces(file: ParquetTable, roles: ColumnRoles, rows: range) -> Iterator[Any]:
-    """Arrow tables of these rows of a file."""
+def _iter_pieces(file: ParquetTable, roles: ColumnRoles, pieces: Sequence[range]) -> Iterator[tuple[int, Any]]:
+    """Arrow tables of these rows of a file, each with the number of its first row; none has rows of two pieces.
+
+    Row groups without such rows are not read."""
     import pyarrow as pa
 
-    groups, first = list[int](), -1
-    at = 0
+    for groups, at in _find_groups(file, pieces):
+        for batch in file.file.iter_batches(BATCH_ROWS, row_groups=groups, columns=roles.used, use_threads=False):
+            for piece in pieces:
+                start, stop = max(piece.start - at, 0), min(piece.stop - at, batch.num_rows)
+                if start < stop:
+                    yield at + start, pa.Table.from_batches([batch.slice(start, stop - start)])
+            at += batch.num_rows
+
+
+def _find_groups(file: ParquetTable, pieces: Sequence[range]) -> Iterator[tuple[list[int], int]]:
+    """The row groups that hold rows of the pieces, as many together as follow each other, and their first row."""
+    groups, first, at = list[int](), 0, 0
     for group in range(file.file.metadata.num_row_groups):
         count = file.file.metadata.row_group(group).num_rows
-        if at < rows.stop and at + count > rows.start:
+        if any(at < piece.stop and at + count > piece.start for piece in pieces):
+            first = first if groups else at
             groups.append(group)
-            first = at if first < 0 else first
+        elif groups:
+            yield groups, first
+            groups = []
         at += count
-    at = first
-    for batch in file.file.iter_batches(BATCH_ROWS, row_groups=groups, columns=roles.used, use_threads=False):
-        start, stop = max(rows.start - at, 0), min(rows.stop - at, batch.num_rows)
-        at += batch.num_rows
-        if start < stop:
-            yield pa.Table.from_batches([batch.slice(start, stop - start)])
+    if groups:
+        yield groups, first
 
 
 def read_any_table(

@@ -15,7 +15,7 @@ one process and many end with the same bits. Only tensors of numbers and bytes a
 from embasis.distributed.exact_sum import exact_sum
 from embasis.distributed.meeting import join, require_alone, require_joined
 from embasis.distributed.peers import Peers
-from embasis.distributed.world import World, current_world, enter_world, work_alone
+from embasis.distributed.world import World, current_world, enter_world, iterate_alone, work_alone
 
 __all__ = [
     "Peers",
@@ -23,6 +23,7 @@ __all__ = [
     "current_world",
     "enter_world",
     "exact_sum",
+    "iterate_alone",
     "join",
     "require_alone",
     "require_joined",

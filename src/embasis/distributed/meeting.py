@@ -17,7 +17,7 @@ import secrets
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 
 import torch
@@ -53,7 +53,7 @@ def require_alone() -> None:
     """A ConfigError where this process is one of several, for what is not shared among processes."""
     size = launched_size()
     rule = f"this is one of {size} processes (torchrun, or a group of torch.distributed), and this works in one"
-    cure = "start it without torchrun, or with --nproc-per-node=1; embasis fit works in many, predict has --part I/N"
+    cure = "start it without torchrun, or with --nproc-per-node=1; embasis fit and embasis predict work in many"
     require(size <= 1, f"{rule}; {cure}", ConfigError)
 
 
@@ -161,6 +161,13 @@ class GroupLink:
         self._call(lambda: dist.all_gather(values, value))
         return values
 
+    def collect_first(self, value: Tensor) -> list[Tensor]:
+        """The value of each process, by rank, for the first one; nothing for the others."""
+        is_first = dist.get_rank() == 0
+        values = [torch.empty_like(value) for _ in range(dist.get_world_size())] if is_first else []
+        self._call(lambda: dist.gather(value, values if is_first else None, 0))
+        return values
+
     def _call(self, exchange: object) -> None:
         assert callable(exchange)
         try:
@@ -170,10 +177,10 @@ class GroupLink:
 
 
 def leave(world: World) -> None:
-    """The end of the work of all processes: each waits for the others, then none is watched any more."""
+    """The end of the work of all processes: each waits for the others, then none is watched any more.
+
+    The group is not taken down, which torch may end by SIGABRT: its processes leave by `end_at_once`."""
     if world.peers is None:
         return
     world.agree(0)
     world.peers.stop()
-    with suppress(RuntimeError):
-        dist.destroy_process_group()

@@ -80,10 +80,15 @@ class Peers:
         """Whether the store ends with this process: where no launcher has one."""
         self.position = "before training"
         """Where the run stands, for sentences: `in round 2 epoch 0 step 118; generation 7 is kept`."""
+        self.advice = "the same command goes on"
+        """What to do after a process was lost."""
+        self.speaking, self.has_spoken = threading.Lock(), False
+        """Held by the thread that prints the failure; whether one has."""
         self.report: Report = lambda error: None
         self.write_down: Report = lambda error: None
         self._parent = os.getppid()
         self._ended, self._leaving = threading.Event(), threading.Event()
+        self._threads: list[threading.Thread] = []
         self._note: FailureNote | None = None
         self._noted = 0.0
         self._store_errors = 0
@@ -101,11 +106,15 @@ class Peers:
         """Watch the others until `stop`."""
         self._beats.set(f"beat/{self.rank}", "1")
         for work in (self._exchange, self._judge):
-            threading.Thread(target=work, daemon=True, name=f"peers {work.__name__}").start()
+            self._threads.append(threading.Thread(target=work, daemon=True, name=f"peers {work.__name__}"))
+            self._threads[-1].start()
 
     def stop(self) -> None:
-        """The work of all is done."""
+        """The work of all is done. Python ends a thread that is in a call of the store by ending the process: SIGABRT
+        after all went well. So it is waited for."""
         self._ended.set()
+        for thread in self._threads:
+            thread.join(STORE_SECONDS)
 
     def begin_leaving(self) -> None:
         """The main thread ends this process itself."""
@@ -147,21 +156,21 @@ class Peers:
     def _find_reason(self) -> EmbasisError | None:
         now = time.monotonic()
         if os.getppid() != self._parent:
-            return PeerFailure(f"the launcher of {self.name(self.rank)} is gone {self.position}; {GO_ON}")
+            return PeerFailure(f"the launcher of {self.name(self.rank)} is gone {self.position}; {self.advice}")
         if self._note is not None:
             return self._note.as_error()
         if self._store_errors >= STORE_ERRORS:
             return self._blame([0]) if self.rank and not self.has_launcher else PeerFailure(self._lost_each_other())
         if now - self._reached > LIMIT_SECONDS:
             silence = f"{self.name(self.rank)} has been cut off from the others for {LIMIT_SECONDS:.0f} s"
-            return PeerFailure(f"{silence} {self.position}; {GO_ON}")
+            return PeerFailure(f"{silence} {self.position}; {self.advice}")
         lost = [number for number, (_, seen) in self._counts.items() if now - seen > LIMIT_SECONDS]
         return self._blame(lost) if lost else None
 
     def _blame(self, lost: Sequence[int]) -> EmbasisError:
         """Leave a note of the lost processes, unless there is one; the error that follows from the first note."""
         names, were = " and ".join(map(self.name, lost)), "was" if len(lost) == 1 else "were"
-        words = f"{names} {were} lost {self.position}; {GO_ON}"
+        words = f"{names} {were} lost {self.position}; {self.advice}"
         return self.leave_note(FailureNote(self.rank, words, PeerFailure.exit_code, tuple(lost))).as_error()
 
     def leave_note(self, note: FailureNote) -> FailureNote:
@@ -192,7 +201,7 @@ class Peers:
         return True
 
     def _lost_each_other(self) -> str:
-        return f"the processes have lost each other {self.position}; {GO_ON}"
+        return f"the processes have lost each other {self.position}; {self.advice}"
 
     def explain_break(self) -> EmbasisError:
         """Why an exchange has failed: what another process has left a note of, or which one is lost."""
@@ -274,9 +283,6 @@ class Peers:
             words.join(REPORT_SECONDS)
         self.wait_for_others()
         os._exit(error.exit_code)
-
-
-GO_ON = "the same command goes on"
 
 
 def read_note(store: Store) -> FailureNote | None:

@@ -5,7 +5,7 @@
 | rank, size | number of this process, from 0 on; how many there are |
 | part | a piece of work with a number; `part mod size` is the rank that computes it |
 | columns | the tensors that a part has become |
-| header | dtype and shape of each column, so that the receiver knows how to cut the bytes |
+| header | dtype, order and shape of each column, so that the receiver knows how to cut the bytes |
 
 Alone, nothing is exchanged and nothing is copied.
 """
@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,8 +31,25 @@ DTYPES = (
 )  # fmt: skip
 """What can be sent; a header has the place in this list."""
 MOST_COLUMNS, MOST_DIMENSIONS = 8, 6
-COLUMN_HEADER = 2 + MOST_DIMENSIONS
-"""Numbers of a column in a header: dtype, dimensions, sizes."""
+COLUMN_HEADER = 3 + MOST_DIMENSIONS
+"""Numbers of a column in a header: dtype, whether it lies turned in memory, dimensions, sizes."""
+
+
+class ColumnForm(NamedTuple):
+    """What a receiver must know of a column."""
+
+    dtype: torch.dtype
+    is_turned: bool
+    """Whether its columns, not its rows, lie one behind the other: products of such a matrix round otherwise."""
+    shape: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Of all its numbers."""
+        return self.dtype.itemsize * torch.Size(self.shape).numel()
+
+
+Form = list[ColumnForm]
 
 
 class Link(Protocol):
@@ -45,6 +63,9 @@ class Link(Protocol):
 
     def collect(self, value: Tensor) -> list[Tensor]:
         """The value of each process, by rank; all have one shape."""
+
+    def collect_first(self, value: Tensor) -> list[Tensor]:
+        """The same for the first process; nothing for the others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,17 +112,31 @@ class World:
         """What each process has sent, by rank; None from one that had nothing."""
         if self.link is None:
             return [None if columns is None else list(columns)]
-        headers = self.link.collect(pack_header(columns))
-        forms = [unpack_header(header) for header in headers]
-        longest = max(sum(bytes_of(*column) for column in form or ()) for form in forms)
-        payload = torch.zeros(longest, dtype=torch.uint8)
-        start = 0
-        for column in columns or ():
-            data = column.detach().cpu().contiguous().view(-1).view(torch.uint8)
-            payload[start : start + len(data)] = data
-            start += len(data)
-        payloads = self.link.collect(payload) if longest else [payload] * self.size
+        forms = [unpack_header(header) for header in self.link.collect(pack_header(columns))]
+        payload = pack_payload(columns, forms)
+        payloads = self.link.collect(payload) if len(payload) else [payload] * self.size
         return [None if form is None else cut(data, form) for data, form in zip(payloads, forms, strict=True)]
+
+    def hand_in(
+        self, own: Iterator[T], pack: Callable[[T], Sequence[Tensor]], unpack: Callable[[list[Tensor]], T]
+    ) -> Iterator[T]:
+        """What all processes have, for the first one: the next of each by rank, and again until nobody has more.
+
+        The others get nothing, and are done when all are. So what each has of parts that are dealt out in turn comes
+        in the order of the parts."""
+        if self.link is None:
+            yield from own
+            return
+        while True:
+            item = next(own, None)
+            columns = None if item is None else pack(item)
+            forms = [unpack_header(header) for header in self.link.collect(pack_header(columns))]
+            if all(form is None for form in forms):
+                return
+            payloads = self.link.collect_first(pack_payload(columns, forms))
+            for data, form in zip(payloads, forms, strict=False):  # nothing came to the others
+                if form is not None:
+                    yield unpack(cut(data, form))
 
     def in_order(
         self,
@@ -126,42 +161,64 @@ class World:
         return [columns[0].numpy().tobytes()[:-1].decode() for columns in self.collect([data]) if columns is not None]
 
 
+def iterate_alone(items: Iterator[T]) -> Iterator[T]:
+    """The items, each of which this process computes alone; whoever takes them goes on with the others."""
+    while True:
+        with work_alone():
+            found = list(islice(items, 1))
+        if not found:
+            return
+        yield found[0]
+
+
+def pack_payload(columns: Sequence[Tensor] | None, forms: Sequence[Form | None]) -> Tensor:
+    """The bytes of the columns one behind the other, and zeros up to the longest that any process sends."""
+    payload = torch.zeros(max(sum(column.bytes for column in form or ()) for form in forms), dtype=torch.uint8)
+    start = 0
+    for column in columns or ():
+        lying = column.detach().T if is_turned(column) else column.detach()
+        data = lying.cpu().contiguous().view(-1).view(torch.uint8)
+        payload[start : start + len(data)] = data
+        start += len(data)
+    return payload
+
+
+def is_turned(column: Tensor) -> bool:
+    """Whether a matrix lies in memory as its transpose does."""
+    return column.ndim == 2 and not column.is_contiguous() and column.T.is_contiguous()
+
+
 def pack_header(columns: Sequence[Tensor] | None) -> Tensor:
-    """How many columns there are (−1 = nothing is sent), then dtype and shape of each."""
+    """How many columns there are (−1 = nothing is sent), then the form of each."""
     header = torch.zeros(1 + MOST_COLUMNS * COLUMN_HEADER, dtype=torch.int64)
     header[0] = -1 if columns is None else len(columns)
     for number, column in enumerate(columns or ()):
-        form = torch.tensor([DTYPES.index(column.dtype), column.ndim, *column.shape])
+        form = torch.tensor([DTYPES.index(column.dtype), is_turned(column), column.ndim, *column.shape])
         start = 1 + number * COLUMN_HEADER
         header[start : start + len(form)] = form
     return header
 
 
-def unpack_header(header: Tensor) -> list[tuple[torch.dtype, tuple[int, ...]]] | None:
-    """dtype and shape of each column; None where nothing is sent."""
+def unpack_header(header: Tensor) -> Form | None:
+    """The form of each column; None where nothing is sent."""
     count, *rest = header.tolist()
     if count < 0:
         return None
     forms = []
     for number in range(count):
-        kind, dimensions, *sizes = rest[number * COLUMN_HEADER : (number + 1) * COLUMN_HEADER]
-        forms.append((DTYPES[kind], tuple(sizes[:dimensions])))
+        kind, turned, dimensions, *sizes = rest[number * COLUMN_HEADER : (number + 1) * COLUMN_HEADER]
+        forms.append(ColumnForm(DTYPES[kind], bool(turned), tuple(sizes[:dimensions])))
     return forms
 
 
-def bytes_of(dtype: torch.dtype, shape: tuple[int, ...]) -> int:
-    """Bytes of a column."""
-    return dtype.itemsize * torch.Size(shape).numel()
-
-
-def cut(payload: Tensor, forms: list[tuple[torch.dtype, tuple[int, ...]]]) -> list[Tensor]:
-    """The columns whose bytes lie one behind the other."""
+def cut(payload: Tensor, forms: Form) -> list[Tensor]:
+    """The columns whose bytes lie one behind the other, each lying in memory as it did where it came from."""
     columns, start = [], 0
-    for dtype, shape in forms:
-        size = bytes_of(dtype, shape)
+    for form in forms:
         # A copy of its own: bytes of another column before it may leave it at a place where no number may begin.
-        columns.append(payload[start : start + size].clone().view(dtype).view(shape))
-        start += size
+        numbers = payload[start : start + form.bytes].clone().view(form.dtype)
+        columns.append(numbers.view(form.shape[::-1]).T if form.is_turned else numbers.view(form.shape))
+        start += form.bytes
     return columns
 
 

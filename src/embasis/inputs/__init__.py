@@ -106,6 +106,10 @@ class RowBatch:
     x: Tensor
     ids: Tensor | None
     rejected: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """What the model does not know of these rows."""
+    ends_piece: bool = True
+    """Whether these are the last rows of a piece, which a process reads as a whole."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,27 +117,36 @@ class RowSource:
     """New rows with one site each."""
 
     batches: Iterator[RowBatch]
+    """Where several processes share the rows: those of the pieces that this one reads. Pieces are dealt out in turn."""
     total: int
+    """Rows of all processes."""
     rejected: dict[str, str] = field(default_factory=dict)
     """Files that are no images, and why."""
     unit: str = "rows"
     order: list[str] | None = None
     """The names in the order in which their labels are wanted; None = as the batches come."""
+    fingerprint: str = ""
+    """A hash of what is read, where several processes must read the same."""
 
 
 @dataclass(frozen=True, eq=False)
 class PictureSource:
-    """New pictures with many sites each. They may be read twice, so `samples` makes them anew each time."""
+    """New pictures with many sites each. They may be read twice, so `samples` makes them anew each time.
+
+    Where several processes share the pictures, `samples` are those of this one."""
 
     inputs: MapInputs
     samples: Callable[[], Sequence[MapFiles | MapArrays]]
     total: int
+    """Pictures of all processes."""
     rejected: dict[str, str] = field(default_factory=dict)
     """Files that cannot be read, and why; reading adds to them."""
     names: Sequence[str] = ()
     """Of all pictures, where only a part of them is labelled."""
     short_side: int = 0
     """Of a typical one among all pictures, where only a part of them is labelled."""
+    fingerprint: str = ""
+    """A hash of what is read, where several processes must read the same."""
 
 
 @dataclass(frozen=True)

@@ -162,17 +162,17 @@ class ImageInputs(Inputs):
         if given.pictures:
             return RowSource(self.iter_picture_rows(given.pictures), len(given.pictures), unit="images")
         given = given.take(options.part)
-        rows = self.iter_rows(given.files)
-        return RowSource(rows, len(given.files), dict(given.rejected), "images", given.order)
+        rows = self.iter_rows(given.own_files(size := given.rows_of_piece()), size)
+        return RowSource(rows, len(given.files), dict(given.rejected), "images", given.order, given.fingerprint)
 
-    def iter_rows(self, files: Sequence[ImageFile]) -> Iterator[RowBatch]:
-        """The rows of image files, CHUNK_ROWS at a time; those of which features are kept are not read again."""
+    def iter_rows(self, files: Sequence[ImageFile], size: int = CHUNK_ROWS) -> Iterator[RowBatch]:
+        """The rows of image files, `size` at a time; those of which features are kept are not read again."""
         cache = self.cache or self.known
         kept = set[bytes]() if cache is None else cache.find(file.digest for file in files)
         fresh = self.iter_features([file for file in files if file.digest not in kept])
         read, rejected = dict[ImageFile, Tensor](), dict[ImageFile, str]()
-        for first in range(0, len(files), CHUNK_ROWS):
-            chunk = files[first : first + CHUNK_ROWS]
+        for first in range(0, len(files), size):
+            chunk = files[first : first + size]
             while any(file.digest not in kept and file not in read and file not in rejected for file in chunk):
                 good, rows, reasons = next(fresh)
                 read.update(zip(good, rows, strict=True))

@@ -24,10 +24,11 @@ from embasis.data.images.pixels import decode
 from embasis.data.images.saved_images import scan_saved_images
 from embasis.data.images.scan import is_list, scan_file, scan_folder, scan_list
 from embasis.data.images.tar_shards import open_tar_shards
-from embasis.data.parts import WHOLE, Part
+from embasis.data.parts import WHOLE, Part, own_pieces, rows_of_piece
 from embasis.data.saved_dataset import find_saved_dataset
 from embasis.data.shards import PARQUET, TAR, find_shards, shard_kind
 from embasis.data.worker_process import read_checked, request_for
+from embasis.distributed import current_world
 from embasis.engine.features import CHUNK_ROWS
 from embasis.errors import EmbasisWarning, InputDataError, ResourceError, require
 from embasis.inputs import RowBatch, RowSource, SourceOptions
@@ -60,6 +61,14 @@ class GivenImages:
     order: list[str] | None = None
     """The names of files in the order in which they were given, repeats included."""
 
+    def rows_of_piece(self) -> int:
+        """How many files a process reads before it hands in their labels."""
+        return rows_of_piece(len(self.files), STEM_BATCH, CHUNK_ROWS)
+
+    def own_files(self, size: int) -> list[ImageFile]:
+        """The files that this process reads, in pieces of `size` of them."""
+        return [self.files[place] for piece in own_pieces(range(len(self.files)), size) for place in piece]
+
     def take(self, part: Part) -> GivenImages:
         """The files of a part, those that cannot be read among them, in the order of their names."""
         if part == WHOLE:
@@ -69,6 +78,14 @@ class GivenImages:
         rows = [rows[number] for number in part.rows(len(rows))]
         rejected = {name: self.rejected[name] for name, file in rows if file is None}
         return GivenImages([file for _, file in rows if file is not None], rejected)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the names and contents of all files, where several processes must read the same; else nothing."""
+        if current_world().size == 1:
+            return ""
+        facts = [f"{file.name}\0{file.digest.hex()}" for file in self.files]
+        return hashlib.sha256("\n".join(sorted([*facts, *self.rejected])).encode()).hexdigest()
 
 
 def find_images(source: Any, follow_links: bool = False) -> GivenImages:
@@ -107,13 +124,13 @@ def open_shard_rows(
         warnings.warn(EmbasisWarning(note), stacklevel=4)  # the caller of predict
 
     def batches() -> Iterator[RowBatch]:
-        for chunk in shards.chunks(rows, CHUNK_ROWS):
+        for chunk in shards.chunks(rows, rows_of_piece(len(rows), STEM_BATCH, CHUNK_ROWS)):
             refused = {item.name: item.reason for item in chunk.rejected}
             read_rows = read(chunk.files) if chunk.files else iter([RowBatch([], torch.empty(0), None)])
             for batch in read_rows:  # one, since a chunk is no larger
                 yield replace(batch, rejected={**refused, **batch.rejected})
 
-    return RowSource(batches(), len(rows), unit="images")
+    return RowSource(batches(), len(rows), unit="images", fingerprint=shards.manifest.fingerprint)
 
 
 def scan_path(path: str, follow_links: bool) -> Scan:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from embasis import config as settings
 from embasis.config import OF_BACKBONE, Config
 from embasis.data.images.pixels import convert_picture
+from embasis.data.parts import own_pieces
 from embasis.data.reader import Reader
 from embasis.data.segmentation.classes import choose_colours
 from embasis.data.segmentation.pairs import MapFile
@@ -174,8 +175,11 @@ class MapInputs(Inputs):
         chosen = given.take(options.part)
         kept = {file.name for file in chosen.files}
         rows = [file for file in rows if file.name in kept]
-        samples = partial(MapFiles.of, rows, self.table, labelled=False)
-        return PictureSource(self, lambda: [samples()], len(rows), dict(chosen.rejected), names, short)
+        own = [rows[place] for piece in own_pieces(range(len(rows)), 1) for place in piece]
+        samples = partial(MapFiles.of, own, self.table, labelled=False)
+        return PictureSource(
+            self, lambda: [samples()], len(rows), dict(chosen.rejected), names, short, given.fingerprint
+        )
 
 
 def arrays_one_by_one(pixels: Sequence[Tensor]) -> list[MapArrays]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from embasis import config as settings
 from embasis.config import Config
 from embasis.data.encoding import RawTable, encode_columns
+from embasis.data.parts import own_pieces, rows_of_piece
 from embasis.data.problem import check_numbers
 from embasis.data.raw_columns import is_frame, read_frame
 from embasis.data.saved_dataset import find_saved_dataset
@@ -29,6 +31,8 @@ from embasis.data.tables import (
     order_columns,
     widen_table,
 )
+from embasis.distributed import current_world
+from embasis.engine.features import CHUNK_ROWS
 from embasis.errors import ConfigError, EmbasisWarning, join_names, quote, require
 from embasis.inputs import (
     NO_MAPS,
@@ -97,13 +101,14 @@ class TableInputs(Inputs):
         if find_saved_dataset(source) is None and shard_kind(source) == PARQUET:
             shards = open_table_shards(find_shards(source), wanted)
             rows = options.part.rows(shards.manifest.total)
-            return RowSource(iter_shards(shards, rows, options), len(rows))
+            batches = iter_shards(shards, rows, options)
+            return RowSource(batches, len(rows), fingerprint=shards.manifest.fingerprint)
         table, _ = read_any_table(source, wanted.label, wanted.id, dropped=wanted.dropped)
         x, notes = make_features(table, options)
         warn_of_unknown(notes)
         rows = options.part.rows(len(x))
         ids = torch.arange(len(x)) if table.ids is None else torch.from_numpy(table.ids)
-        return RowSource(iter_batches(x[rows.start : rows.stop], ids[rows.start : rows.stop]), len(rows))
+        return RowSource(iter_batches(x, ids, rows), len(rows), fingerprint=hash_rows(x, ids))
 
     @staticmethod
     def _network_name(config: Config, shape: tuple[int, ...]) -> str:
@@ -125,21 +130,29 @@ def make_features(table: TableData, options: SourceOptions) -> tuple[Tensor, tup
 
 
 def iter_shards(shards: TableShards, rows: range, options: SourceOptions) -> Iterator[RowBatch]:
-    """These rows of a table in shards; what the model does not know of a column is said of the first of them alone."""
-    warned = False
-    for table in shards.batches(rows):
+    """These rows of a table in shards, each batch with what the model does not know of it."""
+    for table, ends_piece in shards.batches(rows):
         x, notes = make_features(table, options)
-        if notes and not warned:
-            warn_of_unknown(f"{note}; later rows are not counted" for note in notes)
-            warned = True
         ids = torch.from_numpy(table.ids)
-        yield RowBatch(ids.tolist(), x, ids)
+        notes = tuple(f"{note}; later rows are not counted" for note in notes)
+        yield RowBatch(ids.tolist(), x, ids, notes=notes, ends_piece=ends_piece)
 
 
-def iter_batches(x: Tensor, ids: Tensor) -> Iterator[RowBatch]:
-    """The rows of a table, whose names are their ids, some at a time."""
-    for rows, numbers in zip(x.split(BATCH_ROWS), ids.split(BATCH_ROWS), strict=True):
-        yield RowBatch(numbers.tolist(), rows, numbers)
+def iter_batches(x: Tensor, ids: Tensor, rows: range) -> Iterator[RowBatch]:
+    """These rows of a table, whose names are their ids, some at a time."""
+    for piece in own_pieces(rows, rows_of_piece(len(rows), CHUNK_ROWS, BATCH_ROWS)):
+        numbers = ids[piece.start : piece.stop]
+        yield RowBatch(numbers.tolist(), x[piece.start : piece.stop], numbers)
+
+
+def hash_rows(x: Tensor, ids: Tensor) -> str:
+    """What several processes compare to know that they read the same table; nothing for one."""
+    if current_world().size == 1:
+        return ""
+    digest = hashlib.sha256(f"{tuple(x.shape)} {x.dtype}".encode())
+    for column in (x, ids):
+        digest.update(column.contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def open_array(source: Any, options: SourceOptions) -> RowSource:

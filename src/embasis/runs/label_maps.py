@@ -12,6 +12,7 @@ the grid.
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,13 +31,13 @@ from embasis.errors import ConfigError, require
 from embasis.functional import interpolation
 from embasis.inputs.map_inputs import MapInputs
 from embasis.runs.model import TrainedModel
-from embasis.storage.label_map_folder import LabelMapFolder, make_map_names
+from embasis.storage.label_map_folder import LabelMapFolder, encode_maps, make_map_names
 from embasis.storage.picture_formats import quantise_confidence, quantise_variance
-from embasis.types import AugmentKey, LabelDistribution, LabelSchema, MapPreparation, Samples, View
+from embasis.types import AugmentKey, ClassTable, LabelDistribution, LabelSchema, MapPreparation, Samples, View
 
 T = TypeVar("T")
 THREADS = 2
-"""That draw and write maps."""
+"""That draw and encode maps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,31 +170,55 @@ def name_of_column(name: str, line: dict[str, Any]) -> str:
     return name if name not in line and name not in ("id", "file") else name_of_column(f"{name}'", line)
 
 
-def write_maps(
-    folder: LabelMapFolder,
-    parts: Iterable[LabelBatch],
-    sizes: Tensor,
-    schema: LabelSchema,
-    names: Mapping[str, str],
-    suffix: str = ".csv",
-) -> Iterator[dict[str, Any]]:
-    """Write the maps of all rows, and their table; each row's line is handed on once its maps are written.
+@dataclass(frozen=True, eq=False)
+class EncodedMaps:
+    """One picture's maps as the files that they become, in the order of MAP_KINDS, and its line of the table."""
 
-    Maps are drawn and written by two threads beside the one that labels. `sizes` (N, 2) are those of the pictures,
-    `names` their names with those of the files of their maps."""
-    pictures, lines = list(names), list[dict[str, Any]]()
+    line: dict[str, Any]
+    files: tuple[bytes, ...]
 
-    def written(part: LabelBatch, number: int, row: int) -> dict[str, Any]:
+
+def encode_all_maps(
+    parts: Iterable[LabelBatch], sizes: Tensor, schema: LabelSchema, table: ClassTable, names: Mapping[str, str]
+) -> Iterator[EncodedMaps]:
+    """The maps of all rows, drawn and encoded by two threads beside the one that labels.
+
+    `sizes` (N, 2) are those of the pictures, `names` their names with those of the files of their maps."""
+    pictures = list(names)
+
+    def encode(part: LabelBatch, number: int, row: int) -> EncodedMaps:
         height, width = (int(size) for size in sizes[row])
         maps = draw_label_map(part.enlarged(number, (height, width)), schema)
-        folder.write(names[pictures[row]], maps.labels, maps.confidence, maps.variance, maps.trusted)
-        return {"id": pictures[row], "file": names[pictures[row]], **maps.line}
+        line = {"id": pictures[row], "file": names[pictures[row]], **maps.line}
+        return EncodedMaps(line, encode_maps(table, maps.labels, maps.confidence, maps.variance, maps.trusted))
 
-    jobs = (partial(written, part, number, row) for part in parts for number, row in enumerate(part.rows.tolist()))
+    return run_in_order(
+        partial(encode, part, number, row) for part in parts for number, row in enumerate(part.rows.tolist())
+    )
+
+
+def pack_files(maps: EncodedMaps) -> list[Tensor]:
+    """Maps as columns that another process can be sent."""
+    texts = (json.dumps(maps.line).encode(), *maps.files)
+    return [torch.frombuffer(bytearray(text), dtype=torch.uint8) for text in texts]
+
+
+def unpack_files(columns: list[Tensor]) -> EncodedMaps:
+    """The maps that the columns were."""
+    line, *files = (column.numpy().tobytes() for column in columns)
+    return EncodedMaps(json.loads(line), tuple(files))
+
+
+def write_maps(
+    folder: LabelMapFolder, encoded: Iterable[EncodedMaps], schema: LabelSchema, suffix: str = ".csv"
+) -> Iterator[dict[str, Any]]:
+    """Write the maps of all rows, and their table; each row's line is handed on once its maps are written."""
+    lines = list[dict[str, Any]]()
     with folder:
-        for line in run_in_order(jobs):
-            lines.append(line)
-            yield line
+        for maps in encoded:
+            folder.write_encoded(maps.line["file"], maps.files)
+            lines.append(maps.line)
+            yield maps.line
         lines.sort(key=lambda line: str(line["id"]))
         keys = ["id", "file", *describe_shares(schema, [0] * len(schema), [0] * len(schema), (0, 0))]
         folder.write_table({key: [line[key] for line in lines] for key in keys}, suffix)

@@ -42,7 +42,7 @@ from embasis.report import collect
 from embasis.report.page import run_page
 from embasis.report.restyled import RESTYLED_NAME
 from embasis.runs import checkpoint, resume
-from embasis.runs.label_maps import name_maps, write_maps
+from embasis.runs.label_maps import encode_all_maps, name_maps, write_maps
 from embasis.runs.model import TrainedModel, label_columns, model_of_run
 from embasis.runs.parts import RunParts, build
 from embasis.storage import Generation, RunFolder, SealedFiles
@@ -81,6 +81,8 @@ class TrainingRun:
     """What the run's bits depend on beside data, config and seed; that of its first start."""
     repaired: list[str] = field(default_factory=list)
     """Files of an earlier command that were damaged, in words: those of a run that had ended are made again."""
+    found: tuple[str, ...] = ()
+    """What was found when the sides were compared, in words."""
     _parts: RunParts | None = None
     _data: dict[str, str] = field(default_factory=dict)
     _marks: dict[str, Marks] = field(default_factory=dict)
@@ -89,6 +91,7 @@ class TrainingRun:
     def prepare(self) -> RunParts:
         """Build everything; what is wrong with config or data is an error here, before the folder is touched."""
         if self._parts is None:
+            known = len(self.problem.notes)
             self.config, same_domain = resume.keep_standardise(self.config, self.folder.path)
             if same_domain and not self.problem.same_domain:
                 self.problem = as_one_domain(self.problem, compare_sides(self.problem))
@@ -98,7 +101,7 @@ class TrainingRun:
             self._parts.inputs.require_rows(training, self._parts.method.labeller)
             kept = keep_restyled_rows(self._parts.problem, self._parts.method, self.config, in_memory=True)
             self._parts = replace(self._parts, problem=kept)
-            self.problem = kept  # the rows as they came are not needed any more
+            self.problem, self.found = kept, kept.notes[known:]  # the rows as they came are not needed any more
             account_for_files(self.problem, {}, None)  # a file that no account has is an error before hours of training
         return self._parts
 
@@ -248,7 +251,9 @@ class TrainingRun:
         names = collect.name_rows(self.problem, digits=6)
         folder, unread = self.folder.maps(number, table), unread_pictures(samples)
         parts = (part for part in labels.parts() if names[int(part.rows[0])] not in unread)  # a row each
-        written = list(write_maps(folder, parts, samples.sizes, self.problem.schema, name_maps(names), ".parquet"))
+        schema = self.problem.schema
+        encoded = encode_all_maps(parts, samples.sizes, schema, table, name_maps(names))
+        written = list(write_maps(folder, encoded, schema, ".parquet"))
         if not is_kept:
             return
         variance = {str(line["id"]): float(line["mean_variance"]) for line in written}

@@ -1,27 +1,25 @@
 """A run that several processes work on: one of them writes its folder, and all of them must see the same.
 
-Before the first step the processes compare what their results depend on: settings, data, the version of embasis and of
-what it stands on. A process that sees other data than the first one would compute parts of another run.
+Before the first step the processes compare what their results depend on (same_everywhere.py).
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from embasis.config import Config, upgrade_config
-from embasis.distributed import World, current_world
+from embasis.distributed import current_world
 from embasis.engine.state import TrainState
-from embasis.errors import CheckpointError, ConfigError, InputDataError, require
-from embasis.runs.checkpoint import PACKAGES, describe_environment, package_version, read_run
+from embasis.errors import CheckpointError, ConfigError, require
+from embasis.runs.checkpoint import read_run
 from embasis.runs.run import TrainingRun
+from embasis.runs.same_everywhere import compare_facts, name_process
 from embasis.storage import RunFolder, read_json
 from embasis.storage.followed_folder import FollowedFolder
 
@@ -51,49 +49,8 @@ def keep_parts(config: Config, path: Path) -> Config:
 
 def compare_processes(run: TrainingRun) -> None:
     """An error of all processes where one of them has other settings, data or versions than the first."""
-    world = current_world()
-    if world.size == 1:
-        return
-    each = [json.loads(text) for text in world.collect_texts(json.dumps(describe_process(run)))]
-    for rank, (settings, data, versions) in enumerate(each):
-        name = name_process(world, rank)
-        other = f"{name} has other settings than rank 0"
-        require(settings == each[0][0], f"{other}; start all with the same command", ConfigError)
-        other = f"{name} runs other versions than rank 0 ({describe_difference(each[0][2], versions)})"
-        require(versions == each[0][2], f"{other}; install the same on every host", ConfigError)
-        sides = ", ".join(side for side in sorted({*data, *each[0][1]}) if data.get(side) != each[0][1].get(side))
-        other = f"{name} reads other data than rank 0: {sides}"
-        require(data == each[0][1], f"{other}; all must read the same files", InputDataError)
-
-
-def describe_process(run: TrainingRun) -> list[Any]:
-    """Settings, data and versions, by their hashes."""
-    parts = run.prepare()
     free = {"save_seconds": None, "data": None}
-    settings = hashlib.sha256(json.dumps({**parts.resolved, **free}, sort_keys=True).encode()).hexdigest()
-    versions = {name: str(package_version(name)) for name in PACKAGES}
-    python = str(describe_environment(0)["python"])
-    return [settings, run.data, {**versions, "python": python, "sources": hash_sources()}]
-
-
-def hash_sources() -> str:
-    """The hash of the code that runs."""
-    package = Path(__file__).resolve().parents[1]
-    total = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
-        total.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
-    return total.hexdigest()[:16]
-
-
-def describe_difference(first: dict[str, str], other: dict[str, str]) -> str:
-    """The packages whose versions differ."""
-    names = [name for name in first if first[name] != other.get(name)]
-    return ", ".join(f"{name} {other.get(name)} instead of {first[name]}" for name in names)
-
-
-def name_process(world: World, rank: int) -> str:
-    """A process for a sentence."""
-    return f"rank {rank}" if world.peers is None else world.peers.name(rank)
+    compare_facts(json.dumps({**run.prepare().resolved, **free}, sort_keys=True), run.data)
 
 
 def open_together(run: TrainingRun) -> TrainState:
@@ -129,13 +86,19 @@ def sees_nonce(path: Path, nonce: str) -> bool:
         time.sleep(0.1)
 
 
-def describe_processes(plan_parts: int) -> str:
-    """Who works on a run, for its log; nothing for one process."""
+def describe_hosts() -> str:
+    """How many processes there are, and where; nothing for one."""
     world = current_world()
     if world.size == 1 or world.peers is None:
         return ""
     hosts = len(set(world.peers.hosts))
-    where = f"{world.size} processes on {hosts} {'host' if hosts == 1 else 'hosts'}"
+    return f"{world.size} processes on {hosts} {'host' if hosts == 1 else 'hosts'}"
+
+
+def describe_processes(plan_parts: int) -> str:
+    """Who works on a run, for its log; nothing for one process."""
+    if not (where := describe_hosts()):
+        return ""
     if plan_parts == 1:
         return f"{where}: features and labels are shared, training is not (plan.accumulate_steps=8 shares it)"
     return f"{where}, {plan_parts} parts a step, results do not depend on either"

@@ -135,15 +135,13 @@ class LabelMapFolder:
 
     def write(self, name: str, labels: Tensor, confidence: Tensor, variance: Tensor, trusted: Tensor) -> None:
         """The maps of one picture, uint8 (H, W) each, scaled as MAP_SCALES says; `name` is one of `make_map_names`."""
-        require(is_map_path(name), f"path escapes the folder of maps: {quote(name)}", UntrustedError)
         shapes = [tuple(values.shape) for values in (labels, confidence, variance, trusted)]
         require(len({*shapes}) == 1, f"maps of {name}: sizes differ: {shapes}")
-        contents = (
-            encode_label_png(labels, self.table),
-            encode_grey_png(confidence),
-            encode_grey_png(variance),
-            encode_grey_png(trusted, flat=True),
-        )
+        self.write_encoded(name, encode_maps(self.table, labels, confidence, variance, trusted))
+
+    def write_encoded(self, name: str, contents: Sequence[bytes]) -> None:
+        """The same of maps that are encoded already, in the order of MAP_KINDS."""
+        require(is_map_path(name), f"path escapes the folder of maps: {quote(name)}", UntrustedError)
         for kind, data in zip(MAP_KINDS, contents, strict=True):
             path = self.path / kind / name
             self._require_lock()
@@ -186,6 +184,18 @@ class LabelMapFolder:
     def _require_lock(self) -> None:
         if self._run is not None:
             self._run.require_lock()
+
+
+def encode_maps(
+    table: ClassTable, labels: Tensor, confidence: Tensor, variance: Tensor, trusted: Tensor
+) -> tuple[bytes, ...]:
+    """The files of the maps of one picture, in the order of MAP_KINDS."""
+    return (
+        encode_label_png(labels, table),
+        encode_grey_png(confidence),
+        encode_grey_png(variance),
+        encode_grey_png(trusted, flat=True),
+    )
 
 
 def require_own_maps(path: Path) -> None:

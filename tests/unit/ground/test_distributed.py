@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from embasis.distributed import World, current_world, exact_sum, meeting, work_alone
+from embasis.distributed import World, current_world, exact_sum, iterate_alone, meeting, work_alone
+from embasis.distributed import peers as peers_module
 from embasis.distributed.peers import FailureNote, Peers, parse_note, read_note
 from embasis.errors import Interrupted, PeerFailure, RelayedFailure
 from thread_world import run_world
@@ -105,6 +107,37 @@ def test_columns_of_all_kinds_arrive_as_they_were_sent_and_in_the_order_of_the_p
                 expected = make(number)
                 assert [column.dtype for column in part] == [column.dtype for column in expected]
                 assert same(part, expected)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_matrix_that_lies_turned_in_memory_lies_so_where_it_arrives(size: int) -> None:
+    """A product with it rounds otherwise than one with its copy, so a copy would have other bits."""
+    matrix = torch.arange(12.0).view(3, 4).T
+    for columns in run_world(size, lambda world: world.collect([matrix, matrix.contiguous(), matrix[:2]])):
+        for turned, plain, cut in filter(None, columns):
+            assert torch.equal(turned, matrix)
+            assert (turned.stride(), plain.stride()) == (matrix.stride(), (3, 1))
+            assert torch.equal(cut, matrix[:2])
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 9])
+def test_what_is_handed_in_comes_to_the_first_in_the_order_of_the_parts(size: int) -> None:
+    def work(world: World) -> list[int]:
+        own = (number for number in range(7) if world.owns(number))
+        handed = world.hand_in(own, lambda number: [torch.full((number,), number)], lambda columns: len(columns[0]))
+        return list(handed)
+
+    first, *others = run_world(size, work)
+    assert first == list(range(7))
+    assert others == [[]] * (size - 1)
+
+
+def test_what_is_computed_alone_leaves_its_reader_with_the_others() -> None:
+    def work(world: World) -> list[tuple[int, int]]:
+        alone = iterate_alone(current_world().size for _ in range(2))
+        return [(size, current_world().size) for size in alone]
+
+    assert run_world(2, work) == [[(1, 2), (1, 2)]] * 2
 
 
 def test_bits_of_values_arrive_nan_too() -> None:
@@ -225,6 +258,27 @@ def test_a_process_whose_heart_stands_still_is_the_lost_one(monkeypatch: pytest.
 def test_a_signal_to_another_process_is_no_failure_of_this_one() -> None:
     error = FailureNote(1, "interrupted", 143).as_error()
     assert (type(error), error.exit_code) == (Interrupted, 143)
+
+
+def test_a_process_that_is_done_waits_for_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread in a call of the store when Python ends is the end by SIGABRT of a run that went well."""
+    monkeypatch.setattr(peers_module, "BEAT_SECONDS", 0.01)
+    begun = threading.Event()
+
+    class SlowStore(dist.HashStore):  # type: ignore[misc]
+        def set(self, key: str, value: str) -> None:
+            begun.set()
+            time.sleep(0.2)
+
+        def check(self, keys: list[str]) -> bool:
+            return False
+
+    peers = Peers(SlowStore(), dist.HashStore(), 0, ("a", "b"))
+    peers.watch()
+    begun.clear()
+    assert begun.wait(10)
+    peers.stop()
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("peers ")] == []
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[1]", b'["x", "y", "z", 1]', b"7", b"null"])

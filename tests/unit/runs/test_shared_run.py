@@ -10,7 +10,7 @@ from embasis import config
 from embasis.data import DATASETS
 from embasis.distributed import World
 from embasis.errors import ConfigError, EmbasisError, InputDataError
-from embasis.runs import shared_run
+from embasis.runs import same_everywhere, shared_run
 from embasis.runs.run import TrainingRun
 from embasis.runs.shared_run import compare_processes, keep_parts, open_run_folder, open_together
 from embasis.storage.followed_folder import FollowedFolder
@@ -48,7 +48,7 @@ def test_other_data_other_settings_and_other_versions_are_refused(
     assert type(settings) is ConfigError
     assert str(settings) == "rank 1 has other settings than rank 0; start all with the same command"
     hashes = iter(["a", "b"])
-    monkeypatch.setattr(shared_run, "hash_sources", lambda: next(hashes))
+    monkeypatch.setattr(same_everywhere, "hash_sources", lambda: next(hashes))
     versions = refusal(2, tmp_path, {}, {})
     assert type(versions) is ConfigError
     expected = "rank 1 runs other versions than rank 0 (sources b instead of a); install the same on every host"

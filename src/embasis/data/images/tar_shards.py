@@ -30,6 +30,7 @@ from embasis.data.images.files import (
 from embasis.data.images.header import SUFFIXES
 from embasis.data.images.tar_members import BadTar, TarMember, iter_tar
 from embasis.data.shards import Shard, ShardFile, ShardFolder, ShardManifest
+from embasis.distributed import work_alone
 from embasis.errors import InputDataError, require
 
 LABEL_ENDINGS = frozenset({".cls", ".cls2", ".json", ".txt"})
@@ -103,17 +104,20 @@ class TarShards:
     notes: tuple[str, ...]
 
     def chunks(self, rows: range, size: int) -> Iterator[Scan]:
-        """These rows, at most `size` at a time: files that can be opened, and why others cannot."""
-        for shard, part in self.manifest.cut(rows):
+        """Of these rows the pieces of this process, at most `size` at a time: files that can be opened, and why others
+        cannot."""
+        for shard, pieces in self.manifest.own_pieces(rows, size):
             listed = list_shard(shard).rows
             require(len(listed) == shard.rows, f"{printable_path(shard.path)}: was changed while it was read")
-            for first in range(part.start, part.stop, size):
-                yield _examine(shard, listed[first : min(first + size, part.stop)])
+            for piece in pieces:
+                yield _examine(shard, listed[piece.start : piece.stop])
 
     def scan(self) -> Scan:
         """All rows of all shards."""
         collector = Collector(self.manifest.root)
-        for chunk in self.chunks(range(self.manifest.total), self.manifest.total or 1):
+        with work_alone():
+            chunks = list(self.chunks(range(self.manifest.total), self.manifest.total or 1))
+        for chunk in chunks:
             collector.seen += chunk.seen
             collector.files += chunk.files
             collector.rejected += chunk.rejected
