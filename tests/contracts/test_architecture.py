@@ -63,6 +63,7 @@ NO_TWIN = {
     "remember_calls": "computes nothing itself: tested by the calls that it spares",
     "remember_memory": "computes nothing itself: tested by the calls that it spares",
     "mark_of": "a part of remember_calls and remember_memory",
+    "is_symbol": "a part of remember_calls and remember_memory: tested by exports",
     "merge_chunks": "joins what em_statistics is computed of: tested by the same sums",
     "join_priors": "a part of merge_chunks",
     "iterate_in_span": "the same iterations of em_statistics and m_step: tested by these",

@@ -6,6 +6,7 @@ import io
 import os
 import time
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -203,5 +204,6 @@ def test_an_unlabelled_side_without_rows_or_images_is_refused_with_code_3(
     refused(3, "none.csv: no rows", "fit", "labelled.csv", "none.csv", "-o", "run")
     plant(tmp_path / "photos", {"a/1.png": picture(1), "b/2.png": picture(2)})
     os.mkdir("empty")
-    kinds = ".bmp, .gif, .jfif, .jpe, .jpeg, .jpg, .pbm, .pgm, .png, .pnm, .ppm, .tif, .tiff, .webp"
+    heif = ".heic, .heif, " if find_spec("pillow_heif") else ""
+    kinds = f".bmp, .gif, {heif}.jfif, .jpe, .jpeg, .jpg, .pbm, .pgm, .png, .pnm, .ppm, .tif, .tiff, .webp"
     refused(3, f"empty: no images; read are {kinds}", "fit", "photos", "empty", "-o", "run")

@@ -551,8 +551,9 @@ def main(folder: Path, every: int, first: int) -> None:
     os.environ |= {"EMBASIS_CACHE": str(folder / "cache"), "HOME": str(folder / "home"), "PYTHONDONTWRITEBYTECODE": "1"}
     (folder / "tmp").mkdir()
     os.environ |= {"TMPDIR": str(folder / "tmp"), "TORCHINDUCTOR_CACHE_DIR": str(folder / "tmp" / "torch")}
-    import torch  # noqa: F401 — before the watch begins: it compiles code of its own
+    import torch  # before the watch begins: it compiles code of its own, and so does the first optimiser
 
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
     Watch.inside, Watch.learning = str(folder.resolve()), True
     audit_hook.HERE = str(site)
     sys.addaudithook(audit_hook.watch)

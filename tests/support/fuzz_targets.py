@@ -131,7 +131,7 @@ def read_tar_shard(path: Path) -> object:
 
 def read_parquet_shard(path: Path) -> object:
     shards = open_table_shards(find_shards(path.parent), WantedColumns("label", None, ()))
-    return [len(table.x) for table in shards.batches(range(shards.manifest.total))]
+    return [len(table.x) for table, _ in shards.batches(range(shards.manifest.total))]
 
 
 def read_arrow(path: Path) -> object:

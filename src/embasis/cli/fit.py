@@ -247,7 +247,7 @@ def run_to_end(run: TrainingRun, stop: Stop) -> TrainState:
     path, built = run.folder.path, run.prepare()
     progress, known = run.open(), len(run.resumed.facts.get("changes", ())) if run.resumed else 0
     echo(describe_start(run, progress))
-    for note in run.found if run.resumed is None else ():
+    for note in run.side_notes if run.resumed is None else ():
         echo(f"note: {note}")
     note_position(run, progress)
     if processes := describe_processes(built.plan.accumulate_steps):

@@ -17,15 +17,15 @@ from embasis.functional.sites import centre_and_scale, domain_sums, standardise,
 from embasis.randomness import generator, uniforms
 from embasis.types import Problem, Samples
 
-MOST_ROWS, MOST_COLUMNS = 600, 128
+MOST_COMPARED, MOST_COLUMNS = 600, 128
 """Of each side; class shares are told by so many mixtures of more columns."""
-LEAST_ROWS = 20
+LEAST_COMPARED = 20
 """With fewer on a side nothing can be said."""
 FAR = 5.0
 """Standard deviations beyond which a value counts as so far."""
 WORTH_NAMING = 0.1
 """Class shares that moved by less are not worth a sentence."""
-MOST_NAMED = 3
+MOST_MOVED_NAMED = 3
 """Classes that a sentence names."""
 PURPOSE = "compare sides"
 
@@ -36,7 +36,7 @@ def compare_sides(problem: Problem) -> DomainComparison | None:
     The rows, the halves and the mixtures are drawn by the ids, not by the run's seed: it is a fact of the data."""
     labelled, unlabelled = draw_rows(problem.labelled), draw_rows(problem.unlabelled)
     y = problem.labelled.labels[labelled]
-    if min(len(labelled), len(unlabelled)) < LEAST_ROWS or len(torch.unique(y)) < 2:
+    if min(len(labelled), len(unlabelled)) < LEAST_COMPARED or len(torch.unique(y)) < 2:
         return None
     rows = torch.cat([problem.labelled.inputs(labelled), problem.unlabelled.inputs(unlabelled)])
     x = standardise_clipped(rows.flatten(1).double())
@@ -45,9 +45,9 @@ def compare_sides(problem: Problem) -> DomainComparison | None:
 
 
 def draw_rows(samples: Samples) -> Tensor:
-    """Numbers of at most MOST_ROWS rows, those of the smallest keys."""
+    """Numbers of at most MOST_COMPARED rows, those of the smallest keys."""
     keys = uniforms(samples.ids, 0, PURPOSE, 0)
-    return torch.argsort(keys, stable=True)[:MOST_ROWS]
+    return torch.argsort(keys, stable=True)[:MOST_COMPARED]
 
 
 def draw_half(samples: Samples, rows: Tensor) -> Tensor:
@@ -73,27 +73,27 @@ def standardise_clipped(x: Tensor) -> Tensor:
 
 def recognise_one_domain(problem: Problem) -> Problem:
     """The problem as one of a single domain where its sides differ in nothing but, perhaps, their class shares."""
-    found = None if problem.same_domain or not len(problem.unlabelled) else compare_sides(problem)
-    return as_one_domain(problem, found) if found is not None and found.is_alike else problem
+    comparison = None if problem.same_domain or not len(problem.unlabelled) else compare_sides(problem)
+    return as_one_domain(problem, comparison) if comparison is not None and comparison.is_alike else problem
 
 
-def as_one_domain(problem: Problem, found: DomainComparison | None) -> Problem:
+def as_one_domain(problem: Problem, comparison: DomainComparison | None) -> Problem:
     """The problem as one of a single domain, with a note of what was found."""
-    notes = () if found is None else (describe_one_domain(problem, found),)
+    notes = () if comparison is None else (describe_one_domain(problem, comparison),)
     return replace(problem, same_domain=True, notes=(*problem.notes, *notes))
 
 
-def describe_one_domain(problem: Problem, found: DomainComparison) -> str:
+def describe_one_domain(problem: Problem, comparison: DomainComparison) -> str:
     """What was found, in a sentence for the user."""
-    told = f"neighbours tell them apart with AUROC {max(found.auroc, 0.5):.2f}, where 0.5 is chance"
-    alike = f"the two sides look alike ({told})"
+    measured = f"neighbours tell them apart with AUROC {max(comparison.auroc, 0.5):.2f}, where 0.5 is chance"
+    alike = f"the two sides look alike ({measured})"
     rest = "so they are standardised together; standardise=domain does each by itself"
-    if found.moved < WORTH_NAMING:
+    if comparison.moved < WORTH_NAMING:
         return f"{alike}, {rest}"
-    change = (found.shares - found.prior).abs()
-    named = torch.argsort(change, descending=True, stable=True)[:MOST_NAMED].tolist()
+    change = (comparison.shares - comparison.prior).abs()
+    named = torch.argsort(change, descending=True, stable=True)[:MOST_MOVED_NAMED].tolist()
     shares = ", ".join(
-        f"{problem.schema.names[each]} {float(found.prior[each]):.0%} → about {float(found.shares[each]):.0%}"
+        f"{problem.schema.names[each]} {float(comparison.prior[each]):.0%} → about {float(comparison.shares[each]):.0%}"
         for each in named
     )
     return f"{alike}, but their class shares seem to differ ({shares}), {rest}"

@@ -34,11 +34,12 @@ SETTLED = 1e-6
 """They are found when a step changes no share by more."""
 NEIGHBOURS = 10
 """That each row asks."""
-UNCLEAR = 0.1
-"""Sides that are told apart by less than this above 1/2 are alike: so small a shift needs no scales of its own."""
-ERRORS = 3.0
+ERRORS = 2.5
 """So many standard errors above 1/2 may be chance."""
-LEAST_SHARE = 1e-12
+CLEARLY_TWO = 0.1
+"""Sides that are told apart by more than this above 1/2 are two, however few their rows are. Better a gain that is
+missed than scales that are wrong: a shift along the line between two classes looks like other shares of them."""
+TINY_SHARE = 1e-12
 """The least share of a class, and the least weight of a row."""
 
 
@@ -55,7 +56,7 @@ class DomainComparison:
     @property
     def is_alike(self) -> bool:
         """Whether the sides differ in nothing but, perhaps, their class shares."""
-        return self.auroc < 0.5 + max(UNCLEAR, ERRORS * self.error)
+        return self.auroc < 0.5 + min(CLEARLY_TWO, ERRORS * self.error)
 
     @property
     def moved(self) -> float:
@@ -73,11 +74,11 @@ def match_shares(
     sides = torch.linalg.solve_triangular(root, torch.cat([means, target.unsqueeze(0)]).T, upper=False)
     products, matched = sides[:, :-1].T @ sides[:, :-1], sides[:, :-1].T @ sides[:, -1]
     step = 1 / float(products.diagonal().amax().clamp_min(1e-9))
-    shares = prior.clamp_min(LEAST_SHARE)
+    shares = prior.clamp_min(TINY_SHARE)
     for _ in range(STEPS):
         pulled = (shares.log() - step * (products @ shares - matched)).softmax(0)
         settled = float((pulled - shares).abs().amax()) <= SETTLED
-        shares = pulled.clamp_min(LEAST_SHARE)
+        shares = pulled.clamp_min(TINY_SHARE)
         if settled:
             break
     return shares / shares.sum()
@@ -134,14 +135,14 @@ def compare_domains(
     Each half must have rows of both sides."""
     count = len(y)
     prior, shares = find_shares(columns[:count], y, columns[count:], classes)
-    labelled = (shares / prior.clamp_min(LEAST_SHARE))[y].clamp_min(LEAST_SHARE)
+    labelled = (shares / prior.clamp_min(TINY_SHARE))[y].clamp_min(TINY_SHARE)
     weight = torch.cat([labelled, torch.ones(len(v) - count, dtype=torch.float64)])
-    positive, found = torch.arange(len(v)) >= count, list[float]()
+    positive, aurocs = torch.arange(len(v)) >= count, list[float]()
     for number in (0, 1):
         own, other = half == number, half != number
         near = balance_sides(weight[other], positive[other])
         scores = neighbour_shares(v[own], v[other], near, positive[other])
-        found.append(weighted_auroc(scores, positive[own], weight[own]))
+        aurocs.append(weighted_auroc(scores, positive[own], weight[own]))
     effective = float(labelled.sum().square() / labelled.square().sum())
     error = ((1 / effective + 1 / (len(v) - count)) / 12) ** 0.5
-    return DomainComparison(sum(found) / 2, error, prior, shares)
+    return DomainComparison(sum(aurocs) / 2, error, prior, shares)

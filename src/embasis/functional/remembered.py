@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn import Parameter
 
 CALLS = 32
 """Calls of each function that are remembered by value: a side of 16,384 rows is labelled in so many."""
@@ -86,7 +87,7 @@ def remember_calls(function: Callable[..., Result]) -> Callable[..., Result]:
 
     @wraps(function)
     def remembering(*arguments: Any, **named: Any) -> Result:
-        if named:
+        if named or any(map(is_symbol, arguments)):
             return function(*arguments, **named)
         marks = tuple(map(mark_of, arguments))
         for known, known_marks, result, _ in tuple(past):
@@ -113,7 +114,7 @@ def remember_memory(function: Callable[..., Result]) -> Callable[..., Result]:
 
     @wraps(function)
     def remembering(*arguments: Any) -> Result:
-        marks = tuple(map(mark_of, arguments))
+        marks = (None,) if any(map(is_symbol, arguments)) else tuple(map(mark_of, arguments))
         if None in marks:
             return function(*arguments)
         if (known := past.find(marks)) is not None:
@@ -130,6 +131,11 @@ def forget_calls() -> None:
     """Let go of all calls: at the end of a run nobody asks for them again."""
     for past in remembered_calls:
         past.clear()
+
+
+def is_symbol(value: Any) -> bool:
+    """Whether a tensor stands for any other one, as while a model is exported: it has neither values nor a place."""
+    return isinstance(value, Tensor) and type(value) not in (Tensor, Parameter)
 
 
 def mark_of(value: Any) -> Any:

@@ -81,7 +81,7 @@ class TrainingRun:
     """What the run's bits depend on beside data, config and seed; that of its first start."""
     repaired: list[str] = field(default_factory=list)
     """Files of an earlier command that were damaged, in words: those of a run that had ended are made again."""
-    found: tuple[str, ...] = ()
+    side_notes: tuple[str, ...] = ()
     """What was found when the sides were compared, in words."""
     _parts: RunParts | None = None
     _data: dict[str, str] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class TrainingRun:
             self._parts.inputs.require_rows(training, self._parts.method.labeller)
             kept = keep_restyled_rows(self._parts.problem, self._parts.method, self.config, in_memory=True)
             self._parts = replace(self._parts, problem=kept)
-            self.problem, self.found = kept, kept.notes[known:]  # the rows as they came are not needed any more
+            self.problem, self.side_notes = kept, kept.notes[known:]  # the rows as they came are not needed any more
             account_for_files(self.problem, {}, None)  # a file that no account has is an error before hours of training
         return self._parts
 

@@ -77,7 +77,7 @@ def test_one_class_alone_and_constant_columns_are_no_error() -> None:
 
 def test_columns_that_say_nothing_hide_no_class_shares_and_make_no_two_places() -> None:
     problem = sides((0.8, 0.1, 0.1))
-    noise = torch.randn(800, 500, generator=torch.Generator().manual_seed(3))
+    noise = torch.randn(800, 20, generator=torch.Generator().manual_seed(3))
     here, there = problem.labelled.inputs(torch.arange(400)), problem.unlabelled.inputs(torch.arange(400))
     wide = torch.cat([torch.cat([here, there]), noise], 1)
     labelled, unlabelled = Arrays.of(wide[:400], problem.labelled.labels), Arrays.of(wide[400:])

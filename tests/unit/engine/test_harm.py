@@ -203,7 +203,7 @@ def run_default(problem: Problem, **plan: float) -> tuple[float, float, str]:
     return source, accuracy(ends[-1]), record.status
 
 
-@pytest.mark.parametrize("seed", [5, 10])
+@pytest.mark.parametrize("seed", [10])
 def test_a_set_on_which_adaptation_harms_is_left_alone_by_default(seed: int) -> None:
     source, harmed, status = run_default(one_place(seed), harm_limit=0.0)
     assert status == "ok"

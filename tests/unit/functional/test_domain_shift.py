@@ -88,15 +88,27 @@ def test_a_comparison_equals_its_slow_twin() -> None:
     assert compare_domains(unit_rows(both), y, both, 3, half).auroc == pytest.approx(slow, abs=0.02)
 
 
+@pytest.mark.parametrize("shares", [(1, 1, 1, 1), (8, 1, 1, 1), (1, 6, 6, 0)])
+def test_other_class_shares_alone_are_nearly_always_no_other_place(shares: tuple[int, ...]) -> None:
+    assert sum(compare_shares(seed, shares).is_alike for seed in range(8)) >= 7
+
+
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("shares", [(1, 1, 1, 1), (8, 1, 1, 1), (1, 6, 6, 0)])
-def test_other_class_shares_alone_are_no_other_place_and_are_found(seed: int, shares: tuple[int, ...]) -> None:
-    drawn = torch.multinomial(torch.tensor(shares).double(), 300, True, generator=torch.Generator().manual_seed(seed))
-    truth = torch.bincount(drawn, minlength=4).double() / 300
-    found = compare(classes_at(y := whole(seed + 50, 4, 200), seed + 10), y, classes_at(drawn, seed + 20))
-    assert found.is_alike
+def test_other_class_shares_are_found(seed: int, shares: tuple[int, ...]) -> None:
+    found, truth = compare_shares(seed, shares), drawn_shares(seed, shares)[1]
     np.testing.assert_allclose(found.shares, truth, atol=0.1)
     assert found.moved == pytest.approx(float((truth - found.prior).abs().sum()) / 2, abs=0.1)
+
+
+def drawn_shares(seed: int, shares: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+    drawn = torch.multinomial(torch.tensor(shares).double(), 300, True, generator=torch.Generator().manual_seed(seed))
+    return drawn, torch.bincount(drawn, minlength=4).double() / 300
+
+
+def compare_shares(seed: int, shares: tuple[int, ...]) -> DomainComparison:
+    y, drawn = whole(seed + 50, 4, 200), drawn_shares(seed, shares)[0]
+    return compare(classes_at(y, seed + 10), y, classes_at(drawn, seed + 20))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -108,6 +120,13 @@ def test_sides_with_the_same_shares_and_other_features_are_two_places(seed: int)
 
 def test_few_rows_need_more_to_be_told_apart() -> None:
     half = torch.tensor([0.5, 0.5], dtype=torch.float64)
-    assert DomainComparison(0.65, 0.1, half, half).is_alike
-    assert not DomainComparison(0.65, 0.01, half, half).is_alike
-    assert DomainComparison(0.59, 0.01, half, half).is_alike
+    assert DomainComparison(0.55, 0.025, half, half).is_alike
+    assert not DomainComparison(0.55, 0.015, half, half).is_alike
+    assert not DomainComparison(0.61, 0.1, half, half).is_alike
+    assert DomainComparison(0.35, 0.01, half, half).is_alike
+
+
+def test_a_shift_along_the_line_between_two_classes_is_no_other_share_of_them() -> None:
+    y, there = whole(0, 2, 300), whole(1, 2, 300)
+    x, u = draw(2, 300, 6) + y.unsqueeze(1), draw(3, 300, 6) + there.unsqueeze(1) + 0.8
+    assert not compare(x, y, u).is_alike

@@ -87,9 +87,9 @@ class Mixture:
         `priors`: what is known of the classes of each chunk beside its features."""
         each = em.domain_weights(torch.cat(data.labelled)).split([len(row) for row in data.rows])
         if self.kernel == "dot" and self.iterations:
-            found = em.iterate_in_span(data.rows, mu, sharpness, each, priors, self.iterations)
-            if found is not None:
-                return found[1], found[0], torch.ones(len(mu))
+            done = em.iterate_in_span(data.rows, mu, sharpness, each, priors, self.iterations)
+            if done is not None:
+                return done[1], done[0], torch.ones(len(mu))
         rows, weights, priors = em.merge_chunks(data.rows, each, priors)
         for _ in range(max(self.iterations, 1)):
             stats = em.sum_em_statistics(rows, mu, sharpness, weights, self.kernel, priors)
