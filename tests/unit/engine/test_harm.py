@@ -23,9 +23,10 @@ GROUPS, CLASSES, FEATURES = 2, 5, 6
 
 
 @functools.cache
-def misleading() -> Problem:
-    """Classes of two groups each; one side has them alike, the other one nearly only the first, in other shares."""
-    draw = torch.Generator().manual_seed(28)
+def draw_groups(seed: int, rare: float, shift: float) -> Problem:
+    """Classes of two groups each, alike on the labelled side; the other one has other class shares, this share of
+    second groups, and is shifted."""
+    draw = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=draw)
@@ -34,9 +35,14 @@ def misleading() -> Problem:
     known = torch.arange(200) % CLASSES
     x = centre[known, torch.randint(GROUPS, (200,), generator=draw)] + normal(200, FEATURES) * 0.7
     hidden = torch.multinomial(share, 600, True, generator=draw)
-    group = (torch.rand(600, generator=draw) < 0.15).long()
-    other = centre[hidden, group] + normal(600, FEATURES) * 0.7 + 0.6 * normal(FEATURES)
+    group = (torch.rand(600, generator=draw) < rare).long()
+    other = centre[hidden, group] + normal(600, FEATURES) * 0.7 + shift * normal(FEATURES)
     return Problem(Arrays.of(x, known), Arrays.of(other), LabelSchema(tuple("abcde")), hidden_labels=hidden)
+
+
+def misleading() -> Problem:
+    """A set of two places on which self-training harms."""
+    return draw_groups(28, 0.15, 0.6)
 
 
 def build_guarded(limit: float, problem: Problem | None = None, network: str = "linear") -> RunParts:
@@ -176,19 +182,8 @@ def test_both_estimates_that_fell_since_round_0_are_worth_a_note() -> None:
 
 
 def one_place(seed: int) -> Problem:
-    """Classes of two groups each, alike on both sides; only the class shares differ."""
-    draw = torch.Generator().manual_seed(seed)
-
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=draw)
-
-    centre, share = normal(CLASSES, GROUPS, FEATURES) * 2, torch.softmax(normal(CLASSES) * 1.5, 0)
-    known = torch.arange(200) % CLASSES
-    x = centre[known, torch.randint(GROUPS, (200,), generator=draw)] + normal(200, FEATURES) * 0.7
-    hidden = torch.multinomial(share, 600, True, generator=draw)
-    group = (torch.rand(600, generator=draw) < 0.5).long()
-    other = centre[hidden, group] + normal(600, FEATURES) * 0.7
-    return Problem(Arrays.of(x, known), Arrays.of(other), LabelSchema(tuple("abcde")), hidden_labels=hidden)
+    """Both sides have the same groups; only the class shares differ."""
+    return draw_groups(seed, 0.5, 0.0)
 
 
 def run_default(problem: Problem, **plan: float) -> tuple[float, float, str]:
