@@ -13,7 +13,7 @@ from embasis.cli.main import main
 from embasis.config import Config, load
 from embasis.runs import parts
 from embasis.runs import run as folder
-from embasis.runs.resume import keep_standardise
+from embasis.runs.resume import stored_same_domain
 from embasis.storage import read_newest
 from embasis.types import Arrays, LabelSchema, Problem
 from folder_runs import digests, go
@@ -64,14 +64,11 @@ def test_a_run_that_did_not_ask_goes_on_with_its_own_scales(tmp_path: Path, monk
     assert read_newest(tmp_path / "left").facts["config"]["standardise"] == "domain"
 
 
-def test_scales_that_were_asked_for_stay(tmp_path: Path) -> None:
+def test_what_a_run_has_found_is_known_before_its_data_are_read(tmp_path: Path) -> None:
     go(tmp_path / "run", settings(), stop_after=1, problem=alike())
-    assert keep_standardise(load(top={"standardise": "none"}), tmp_path / "run") == (
-        load(top={"standardise": "none"}),
-        False,
-    )
-    assert keep_standardise(load(), tmp_path / "run") == (load(top={"standardise": "joint"}), True)
-    assert keep_standardise(load(), tmp_path / "elsewhere") == (load(), False)
+    assert stored_same_domain(load(), tmp_path / "run") is True
+    assert stored_same_domain(load(top={"standardise": "none"}), tmp_path / "run") is None
+    assert stored_same_domain(load(), tmp_path / "elsewhere") is None
 
 
 def test_fit_says_that_the_sides_look_alike(tmp_path: Path) -> None:

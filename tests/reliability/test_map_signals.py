@@ -138,7 +138,7 @@ PLACES = {
     "the shelf is written": (round_module, "summarise_labels", 3),
     "older shelves are forgotten": (DiskLabelStore, "keep", 3),
     "nothing of the round is written": (folder.TrainingRun, "_write_round", 3),
-    "some maps are written": (LabelMapFolder, "write", 12 * 2 + 5),
+    "some maps are written": (LabelMapFolder, "write_encoded", 12 * 2 + 5),
     "the table of maps is not written": (LabelMapFolder, "write_table", 3),
     "the gallery is not written": (folder, "map_gallery_files", 3),
     "all is written": (folder.TrainingRun, "save", 15),

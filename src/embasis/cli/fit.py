@@ -38,7 +38,7 @@ from embasis.inputs.load import image_options, load_problem, open_inputs
 from embasis.resources import require_writable
 from embasis.runs.checkpoint import read_run
 from embasis.runs.parts import require_run_room, resolve_for_problem
-from embasis.runs.resume import keep_standardise, refuse_changed_config
+from embasis.runs.resume import refuse_changed_config, stored_same_domain
 from embasis.runs.run import TrainingRun
 from embasis.runs.shared_run import (
     compare_processes,
@@ -148,9 +148,8 @@ def train(
     with Stop() as stop, console.copy_output(log):
         inputs = open_inputs(problem, config)
         if inputs.must_read(problem):
-            kept, same_domain = keep_standardise(config, path)
-            known = replace(problem, same_domain=problem.same_domain or same_domain)
-            refuse_other_settings(path, resolve_for_problem(known, kept, inputs).resolved, allow_change)
+            known = replace(problem, same_domain=problem.same_domain or bool(stored_same_domain(config, path)))
+            refuse_other_settings(path, resolve_for_problem(known, config, inputs).resolved, allow_change)
             require_writable(path, OTHER_FOLDER)
             stop.before_training()
             problem = read_images(problem, inputs, config, stop)

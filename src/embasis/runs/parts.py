@@ -93,11 +93,12 @@ class RunParts:
     """How the data become inputs of the network."""
 
 
-def build(problem: Problem, config: Config, inputs: Inputs | None = None) -> RunParts:
-    """Resolve all settings, make the network and standardise; `inputs`: those that have read the problem's files."""
+def build(problem: Problem, config: Config, inputs: Inputs | None = None, *, compares: bool = True) -> RunParts:
+    """Resolve all settings, make the network and standardise; `inputs`: those that have read the problem's files;
+    `compares`: False = whether the sides come from one domain was asked before."""
     inputs = inputs or open_inputs(problem, config)
     config, shape, classes = inputs.fill_config(config, problem), inputs.input_shape(problem), len(problem.schema)
-    if config.standardise == "auto" and len(shape) == 1:
+    if compares and config.standardise == "auto" and len(shape) == 1:
         problem = recognise_one_domain(problem)
     network = inputs.make_network(config, shape, classes)  # first, to refuse rows that it cannot take
     chosen = resolve_settings(config, inputs, shape, classes, problem.same_domain)

@@ -26,12 +26,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import torch
 from torch import Tensor
 
 from embasis.config import Config
-from embasis.data.standardise import MODES
 from embasis.engine.calibration import drop_reference
 from embasis.engine.features import extract, sample_features
 from embasis.engine.label_chunks import label_maps
@@ -63,16 +61,13 @@ LOST = (
 )
 
 
-def keep_standardise(config: Config, path: Path) -> tuple[Config, bool]:
-    """The config with the scales that the folder's run was begun with, and whether it has found its sides to be of one
-    domain: that is asked when a run begins, and never again; runs by older versions did not ask."""
+def stored_same_domain(config: Config, path: Path) -> bool | None:
+    """Whether the folder's run has found its sides to be of one domain; None where nobody has asked yet. It is asked
+    when a run begins, and never again; runs by older versions did not ask, and stay as they are."""
     if config.standardise == "auto":
         with suppress(CheckpointError):  # no generation yet, or a damaged one: opening the folder explains more
-            facts = read_run(path).facts
-            stored = facts["config"].get("standardise") if isinstance(facts.get("config"), Mapping) else None
-            if stored in MODES:
-                return msgspec.structs.replace(config, standardise=stored), facts.get("same_domain") is True
-    return config, False
+            return read_run(path).facts.get("same_domain") is True
+    return None
 
 
 def compare_settings(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -92,10 +92,10 @@ class TrainingRun:
         """Build everything; what is wrong with config or data is an error here, before the folder is touched."""
         if self._parts is None:
             known = len(self.problem.notes)
-            self.config, same_domain = resume.keep_standardise(self.config, self.folder.path)
+            same_domain = resume.stored_same_domain(self.config, self.folder.path)
             if same_domain and not self.problem.same_domain:
                 self.problem = as_one_domain(self.problem, compare_sides(self.problem))
-            self._parts = build(self.problem, self.config, self.inputs)
+            self._parts = build(self.problem, self.config, self.inputs, compares=same_domain is None)
             self._data, self._marks = fingerprint(self.problem), marks_of(self.problem)
             training, _ = split_holdout(self.problem, self._parts.plan)
             self._parts.inputs.require_rows(training, self._parts.method.labeller)
