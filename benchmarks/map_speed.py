@@ -38,7 +38,7 @@ from embasis.engine.labels import label_and_select
 from embasis.engine.scores import summarise_labels
 from embasis.engine.state import TrainSetup, TrainState
 from embasis.inputs.map_inputs import plain_table, table_of_maps
-from embasis.runs.label_maps import name_maps, write_maps
+from embasis.runs.label_maps import encode_all_maps, name_maps, write_maps
 from embasis.runs.parts import RunParts, build
 from embasis.storage.label_map_folder import LabelMapFolder
 from embasis.storage.label_store import DiskLabelStore
@@ -131,8 +131,9 @@ def label(built: RunParts, progress: TrainState, folder: Path) -> None:
     setup = TrainSetup(problem, None, built.method, built.plan, DiskLabelStore(folder))
     labels = label_and_select(setup, progress, 0, None)
     summarise_labels(labels.parts(), CLASSES)
-    output, names = LabelMapFolder(folder / "maps", table_of_maps(problem)), list(problem.row_names or ())
-    for _ in write_maps(output, labels.parts(), samples.sizes, problem.schema, name_maps(names), ".parquet"):
+    table, names = table_of_maps(problem), name_maps(list(problem.row_names or ()))
+    encoded = encode_all_maps(labels.parts(), samples.sizes, problem.schema, table, names)
+    for _ in write_maps(LabelMapFolder(folder / "maps", table), encoded, problem.schema, ".parquet"):
         pass
 
 
